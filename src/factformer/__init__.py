@@ -1,0 +1,48 @@
+"""factformer: fast surrogates of partial differential equations on grids.
+
+The public names below are loaded when first used, so that ``import factformer`` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from factformer.grid import Grid as Grid
+    from factformer.pdes import simulate as simulate
+    from factformer.problem import Field as Field
+    from factformer.problem import Problem as Problem
+    from factformer.rollout import rollout as rollout
+    from factformer.surrogate import Surrogate as Surrogate
+    from factformer.surrogate import build_surrogate as build_surrogate
+    from factformer.surrogate import load as load
+    from factformer.training import fit as fit
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Grid": "factformer.grid",
+    "Field": "factformer.problem",
+    "Problem": "factformer.problem",
+    "Surrogate": "factformer.surrogate",
+    "build_surrogate": "factformer.surrogate",
+    "load": "factformer.surrogate",
+    "rollout": "factformer.rollout",
+    "simulate": "factformer.pdes",
+    "fit": "factformer.training",
+}
+
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'factformer' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,100 @@
+"""Strict, frozen configuration objects and the ``a.b=c`` overrides of the command line."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from factformer.errors import UserError
+
+
+class Config(BaseModel):
+    """Base of every configuration: immutable, typed, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], where: str = "") -> Self:
+        """Validate ``values``; a failure is one line that names the key and the closest valid one."""
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise UserError(describe_validation_error(cls, error, where)) from None
+
+    def replace(self, **changes: Any) -> Self:
+        """A validated copy with some values changed."""
+        return self.parse({**self.model_dump(), **changes})
+
+    def fingerprint(self) -> str:
+        """A short hash of every value: two configurations that differ anywhere differ here."""
+        return fingerprint(self.model_dump(mode="json"))
+
+
+def fingerprint(values: Any) -> str:
+    """Hash of a JSON-like value, independent of key order."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UserError:
+    """The error for a name that is not among ``choices``: says what there is and guesses what was meant."""
+    names = sorted(choices)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return UserError(f"unknown {kind} {name!r}{hint} Choices: {', '.join(names)}")
+
+
+def describe_validation_error(cls: type[BaseModel], error: ValidationError, where: str) -> str:
+    parts = []
+    for item in error.errors():
+        path = ".".join([where] * bool(where) + [str(part) for part in item["loc"]])
+        if item["type"] == "extra_forbidden":
+            names = _fields_at(cls, item["loc"][:-1])
+            parts.append(str(unknown_name("key", path, [".".join([*path.split(".")[:-1], n]) for n in names])))
+        else:
+            parts.append(f"{path}: {item['msg']} (got {item['input']!r})")
+    return "; ".join(parts)
+
+
+def _fields_at(cls: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    for part in location:
+        field = cls.model_fields.get(str(part))
+        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            break
+        cls = field.annotation
+    return list(cls.model_fields)
+
+
+def apply_overrides(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """A copy of the nested mapping ``values`` with ``"a.b=c"`` assignments applied; ``c`` is read as YAML."""
+    result: dict[str, Any] = json.loads(json.dumps(values))
+    for assignment in assignments:
+        path, separator, text = assignment.partition("=")
+        keys = [key.strip() for key in path.split(".")]
+        if not separator or not all(keys):
+            raise UserError(f"--set takes KEY=VALUE with a dotted key, such as training.updates=100; got {assignment!r}")
+        section = result
+        for depth, key in enumerate(keys[:-1]):
+            if not isinstance(section.get(key), dict):
+                here = ".".join(keys[:depth])
+                raise unknown_name("section", ".".join([here] * bool(here) + [key]),
+                                   [k for k, v in section.items() if isinstance(v, dict)])
+            section = section[key]
+        section[keys[-1]] = _parse_scalar(text)
+    return result
+
+
+def _parse_scalar(text: str) -> Any:
+    value = yaml.safe_load(text)
+    if isinstance(value, str):  # YAML 1.1 reads 1e-4 as a string
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value

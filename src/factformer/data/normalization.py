@@ -1,0 +1,56 @@
+"""Per-channel mean and standard deviation of fields and of their frame-to-frame increments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+
+class Normalizer(nn.Module):
+    """Statistics of input and output channels, kept as buffers so that they travel with the weights.
+
+    ``increment_std`` is that of the difference between consecutive frames.
+    """
+
+    input_mean: Tensor
+    input_std: Tensor
+    output_mean: Tensor
+    output_std: Tensor
+    increment_std: Tensor
+
+    def __init__(
+        self,
+        input_mean: Sequence[float],
+        input_std: Sequence[float],
+        output_mean: Sequence[float],
+        output_std: Sequence[float],
+        increment_std: Sequence[float],
+    ) -> None:
+        super().__init__()
+        for name, values in (("input_mean", input_mean), ("input_std", input_std), ("output_mean", output_mean),
+                             ("output_std", output_std), ("increment_std", increment_std)):
+            self.register_buffer(name, torch.tensor([float(v) for v in values], dtype=torch.float32))
+
+    @classmethod
+    def identity(cls, num_input_channels: int, num_output_channels: int) -> Self:
+        """Zero mean and unit deviation: for fields that need no scaling."""
+        ones = [1.0] * num_output_channels
+        return cls([0.0] * num_input_channels, [1.0] * num_input_channels, [0.0] * num_output_channels, ones, ones)
+
+    def normalize(self, frames: Tensor) -> Tensor:
+        """Input frames in physical units to zero mean and unit deviation."""
+        return (frames - self.input_mean) / self.input_std
+
+    def denormalize(self, values: Tensor) -> Tensor:
+        """Output values back to physical units."""
+        return values * self.output_std + self.output_mean
+
+    def to_dict(self) -> dict[str, list[float]]:
+        return {name: buffer.tolist() for name, buffer in self.named_buffers()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        return cls(**values)

@@ -1,0 +1,213 @@
+"""Rectilinear grids: coordinates, quadrature weights and wavenumbers of each axis.
+
+An axis is one of
+
+* periodic: points ``x_j = j L / S``, the end point is the first one again and is not stored;
+* nodes: both ends included, ``x_j = j L / (S - 1)``;
+* cells: centres, ``x_j = (j + 1/2) L / S``;
+* explicit: any increasing coordinates (`Grid.from_axes`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from factformer.errors import UserError
+
+POINTS = ("nodes", "cells")
+MAX_AXES = 4
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A tensor-product grid of 1 to 4 axes on a box.
+
+    ``extent`` holds the length of each axis and ``periodic`` whether it wraps around; ``points`` says where
+    the values of non-periodic axes sit, ``"nodes"`` or ``"cells"``. A single value stands for all axes.
+    """
+
+    shape: tuple[int, ...]
+    extent: tuple[float, ...]
+    periodic: tuple[bool, ...]
+    points: tuple[str, ...] = ("nodes",)
+    coordinates: tuple[tuple[float, ...] | None, ...] = field(default=(), repr=False)
+
+    def __init__(
+        self,
+        shape: int | Sequence[int],
+        extent: float | Sequence[float],
+        periodic: bool | Sequence[bool],
+        points: str | Sequence[str] = "nodes",
+        *,
+        coordinates: Sequence[Sequence[float] | None] | None = None,
+    ) -> None:
+        sizes = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
+        num_axes = len(sizes)
+        if not 1 <= num_axes <= MAX_AXES:
+            raise UserError(f"a grid has 1 to {MAX_AXES} axes, got shape {sizes}")
+        lengths = tuple(float(length) for length in _per_axis("extent", extent, num_axes))
+        wraps = tuple(bool(flag) for flag in _per_axis("periodic", periodic, num_axes))
+        kinds = tuple(str(kind) for kind in _per_axis("points", points, num_axes))
+        explicit: tuple[tuple[float, ...] | None, ...] = (None,) * num_axes
+        if coordinates is not None:
+            explicit = tuple(None if axis is None else tuple(float(x) for x in axis) for axis in coordinates)
+        for m, (size, length, kind, axis) in enumerate(zip(sizes, lengths, kinds, explicit, strict=True)):
+            if kind not in POINTS:
+                raise UserError(f"points of axis {m} must be one of {POINTS}, got {kind!r}")
+            if not (math.isfinite(length) and length > 0):
+                raise UserError(f"extent of axis {m} must be a positive length, got {length}")
+            if size < 2:
+                raise UserError(f"axis {m} needs at least 2 points, got {size}")
+            if axis is not None and len(axis) != size:
+                raise UserError(f"axis {m} has {len(axis)} coordinates but the shape says {size}")
+        for name, value in (("shape", sizes), ("extent", lengths), ("periodic", wraps), ("points", kinds),
+                            ("coordinates", explicit)):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_axes(
+        cls,
+        axes: Sequence[Sequence[float] | Tensor],
+        periodic: bool | Sequence[bool] = False,
+        extent: float | Sequence[float] | None = None,
+    ) -> Self:
+        """A grid with given, increasing coordinates on each axis, evenly spaced or not.
+
+        The length of an axis is the distance between its ends; for a periodic axis that is not enough, so
+        ``extent`` must give the period, which is longer than that distance.
+        """
+        lists = [[float(x) for x in axis] for axis in axes]
+        wraps = _per_axis("periodic", periodic, len(lists))
+        lengths = None if extent is None else _per_axis("extent", extent, len(lists))
+        spans = []
+        for m, (axis, wrap) in enumerate(zip(lists, wraps, strict=True)):
+            if len(axis) < 2 or any(not b > a for a, b in zip(axis, axis[1:], strict=False)):
+                raise UserError(f"coordinates of axis {m} must be at least 2 strictly increasing finite numbers")
+            span = axis[-1] - axis[0]
+            if wrap:
+                if lengths is None or not lengths[m] > span:
+                    raise UserError(f"axis {m} is periodic: give its period in extent, larger than {span:g}")
+                span = lengths[m]
+            spans.append(span)
+        return cls([len(axis) for axis in lists], spans, wraps, coordinates=lists)
+
+    @property
+    def num_axes(self) -> int:
+        return len(self.shape)
+
+    @property
+    def num_points(self) -> int:
+        return math.prod(self.shape)
+
+    def is_uniform(self, m: int) -> bool:
+        """Whether axis ``m`` is evenly spaced by construction."""
+        return self.coordinates[m] is None
+
+    @cached_property
+    def key(self) -> str:
+        """A string that is equal exactly for equal grids; tables derived from a grid are cached under it."""
+        return repr((self.shape, self.extent, self.periodic, self.points, self.coordinates))
+
+    def axis(
+        self, m: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
+    ) -> Float[Tensor, "points"]:
+        """Physical coordinates of axis ``m``."""
+        explicit = self.coordinates[m]
+        size, length = self.shape[m], self.extent[m]
+        if explicit is not None:
+            values = torch.tensor(explicit, dtype=torch.float64)
+        else:
+            index = torch.arange(size, dtype=torch.float64)
+            if self.periodic[m]:
+                values = index * (length / size)
+            elif self.points[m] == "cells":
+                values = (index + 0.5) * (length / size)
+            else:
+                values = index * (length / (size - 1))
+        return values.to(device=device, dtype=dtype)
+
+    def mesh(
+        self, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
+    ) -> Float[Tensor, "*grid axis"]:
+        """Coordinates of every point."""
+        axes = [self.axis(m, dtype=dtype, device=device) for m in range(self.num_axes)]
+        return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+
+    def equal_weights(self, m: int) -> bool:
+        """Whether the quadrature of axis ``m`` is a plain mean."""
+        return self.coordinates[m] is None and (self.periodic[m] or self.points[m] == "cells")
+
+    def weights(
+        self, m: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
+    ) -> Float[Tensor, "points"]:
+        """Quadrature weights of axis ``m``; they sum to 1, so that ``Σ_j w_j f(x_j) ≈ (1/L) ∫ f dx``.
+
+        Equal on periodic and cell axes, trapezoid on node axes and on explicit coordinates.
+        """
+        if self.equal_weights(m):
+            values = torch.full((self.shape[m],), 1.0 / self.shape[m], dtype=torch.float64)
+        else:
+            x = self.axis(m)
+            gaps = x.diff()
+            if self.periodic[m]:
+                gaps = torch.cat([gaps, x[:1] + self.extent[m] - x[-1:]])
+                values = (gaps + gaps.roll(1)) / (2 * self.extent[m])
+            else:
+                ends = gaps.new_zeros(1)
+                values = (torch.cat([gaps, ends]) + torch.cat([ends, gaps])) / (2 * gaps.sum())
+        return values.to(device=device, dtype=dtype)
+
+    def wavenumbers(
+        self,
+        m: int,
+        *,
+        real: bool = False,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+    ) -> Float[Tensor, "modes"]:
+        """Angular wavenumbers ``2π k / L`` of a uniform periodic axis, in the order of ``fft`` or ``rfft``."""
+        if not self.periodic[m] or not self.is_uniform(m):
+            raise UserError(f"axis {m} has no wavenumbers: it is not periodic and uniform")
+        frequencies = torch.fft.rfftfreq if real else torch.fft.fftfreq
+        size = self.shape[m]
+        values = frequencies(size, dtype=torch.float64) * (size * 2 * math.pi / self.extent[m])
+        return values.to(device=device, dtype=dtype)
+
+    def resample(self, shape: int | Sequence[int]) -> Grid:
+        """The same box with other numbers of points; explicit axes keep their size."""
+        sizes = [int(size) for size in _per_axis("shape", shape, self.num_axes)]
+        for m, size in enumerate(sizes):
+            if not self.is_uniform(m) and size != self.shape[m]:
+                raise UserError(f"axis {m} has explicit coordinates and cannot be resampled to {size} points")
+        return Grid(sizes, self.extent, self.periodic, self.points, coordinates=self.coordinates)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready description; `Grid.from_dict` reads it back."""
+        return {
+            "shape": list(self.shape),
+            "extent": list(self.extent),
+            "periodic": list(self.periodic),
+            "points": list(self.points),
+            "coordinates": [None if axis is None else list(axis) for axis in self.coordinates],
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        return cls(**values)
+
+
+def _per_axis(name: str, value: Any, num_axes: int) -> tuple[Any, ...]:
+    if isinstance(value, (str, bool, int, float)):
+        return (value,) * num_axes
+    values = tuple(value)
+    if len(values) != num_axes:
+        raise UserError(f"{name} has {len(values)} entries for a grid of {num_axes} axes")
+    return values

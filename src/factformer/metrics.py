@@ -1,0 +1,113 @@
+"""Errors between predicted and true frames; the training loss is the metric that is reported.
+
+Frames are ``(batch, frame, *grid, channel)``. A field group is a slice of the channels, so every function
+takes the mapping ``slices`` of `Problem.output_slices` where it reports per group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Frames = Float[Tensor, "batch frame *grid channel"]
+
+
+def relative_l2(prediction: Frames, target: Frames) -> Float[Tensor, "batch"]:
+    """``‖p - t‖₂ / ‖t‖₂`` of each sample on the joint window of frames, points and channels (eq. of §4.2)."""
+    return _norm(_flat(prediction - target, 1)) / _norm(_flat(target, 1)).clamp_min(_tiny(target))
+
+
+def relative_l2_per_frame(prediction: Frames, target: Frames) -> Float[Tensor, "batch frame"]:
+    """The same of each frame on its own."""
+    return _norm(_flat(prediction - target, 2)) / _norm(_flat(target, 2)).clamp_min(_tiny(target))
+
+
+def grouped_relative_l2(prediction: Frames, target: Frames, slices: Mapping[str, slice]) -> dict[str, Tensor]:
+    """`relative_l2` of each field group, averaged over the batch."""
+    return {name: relative_l2(prediction[..., s], target[..., s]).mean() for name, s in slices.items()}
+
+
+def loss(prediction: Frames, target: Frames, slices: Mapping[str, slice]) -> Float[Tensor, ""]:
+    """Sum over field groups of the relative L2 error on the joint window."""
+    return torch.stack(list(grouped_relative_l2(prediction, target, slices).values())).sum()
+
+
+def vrmse(prediction: Frames, target: Frames) -> Float[Tensor, "batch frame"]:
+    """Root mean square error over the standard deviation of the truth in space, per frame (The Well's VRMSE).
+
+    1 means no better than predicting the spatial mean.
+    """
+    axes = tuple(range(2, target.ndim - 1))
+    error = (prediction - target).square().mean(axes)
+    variance = (target - target.mean(axes, keepdim=True)).square().mean(axes)
+    return (error / (variance + 1e-7)).sqrt().mean(-1)
+
+
+def correlation(prediction: Frames, target: Frames) -> Float[Tensor, "batch frame"]:
+    """Pearson correlation in space of each frame, averaged over channels."""
+    axes = tuple(range(2, target.ndim - 1))
+    p = prediction - prediction.mean(axes, keepdim=True)
+    t = target - target.mean(axes, keepdim=True)
+    scale = (p.square().sum(axes) * t.square().sum(axes)).sqrt().clamp_min(_tiny(target))
+    return ((p * t).sum(axes) / scale).mean(-1)
+
+
+def correlation_time(
+    prediction: Frames, target: Frames, frame_dt: float, threshold: float = 0.8
+) -> Float[Tensor, "batch"]:
+    """Time until the correlation first falls below ``threshold``; the whole window if it never does."""
+    below = correlation(prediction, target) < threshold
+    first = torch.where(below.any(1), below.int().argmax(1), below.shape[1])
+    return first * frame_dt
+
+
+def energy_spectrum(fields: Float[Tensor, "batch *grid channel"]) -> Float[Tensor, "batch shell"]:
+    """Energy ``½ Σ |û|²`` in shells of integer wavenumber ``k - ½ ≤ |k| < k + ½``, summed over channels.
+
+    Shells run to the largest one that the shortest axis resolves, and add up to ``½⟨|u|²⟩`` but for the
+    corners of the spectrum beyond it.
+    """
+    grid = fields.shape[1:-1]
+    axes = tuple(range(1, fields.ndim - 1))
+    working = fields if fields.dtype == torch.float64 else fields.float()
+    coefficients = torch.fft.fftn(working, dim=axes, norm="forward")
+    density = 0.5 * coefficients.abs().square().sum(-1).flatten(1)
+    frequencies = [torch.fft.fftfreq(size, 1 / size, device=fields.device) for size in grid]
+    radius = torch.stack(torch.meshgrid(*frequencies, indexing="ij")).square().sum(0).sqrt()
+    shell = (radius + 0.5).floor().long().flatten()
+    num_shells = min(grid) // 2 + 1
+    spectrum = density.new_zeros(density.shape[0], int(shell.max()) + 1)
+    spectrum.index_add_(1, shell, density)
+    return spectrum[:, :num_shells]
+
+
+def spectrum_error(prediction: Frames, target: Frames) -> Float[Tensor, "batch frame"]:
+    """Mean ``|log₁₀(E_p / E_t)|`` over the resolved shells above zero that hold energy in the truth."""
+    batch, frames = target.shape[:2]
+    predicted = energy_spectrum(prediction.flatten(0, 1))[:, 1:]
+    true = energy_spectrum(target.flatten(0, 1))[:, 1:]
+    floor = 1e-12 * true.sum(1, keepdim=True).clamp_min(_tiny(target))
+    ratio = (predicted.clamp_min(floor) / true.clamp_min(floor)).log10().abs()
+    resolved = (true > floor).to(ratio.dtype)
+    return ((ratio * resolved).sum(1) / resolved.sum(1).clamp_min(1)).unflatten(0, (batch, frames))
+
+
+def standard_error(values: Float[Tensor, "sample"]) -> float:
+    """Standard error of the mean of independent samples; NaN for a single one."""
+    return float(values.double().std()) / math.sqrt(len(values)) if len(values) > 1 else float("nan")
+
+
+def _flat(frames: Tensor, start: int) -> Tensor:
+    return frames.flatten(start) if frames.dtype == torch.float64 else frames.flatten(start).float()
+
+
+def _norm(values: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(values, dim=-1)
+
+
+def _tiny(values: Tensor) -> float:
+    return float(torch.finfo(torch.float32 if values.dtype != torch.float64 else torch.float64).tiny)
