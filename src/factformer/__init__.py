@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from factformer.bundle import load as load
     from factformer.grid import Grid as Grid
     from factformer.pdes import simulate as simulate
     from factformer.problem import Field as Field
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from factformer.rollout import rollout as rollout
     from factformer.surrogate import Surrogate as Surrogate
     from factformer.surrogate import build_surrogate as build_surrogate
-    from factformer.surrogate import load as load
     from factformer.training import fit as fit
 
 __version__ = "0.1.0"
@@ -27,7 +27,7 @@ _HOMES = {
     "Problem": "factformer.problem",
     "Surrogate": "factformer.surrogate",
     "build_surrogate": "factformer.surrogate",
-    "load": "factformer.surrogate",
+    "load": "factformer.bundle",
     "rollout": "factformer.rollout",
     "simulate": "factformer.pdes",
     "fit": "factformer.training",

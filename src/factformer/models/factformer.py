@@ -1,0 +1,78 @@
+"""FactFormer: a stack of factorized-attention layers (Li, Shu & Barati Farimani, NeurIPS 2023).
+
+    u ← u + ψ(x),   u ← u + f( IN( Att(u) ) )       per layer
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from factformer.grid import Grid
+from factformer.models._backbone import Backbone, ModelConfig
+from factformer.nn.attention import FactorizedAttention
+from factformer.nn.axial_kernel import KernelOptions
+from factformer.nn.fourier_features import FourierFeatures, FourierMode
+from factformer.nn.rotary import Rotary
+from factformer.problem import Problem
+
+
+class AttentionConfig(ModelConfig):
+    """Options of the factorized attention and its positional encoding."""
+
+    heads: int = Field(8, ge=1)
+    head_dim: int = Field(64, ge=1)
+    """Channels of the values per head."""
+    kernel_dim: int = Field(128, ge=2)
+    """Functions per head that span the kernel of an axis."""
+    rotary: Rotary = "paper"
+    rotary_scale: float = Field(64.0, gt=0)
+    scaling: bool = False
+    softmax: bool = False
+    fourier: FourierMode = "paper"
+    fourier_std: float = Field(8.0, gt=0)
+    """Standard deviation of the random frequencies of ψ, in waves per unit length."""
+
+    def attention(self, num_axes: int) -> FactorizedAttention:
+        """The attention layer of these options."""
+        options = KernelOptions(self.rotary, self.rotary_scale, self.scaling, self.softmax)
+        return FactorizedAttention(num_axes, self.dim, self.heads, self.head_dim, self.kernel_dim, options)
+
+    def positions(self, num_axes: int) -> FourierFeatures | None:
+        """The positional encoding of one layer, or none."""
+        return None if self.fourier == "off" else FourierFeatures(num_axes, self.dim, self.fourier_std, self.fourier)
+
+
+class Config(AttentionConfig):
+    name: Literal["factformer"] = "factformer"
+
+
+class Layer(nn.Module):
+    """Positional encoding, factorized attention, residual add."""
+
+    def __init__(self, config: AttentionConfig, num_axes: int) -> None:
+        super().__init__()
+        self.positions = config.positions(num_axes)
+        self.attention = config.attention(num_axes)
+
+    def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        if self.positions is not None:
+            u = u + self.positions(grid)
+        result: Tensor = u + self.attention(u, grid)
+        return result
+
+
+class Model(Backbone):
+    wants_boundary_block = True
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.layers = nn.ModuleList(Layer(config, problem.grid.num_axes) for _ in range(config.depth))
+
+    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        for layer in self.layers:
+            z = self.run(layer, z, grid)
+        return z

@@ -1,0 +1,79 @@
+"""Factorized attention: one small kernel per axis, integrated axis by axis (paper eqs. 7-10)."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from factformer.errors import UserError
+from factformer.grid import Grid
+from factformer.nn.axial_kernel import AxialKernel, KernelOptions
+from factformer.nn.mlp import MLP
+from factformer.nn.norms import cached_domain_weights, domain_normalize
+from factformer.nn.tables import TableCache
+
+
+class FactorizedAttention(nn.Module):
+    """``f( IN( V ×₁ A⁽¹⁾ ×₂ A⁽²⁾ … ) )`` of the layer-normalised input; the residual add is the caller's.
+
+    ``V`` has ``heads · head_dim`` channels and each ``A⁽ᵐ⁾`` is built from the field's projection onto axis
+    ``m`` with ``kernel_dim`` functions per head. Each head of the result is normalised over the whole domain
+    and its channels before the output network ``f``.
+    """
+
+    def __init__(
+        self,
+        num_axes: int,
+        dim: int,
+        heads: int,
+        head_dim: int = 64,
+        kernel_dim: int = 128,
+        options: KernelOptions | None = None,
+        norm_eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        if not 1 <= num_axes <= 4 or min(dim, heads, head_dim, kernel_dim) < 1:
+            raise UserError(
+                f"factorized attention needs 1 to 4 axes and positive sizes, got num_axes={num_axes}, dim={dim}, "
+                f"heads={heads}, head_dim={head_dim}, kernel_dim={kernel_dim}"
+            )
+        self.num_axes = num_axes
+        self.dim = dim
+        self.heads = heads
+        self.norm_eps = norm_eps
+        self.norm = nn.LayerNorm(dim)
+        self.to_values = nn.Linear(dim, heads * head_dim, bias=False)
+        self.kernels = nn.ModuleList(
+            AxialKernel(m, dim, heads, kernel_dim, options or KernelOptions()) for m in range(num_axes)
+        )
+        self.to_output = MLP(heads * head_dim, dim, dim, bias=False)
+        self.tables = TableCache()
+
+    def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        x = self.normalized(u, grid)
+        values = self.to_values(x).unflatten(-1, (self.heads, -1)).movedim(-2, 1)
+        for kernel in self.axes():
+            values = kernel.apply_to(values, x, grid)
+        values = domain_normalize(values, cached_domain_weights(self.tables, grid, values), self.norm_eps)
+        result: Tensor = self.to_output(values.movedim(1, -2).flatten(-2))
+        return result
+
+    def axial_kernels(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid
+    ) -> list[Float[Tensor, "batch head points points"]]:
+        """``A⁽ᵐ⁾ = w_m Q̃K̃ᵀ`` of every axis, quadrature weights included."""
+        x = self.normalized(u, grid)
+        return [kernel.matrix(*kernel.factors(x, grid), grid) for kernel in self.axes()]
+
+    def axes(self) -> list[AxialKernel]:
+        return [kernel for kernel in self.kernels if isinstance(kernel, AxialKernel)]
+
+    def normalized(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        """The layer-normalised input, after checking that it lives on ``grid``."""
+        if grid.num_axes != self.num_axes or u.shape[1:] != (*grid.shape, self.dim):
+            raise UserError(
+                f"expected a field of {self.num_axes} axes and {self.dim} channels on its grid, got a tensor of shape "
+                f"{tuple(u.shape)} with a grid of shape {grid.shape}"
+            )
+        x: Tensor = self.norm(u)
+        return x

@@ -1,0 +1,135 @@
+"""One axis of factorized attention: projection of the field onto the axis, and the kernel on it (eqs. 6, 8).
+
+    φ(x_i) = h( LayerNorm( γ ⟨u⟩(x_i) ) ),   ⟨u⟩ = quadrature mean over all other axes
+    A_ij   = (q̃_i · k̃_j) w_j,               q̃, k̃ = rotary-encoded φ W_q, φ W_k
+
+The paper applies the linear γ at every point and then takes the mean; both are linear, so the mean is taken
+first and γ acts on S rows instead of N points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from factformer.errors import UserError
+from factformer.grid import Grid
+from factformer.nn.mlp import GatedMLP
+from factformer.nn.rotary import Rotary, rotary_table, rotate
+from factformer.nn.tables import TableCache, axis_weights
+
+
+@dataclass(frozen=True)
+class KernelOptions:
+    """How the kernel of an axis is formed from queries and keys."""
+
+    rotary: Rotary = "paper"
+    rotary_scale: float = 64.0
+    """λ of the rotary frequencies."""
+    scaling: bool = False
+    """Divide the dot products by √d_k."""
+    softmax: bool = False
+    """Normalise each row: ``A_ij ∝ w_j exp(q̃_i · k̃_j)``."""
+
+
+def axial_mean(
+    x: Float[Tensor, "batch *grid dim"], weights: Sequence[Tensor | None], m: int
+) -> Float[Tensor, "batch points dim"]:
+    """Quadrature mean over all axes but ``m``, accumulated in float32 (float64 stays float64).
+
+    ``weights`` holds those of each axis, ``None`` for a plain mean.
+    """
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    others = [axis for axis in range(len(weights)) if axis != m]
+    plain = [axis + 1 for axis in others if weights[axis] is None]
+    if plain:
+        x = x.mean(plain, keepdim=True, dtype=dtype)
+    x = x.to(dtype)
+    for axis in others:
+        axis_weights = weights[axis]
+        if axis_weights is not None:
+            shape = [1] * x.ndim
+            shape[axis + 1] = -1
+            x = (x * axis_weights.view(shape)).sum(axis + 1, keepdim=True)
+    return x.flatten(1, -2)
+
+
+def contract(
+    kernel: Float[Tensor, "batch head out points"], values: Float[Tensor, "batch head *grid channel"], axis: int
+) -> Float[Tensor, "batch head *grid channel"]:
+    """``Σ_j kernel_ij values_…j…`` along dimension ``axis`` of ``values`` (the mode product of eq. 5)."""
+    shape = values.shape
+    stacked = values.flatten(axis + 1).flatten(2, axis - 1) if axis > 2 else values.flatten(axis + 1).unsqueeze(2)
+    result = torch.einsum("bhij,bhrjt->bhrit", kernel, stacked)
+    return result.reshape(*shape[:axis], kernel.shape[2], *shape[axis + 1 :])
+
+
+class AxialKernel(nn.Module):
+    """Projection onto axis ``m`` and the kernel of each head along it."""
+
+    def __init__(self, m: int, dim: int, heads: int, kernel_dim: int, options: KernelOptions) -> None:
+        super().__init__()
+        if kernel_dim % 2:
+            raise UserError(f"the rotary encoding rotates pairs of channels: kernel_dim must be even, got {kernel_dim}")
+        self.m = m
+        self.heads = heads
+        self.kernel_dim = kernel_dim
+        self.options = options
+        self.gamma = nn.Linear(dim, dim, bias=False)
+        self.norm = nn.LayerNorm(dim)
+        self.mlp = GatedMLP(dim)
+        self.to_queries = nn.Linear(dim, heads * kernel_dim, bias=False)
+        self.to_keys = nn.Linear(dim, heads * kernel_dim, bias=False)
+        for linear in (self.to_queries, self.to_keys):
+            nn.init.xavier_uniform_(linear.weight, gain=0.02)
+        self.tables = TableCache()
+
+    def factors(
+        self, x: Float[Tensor, "batch *grid dim"], grid: Grid
+    ) -> tuple[Float[Tensor, "batch head points kernel"], Float[Tensor, "batch head points kernel"]]:
+        """Encoded queries and keys ``q̃, k̃`` of every head, in float32; scaling is in the queries."""
+        weights = [
+            None if grid.equal_weights(axis) else axis_weights(self.tables, grid, axis, x)
+            for axis in range(grid.num_axes)
+        ]
+        phi = self.mlp(self.norm(self.gamma(axial_mean(x, weights, self.m))))
+        split = (self.heads, self.kernel_dim)
+        queries = self.to_queries(phi).unflatten(-1, split).transpose(1, 2)
+        keys = self.to_keys(phi).unflatten(-1, split).transpose(1, 2)
+        if queries.dtype != torch.float64:
+            queries, keys = queries.float(), keys.float()
+        if self.options.scaling:
+            queries = queries / math.sqrt(self.kernel_dim)
+        if self.options.rotary != "off":
+            cosine, sine = self.tables.get(
+                "rotary", grid, self.m, queries,
+                lambda: rotary_table(grid, self.m, self.kernel_dim, self.options.rotary, self.options.rotary_scale),
+            )
+            queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)
+        return queries, keys
+
+    def matrix(self, queries: Tensor, keys: Tensor, grid: Grid) -> Float[Tensor, "batch head points points"]:
+        """``A``, weights included; formed in float32 whatever autocast says."""
+        weights = axis_weights(self.tables, grid, self.m, queries)
+        with torch.autocast(queries.device.type, enabled=False):
+            products = queries @ keys.transpose(-1, -2)
+            if self.options.softmax:
+                return (products + weights.log()).softmax(-1)
+            return products * weights
+
+    def apply_to(
+        self, values: Float[Tensor, "batch head *grid channel"], x: Float[Tensor, "batch *grid dim"], grid: Grid
+    ) -> Float[Tensor, "batch head *grid channel"]:
+        """``values ×_m A``, in the cheaper order: ``(q̃k̃ᵀ)V`` costs S per value, ``q̃(k̃ᵀV)`` costs 2 d_k."""
+        queries, keys = self.factors(x, grid)
+        axis = self.m + 2
+        if self.options.softmax or grid.shape[self.m] <= 2 * self.kernel_dim:
+            return contract(self.matrix(queries, keys, grid).to(values.dtype), values, axis)
+        weighted = keys * axis_weights(self.tables, grid, self.m, keys)[:, None]
+        reduced = contract(weighted.transpose(-1, -2).to(values.dtype), values, axis)
+        return contract(queries.to(values.dtype), reduced, axis)

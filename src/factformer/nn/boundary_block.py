@@ -1,0 +1,43 @@
+"""Convolutions that see the walls: the block appended after the attention layers on bounded domains."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from factformer.nn.convolution import Convolution
+
+
+def upsample_nearest(
+    u: Float[Tensor, "batch *coarse dim"], shape: tuple[int, ...]
+) -> Float[Tensor, "batch *grid dim"]:
+    """Nearest coarse value on a finer grid of any size."""
+    for axis, size in enumerate(shape, start=1):
+        index = torch.arange(size, device=u.device) * u.shape[axis] // size
+        u = u.index_select(axis, index)
+    return u
+
+
+class BoundaryBlock(nn.Module):
+    """Four convolutions in a U, zero padding, the result concatenated with the input (paper appendix A).
+
+    The first has stride 2; between the second and the third, nearest upsampling restores the size, odd ones
+    included. Zero padding is what tells the network where the walls are.
+    """
+
+    def __init__(self, num_axes: int, dim: int) -> None:
+        super().__init__()
+        half = dim // 2
+        walls = ("zero",) * num_axes
+        self.down = Convolution(walls, dim, dim, stride=2)
+        self.coarse = Convolution(walls, dim, half)
+        self.fine = Convolution(walls, half, half)
+        self.last = Convolution(walls, half, half)
+        self.dim_out = dim + half
+
+    def forward(self, z: Float[Tensor, "batch *grid dim"]) -> Float[Tensor, "batch *grid dim_out"]:
+        coarse = functional.gelu(self.coarse(functional.gelu(self.down(z))))
+        fine = functional.gelu(self.fine(upsample_nearest(coarse, tuple(z.shape[1:-1]))))
+        return torch.cat([z, self.last(fine)], dim=-1)

@@ -1,0 +1,120 @@
+"""Convolution of channel-last fields on 1 to 4 axes, with the padding that each axis' boundary asks for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from factformer.errors import UserError
+from factformer.problem import Boundary
+
+
+def pad_axis(u: Tensor, axis: int, width: int, kind: Boundary) -> Tensor:
+    """``u`` continued by ``width`` points at both ends of dimension ``axis``.
+
+    ``periodic`` wraps around, ``reflect`` mirrors about the end points (which are not repeated), ``zero``
+    adds zeros. Any width is possible: wider than the axis, the pattern goes on.
+    """
+    if width == 0:
+        return u
+    size = u.shape[axis]
+    if kind == "zero":
+        zeros = u.new_zeros([*u.shape[:axis], width, *u.shape[axis + 1 :]])
+        return torch.cat([zeros, u, zeros], dim=axis)
+    if kind == "periodic":
+        copies = math.ceil(width / size)
+        if copies == 1:  # the common case: copy no more than is needed
+            return torch.cat([u.narrow(axis, size - width, width), u, u.narrow(axis, 0, width)], dim=axis)
+        tiled = torch.cat([u] * (2 * copies + 1), dim=axis)
+        return tiled.narrow(axis, copies * size - width, size + 2 * width)
+    step = min(width, size - 1)
+    before = u.narrow(axis, 1, step).flip(axis)
+    after = u.narrow(axis, size - 1 - step, step).flip(axis)
+    return pad_axis(torch.cat([before, u, after], dim=axis), axis, width - step, kind)
+
+
+def pad(
+    u: Float[Tensor, "batch *grid channel"], widths: Sequence[int], kinds: Sequence[Boundary]
+) -> Float[Tensor, "batch *padded channel"]:
+    """Continue every grid axis by its width at both ends, as its boundary kind says."""
+    for m, (width, kind) in enumerate(zip(widths, kinds, strict=True)):
+        u = pad_axis(u, m + 1, width, kind)
+    return u
+
+
+class Convolution(nn.Module):
+    """``(w ⋆ u)(x_i) = Σ_o w_o u(x_{s·i + d·o}) + b`` with offsets ``o`` centred on 0, for 1 to 4 axes.
+
+    One class for any number of axes; ``padding`` holds the boundary kind of each, so that the output has
+    ``ceil(S / stride)`` points along an axis of ``S``. The kernel size is odd.
+    """
+
+    def __init__(
+        self,
+        padding: Sequence[Boundary],
+        dim_in: int,
+        dim_out: int,
+        kernel_size: int = 3,
+        *,
+        dilation: int = 1,
+        stride: int = 1,
+        groups: int = 1,
+    ) -> None:
+        super().__init__()
+        num_axes = len(padding)
+        if not 1 <= num_axes <= 4:
+            raise UserError(f"a convolution works on 1 to 4 axes, got {num_axes}")
+        if kernel_size % 2 == 0:
+            raise UserError(f"a centred convolution needs an odd kernel size, got {kernel_size}")
+        if dim_in % groups or dim_out % groups:
+            raise UserError(f"{dim_in} and {dim_out} channels do not divide into {groups} groups")
+        self.padding = tuple(padding)
+        self.dilation, self.stride, self.groups = dilation, stride, groups
+        self.width = dilation * (kernel_size // 2)
+        self.weight = nn.Parameter(torch.empty(dim_out, dim_in // groups, *[kernel_size] * num_axes))
+        self.bias = nn.Parameter(torch.empty(dim_out))
+        bound = 1 / math.sqrt(dim_in // groups * kernel_size**num_axes)
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, u: Float[Tensor, "batch *grid dim_in"]) -> Float[Tensor, "batch *coarse dim_out"]:
+        # The library pads with zeros itself, without a copy of the field.
+        inside = [self.width if kind == "zero" and len(self.padding) < 4 else 0 for kind in self.padding]
+        u = pad(u, [self.width - w for w in inside], self.padding)
+        # Moving the channel of a channel-last tensor forward gives torch's channels_last layout: no copy.
+        u = u.movedim(-1, 1)
+        convolve = self._with_outer_axis if len(self.padding) == 4 else self._inner
+        return convolve(u, self.weight, self.bias, inside).movedim(1, -1)
+
+    def _inner(self, u: Tensor, weight: Tensor, bias: Tensor | None, inside: Sequence[int]) -> Tensor:
+        operation = (functional.conv1d, functional.conv2d, functional.conv3d)[weight.ndim - 3]
+        result: Tensor = operation(
+            u,
+            weight,
+            bias,
+            stride=self.stride,
+            padding=list(inside),
+            dilation=self.dilation,
+            groups=self.groups,
+        )
+        return result
+
+    def _with_outer_axis(self, u: Tensor, weight: Tensor, bias: Tensor, inside: Sequence[int]) -> Tensor:
+        """Four axes: the library stops at three, so the offsets along the first one are summed here."""
+        kernel_size = weight.shape[2]
+        num_points = (u.shape[2] - self.dilation * (kernel_size - 1) - 1) // self.stride + 1
+        terms = []
+        for offset in range(kernel_size):
+            start = offset * self.dilation
+            rows = u[:, :, start : start + (num_points - 1) * self.stride + 1 : self.stride]
+            stacked = rows.movedim(2, 1).flatten(0, 1)
+            once = bias if offset == 0 else None
+            terms.append(self._inner(stacked, weight[:, :, offset], once, inside[1:]))
+        total: Tensor = torch.stack(terms).sum(0)
+        total = total.unflatten(0, (u.shape[0], num_points)).movedim(1, 2)
+        return total

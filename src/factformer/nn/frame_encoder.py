@@ -1,0 +1,25 @@
+"""Context frames to one latent field: a convolution over time of the width of the context."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class FrameEncoder(nn.Module):
+    """``(1, T_in)`` convolution over the frames of each point; several fields are lifted pointwise first.
+
+    The convolution spans all frames, so it is one linear map of the stacked frames of a point. A steady
+    problem has one frame, and lift and convolution are a two-layer network.
+    """
+
+    def __init__(self, num_frames: int, num_channels: int, dim: int) -> None:
+        super().__init__()
+        lifted = num_channels > 1 or num_frames == 1
+        self.lift = nn.Sequential(nn.Linear(num_channels, dim), nn.GELU()) if lifted else nn.Identity()
+        self.compress = nn.Linear(num_frames * (dim if lifted else num_channels), dim)
+
+    def forward(self, frames: Float[Tensor, "batch frame *grid channel"]) -> Float[Tensor, "batch *grid dim"]:
+        lifted: Tensor = self.lift(frames.movedim(1, -2))
+        latent: Tensor = self.compress(lifted.flatten(-2))
+        return latent

@@ -1,0 +1,32 @@
+"""Latent marching: a pointwise network carries the latent field forward frame by frame (paper §3.3)."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from factformer.nn.mlp import MLP
+
+
+class LatentMarching(nn.Module):
+    """``z ← expand(z)``; then per step ``z ← z + e_t``, ``z ← z + MLP(LayerNorm(z))``."""
+
+    def __init__(self, dim_in: int, dim_hidden: int, dim_latent: int, num_steps: int) -> None:
+        super().__init__()
+        self.expand = nn.Linear(dim_in, dim_latent)
+        self.steps = nn.Parameter(torch.randn(num_steps, dim_latent) * 0.02)
+        self.norm = nn.LayerNorm(dim_latent)
+        self.mlp = MLP(dim_latent, dim_hidden, dim_latent)
+
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], num_steps: int
+    ) -> Float[Tensor, "batch step *grid latent"]:
+        """The latent fields after 1, …, ``num_steps`` steps."""
+        z = self.expand(z)
+        states = []
+        for step in range(num_steps):
+            z = z + self.steps[step].to(z.dtype)
+            z = z + self.mlp(self.norm(z))
+            states.append(z)
+        return torch.stack(states, dim=1)
