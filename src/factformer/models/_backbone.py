@@ -44,6 +44,8 @@ class Backbone(nn.Module, ABC):
 
     wants_boundary_block = False
     """Whether ``boundary_block="auto"`` adds the boundary convolutions on non-periodic problems."""
+    paper_optimizer: Literal["adam", "adamw"] = "adamw"
+    """What the paper trains the model with: Adam from 5e-4 to 5e-6, or AdamW with a one-cycle schedule."""
 
     def __init__(self, config: ModelConfig, problem: Problem) -> None:
         super().__init__()

@@ -1,0 +1,70 @@
+"""Fourier neural operator (Li et al. 2020, arXiv:2010.08895): spectral convolutions with a pointwise skip.
+
+z ← σ( K z + W z + b )       per layer, no σ after the last
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from factformer.grid import Grid
+from factformer.models._backbone import Backbone, ModelConfig
+from factformer.nn.spectral_conv import DomainPadding, SpectralConvolution, require_even_spacing
+from factformer.problem import Problem
+
+
+class SpectralConfig(ModelConfig):
+    """Options of the models that work on Fourier modes."""
+
+    dim: int = Field(96, ge=1)
+    modes: int | None = Field(None, ge=1)
+    """Frequencies kept per axis; by default the paper's 24 in one and two dimensions and 12 in three, or 6
+    in four."""
+    domain_padding: float = Field(0.125, ge=0)
+    """Zeros added at the end of non-periodic axes, as a fraction of their length."""
+
+    def num_modes(self, num_axes: int) -> int:
+        return self.modes or {1: 24, 2: 24, 3: 12, 4: 6}[num_axes]
+
+
+class Config(SpectralConfig):
+    name: Literal["fno"] = "fno"
+
+
+class Layer(nn.Module):
+    """Spectral convolution plus pointwise linear map, and a GELU except on the last layer."""
+
+    def __init__(self, dim: int, num_axes: int, num_modes: int, activate: bool) -> None:
+        super().__init__()
+        self.spectral = SpectralConvolution(range(num_axes), [num_modes] * num_axes, dim, dim)
+        self.pointwise = nn.Linear(dim, dim)
+        self.activate = activate
+
+    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        total: Tensor = self.spectral(z) + self.pointwise(z)
+        return functional.gelu(total) if self.activate else total
+
+
+class Model(Backbone):
+    paper_optimizer = "adam"
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        num_axes = problem.grid.num_axes
+        self.domain = DomainPadding(config.domain_padding)
+        self.layers = nn.ModuleList(
+            Layer(config.dim, num_axes, config.num_modes(num_axes), activate=depth < config.depth - 1)
+            for depth in range(config.depth)
+        )
+
+    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        require_even_spacing(grid, "fno")
+        z = self.domain.extend(z, grid)
+        for layer in self.layers:
+            z = self.run(layer, z, grid)
+        return self.domain.crop(z, grid)
