@@ -122,13 +122,17 @@ class AxialKernel(nn.Module):
                 return (products + weights.log()).softmax(-1)
             return products * weights
 
+    def dense_is_cheaper(self, grid: Grid) -> bool:
+        """``(q̃k̃ᵀ)V`` costs S per value, ``q̃(k̃ᵀV)`` costs 2 d_k; a softmax needs the matrix itself."""
+        return self.options.softmax or grid.shape[self.m] <= 2 * self.kernel_dim
+
     def apply_to(
         self, values: Float[Tensor, "batch head *grid channel"], x: Float[Tensor, "batch *grid dim"], grid: Grid
     ) -> Float[Tensor, "batch head *grid channel"]:
-        """``values ×_m A``, in the cheaper order: ``(q̃k̃ᵀ)V`` costs S per value, ``q̃(k̃ᵀV)`` costs 2 d_k."""
+        """``values ×_m A``, in the cheaper order."""
         queries, keys = self.factors(x, grid)
         axis = self.m + 2
-        if self.options.softmax or grid.shape[self.m] <= 2 * self.kernel_dim:
+        if self.dense_is_cheaper(grid):
             return contract(self.matrix(queries, keys, grid).to(values.dtype), values, axis)
         weighted = keys * axis_weights(self.tables, grid, self.m, keys)[:, None]
         reduced = contract(weighted.transpose(-1, -2).to(values.dtype), values, axis)
