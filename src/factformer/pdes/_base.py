@@ -11,17 +11,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from factformer.config import Config
+from factformer.config import Config, unknown_name
 from factformer.grid import Grid
 from factformer.problem import Problem
 
 Frames = Float[Tensor, "batch frame *grid channel"]
 State = Float[Tensor, "batch *grid channel"]
+Symmetries = Mapping[str, Callable[[Frames], Frames]]
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How a dataset is made: solver grid, stored grid, frames, what passes before the first one, and how many."""
+    """How a dataset is made: solver and stored grid, frames, what passes before the first, and how many.
+
+    The first stored frame is at time ``warmup``, a whole number of frame intervals: of the frames that the
+    solver gives, counting the initial state, the first `num_dropped` are not stored. ``initial`` and
+    ``downsampling`` are passed on to `PDE.sample_initial` and `PDE.downsample`.
+    """
 
     resolution: int
     simulation_resolution: int
@@ -31,6 +37,13 @@ class Preset:
     warmup: float = 0.0
     batch_size: int = 8
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    initial: str | None = None
+    downsampling: str | None = None
+
+    @property
+    def num_dropped(self) -> int:
+        """How many frames pass before the first stored one."""
+        return round(self.warmup / self.frame_dt)
 
 
 class PDE(ABC):
@@ -39,6 +52,8 @@ class PDE(ABC):
     name: ClassVar[str]
     parameters: ClassVar[type[Config]]
     presets: ClassVar[Mapping[str, Preset]]
+    initial_kinds: ClassVar[tuple[str, ...]] = ("default",)
+    num_initial_channels: ClassVar[int] = 1
 
     @abstractmethod
     def problem(self, resolution: int) -> Problem:
@@ -46,22 +61,44 @@ class PDE(ABC):
 
     @abstractmethod
     def sample_initial(
-        self, grid: Grid, generators: Sequence[torch.Generator], *, dtype: torch.dtype, device: torch.device | str
+        self,
+        grid: Grid,
+        generators: Sequence[torch.Generator],
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        initial: str | None = None,
     ) -> State:
-        """Random initial states, one per (CPU) generator, each a function of its generator alone."""
+        """Random initial states, one per (CPU) generator, each a function of its generator alone.
+
+        ``initial`` names one of `initial_kinds`; the first is the default.
+        """
 
     @abstractmethod
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
         """Frames 0 (the initial state), 1, … at intervals ``frame_dt``, each holding all output fields."""
 
-    def downsample(self, frames: Frames, shape: Sequence[int]) -> Frames:
+    def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
         """Frames of the solver's grid on the stored, coarser one."""
         raise ValueError(f"{self.name} is stored on the solver's grid")
 
-    def symmetries(self, grid: Grid) -> Mapping[str, Callable[[Frames], Frames]]:
+    def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
         """Maps by name that carry solutions to solutions (a member or two of each kind)."""
         return {}
 
-    def augment(self, frames: Frames, grid: Grid, generator: torch.Generator) -> Frames:
-        """A random symmetry applied to each sample of a batch of windows."""
+    def augment(
+        self, frames: Frames, grid: Grid, generator: torch.Generator, parameters: Config | None = None
+    ) -> Frames:
+        """A random symmetry applied to each sample of a batch of windows; a new tensor.
+
+        ``parameters`` are those of the data where they decide what is symmetric (default: the PDE's own).
+        """
         return frames
+
+    def choose_initial(self, initial: str | None) -> str:
+        """The kind of initial state that is meant by ``initial``; an unknown one lists the choices."""
+        if initial is None:
+            return self.initial_kinds[0]
+        if initial not in self.initial_kinds:
+            raise unknown_name("initial state", initial, self.initial_kinds)
+        return initial

@@ -1,0 +1,193 @@
+"""Truncated Fourier series of real periodic fields.
+
+A field ``f(x) = Σ_k f̂_k exp(i k·x)`` is held by its coefficients with ``|k_m| ≤ K_m``; those with a negative
+last index follow from ``f̂_{-k} = conj f̂_k`` and are not stored. The coefficients do not depend on the
+number of points (``norm="forward"``), so that resampling and padding are one and the same evaluation:
+
+* 2/3 rule: keep ``K = (S - 1) // 3`` and multiply on ``S`` points;
+* 3/2 rule: keep ``K = (S - 1) // 2`` and multiply on ``3S/2`` points.
+
+Transforms run axis by axis and skip the rows and columns that are known to be zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+from factformer.errors import UserError
+from factformer.grid import Grid
+
+Values = Float[Tensor, "*batch_and_grid"]
+Coefficients = Complex[Tensor, "*batch_and_modes"]
+
+
+class Spectrum:
+    """The modes ``|k_m| ≤ cutoff[m]`` (integer indices) on a periodic box, batched over leading axes.
+
+    Coefficients are ``(..., 2 K_1 + 1, …, 2 K_{n-1} + 1, K_n + 1)`` in the order of ``fft``:
+    ``0, 1, …, K, -K, …, -1``.
+    """
+
+    def __init__(
+        self,
+        extent: Sequence[float],
+        cutoff: Sequence[int],
+        *,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.extent = tuple(float(length) for length in extent)
+        self.cutoff = tuple(int(k) for k in cutoff)
+        self.dtype, self.device = dtype, torch.device(device or "cpu")
+        self.num_axes = len(self.cutoff)
+        self.shape = (*(2 * k + 1 for k in self.cutoff[:-1]), self.cutoff[-1] + 1)
+        self.axes = tuple(range(-self.num_axes, 0))
+
+    @classmethod
+    def of_grid(cls, grid: Grid, cutoff: Sequence[int], *, dtype: torch.dtype,
+                device: torch.device | str | None = None) -> Spectrum:
+        """The modes of a periodic, uniform grid."""
+        for m in range(grid.num_axes):
+            if not (grid.periodic[m] and grid.is_uniform(m)):
+                raise UserError(f"axis {m} has no Fourier modes: it is not periodic and uniform")
+        return cls(grid.extent, cutoff, dtype=dtype, device=device)
+
+    @cached_property
+    def indices(self) -> list[Tensor]:
+        """Integer wavenumber index of each axis, shaped to broadcast against the coefficients."""
+        result = []
+        for m, cutoff in enumerate(self.cutoff):
+            positive = torch.arange(cutoff + 1)
+            index = positive if m == self.num_axes - 1 else torch.cat([positive, torch.arange(-cutoff, 0)])
+            shape = [1] * self.num_axes
+            shape[m] = len(index)
+            result.append(index.reshape(shape).to(self.device))
+        return result
+
+    @cached_property
+    def wavenumbers(self) -> list[Tensor]:
+        """Angular wavenumber ``2π k / L`` of each axis, shaped to broadcast against the coefficients."""
+        pairs = zip(self.indices, self.extent, strict=True)
+        return [(index.double() * (2 * math.pi / length)).to(self.dtype) for index, length in pairs]
+
+    @cached_property
+    def squared(self) -> Float[Tensor, "*modes"]:
+        """``|k|²`` of every mode."""
+        pairs = zip(self.indices, self.extent, strict=True)
+        total = sum((index.double() * (2 * math.pi / length)).square() for index, length in pairs)
+        assert isinstance(total, Tensor)
+        return total.to(self.dtype)
+
+    @cached_property
+    def inverse_squared(self) -> Float[Tensor, "*modes"]:
+        """``1 / |k|²``, and 0 for the mean: the inverse of ``-∇²`` on fields of zero mean."""
+        squared = self.squared
+        return torch.where(squared > 0, 1 / squared.clamp_min(torch.finfo(self.dtype).tiny), 0)
+
+    @cached_property
+    def multiplicity(self) -> Float[Tensor, "*modes"]:
+        """How often a stored mode counts in a sum over all modes: 1 where the last index is 0, else 2."""
+        counts = torch.full((self.shape[-1],), 2.0, dtype=self.dtype, device=self.device)
+        counts[0] = 1.0
+        return counts.expand(self.shape)
+
+    def derivative(self, m: int) -> Complex[Tensor, "*modes"]:
+        """The symbol ``i k_m`` of the derivative along axis ``m``, shaped to broadcast."""
+        return 1j * self.wavenumbers[m]
+
+    def mean_product(self, a: Coefficients, b: Coefficients) -> Float[Tensor, " ..."]:
+        """The mean of the product of two fields (Parseval), over the modes alone."""
+        product = torch.view_as_real(a) * torch.view_as_real(b)
+        return (product.sum(-1) * self.multiplicity).sum(self.axes)
+
+    def values(self, coefficients: Coefficients, shape: Sequence[int]) -> Values:
+        """The field at the points ``j L / S`` of a grid of ``shape``, which must resolve the modes."""
+        self._check(shape)
+        result = coefficients
+        for axis, size, cutoff in zip(self.axes[:-1], shape, self.cutoff, strict=False):
+            result = torch.fft.ifft(_widen(result, axis, size, cutoff), dim=axis, norm="forward")
+        values: Tensor = torch.fft.irfft(result, n=shape[-1], dim=-1, norm="forward")
+        return values
+
+    def coefficients(self, values: Values) -> Coefficients:
+        """The coefficients of a field on a uniform grid; modes beyond the cut are dropped."""
+        self._check(values.shape[-self.num_axes:])
+        result: Tensor = torch.fft.rfft(values, dim=-1, norm="forward").narrow(-1, 0, self.cutoff[-1] + 1)
+        for axis, cutoff in zip(reversed(self.axes[:-1]), reversed(self.cutoff[:-1]), strict=True):
+            result = _narrow(torch.fft.fft(result, dim=axis, norm="forward"), axis, cutoff)
+        return result
+
+    def _check(self, shape: Sequence[int]) -> None:
+        for m, (size, cutoff) in enumerate(zip(shape, self.cutoff, strict=True)):
+            if size < 2 * cutoff + 1:
+                raise UserError(f"axis {m}: {size} points do not resolve wavenumber index {cutoff}, "
+                                f"use at least {2 * cutoff + 1}")
+
+
+def _widen(coefficients: Tensor, axis: int, size: int, cutoff: int) -> Tensor:
+    """Zeros between the positive and the negative indices of an axis, up to ``size`` in all."""
+    if size == 2 * cutoff + 1:
+        return coefficients
+    shape = list(coefficients.shape)
+    shape[axis] = size - 2 * cutoff - 1
+    gap = coefficients.new_zeros(()).expand(shape)
+    positive = coefficients.narrow(axis, 0, cutoff + 1)
+    negative = coefficients.narrow(axis, cutoff + 1, cutoff)
+    return torch.cat([positive, gap, negative], dim=axis)
+
+
+def _narrow(coefficients: Tensor, axis: int, cutoff: int) -> Tensor:
+    """The indices ``-cutoff … cutoff`` of an axis in the order of ``fft``."""
+    size = coefficients.shape[axis]
+    if size == 2 * cutoff + 1:
+        return coefficients
+    positive = coefficients.narrow(axis, 0, cutoff + 1)
+    negative = coefficients.narrow(axis, size - cutoff, cutoff)
+    return torch.cat([positive, negative], dim=axis)
+
+
+def two_thirds_cutoff(shape: Sequence[int]) -> tuple[int, ...]:
+    """The largest cut for which a product of two fields on ``shape`` points holds no aliases: ``3K < S``."""
+    return tuple((size - 1) // 3 for size in shape)
+
+
+def full_cutoff(shape: Sequence[int]) -> tuple[int, ...]:
+    """The largest cut that ``shape`` points resolve: every mode but Nyquist."""
+    return tuple((size - 1) // 2 for size in shape)
+
+
+def padded_shape(cutoff: Sequence[int]) -> tuple[int, ...]:
+    """The fewest points, of a quick size, on which products are free of aliases: ``S > 3K``."""
+    return tuple(quick_size(3 * k + 1) for k in cutoff)
+
+
+def quick_size(least: int) -> int:
+    """The smallest even number ``≥ least`` whose prime factors are 2, 3 and 5."""
+    size = least + least % 2
+    while True:
+        rest = size
+        for prime in (2, 3, 5):
+            while rest % prime == 0:
+                rest //= prime
+        if rest == 1:
+            return size
+        size += 2
+
+
+def resample(values: Values, num_axes: int, shape: Sequence[int]) -> Values:
+    """A periodic field on another uniform grid: its spectrum truncated, or continued by zeros.
+
+    The Nyquist mode of an even grid has no sign and is dropped when the size changes.
+    """
+    old = tuple(values.shape[-num_axes:])
+    if old == tuple(shape):
+        return values
+    cutoff = [min(a, b) for a, b in zip(full_cutoff(old), full_cutoff(shape), strict=True)]
+    spectrum = Spectrum([1.0] * num_axes, cutoff, dtype=values.dtype, device=values.device)
+    return spectrum.values(spectrum.coefficients(values), tuple(shape))
