@@ -1,0 +1,49 @@
+"""What the recipes share: how the paper trains each kind of model, and how a recipe meets another model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from factformer import catalog
+from factformer.errors import UserError
+from factformer.training.experiment import parse_model
+
+Scale = Literal["small", "paper"]
+PAPER_UPDATES = {"latent_marching": 100_000, "autoregressive": 64_000, "steady": 100_000}
+
+
+def check_scale(scale: str) -> None:
+    if scale not in ("small", "paper"):
+        raise UserError(f"unknown scale {scale!r}. Choices: paper, small")
+
+
+def resolution(problem: str, scale: str) -> int:
+    """Points per axis of the dataset that ``factformer generate PROBLEM --preset SCALE`` makes."""
+    return int(catalog.find("pdes", problem).pde.presets[scale].resolution)
+
+
+def model_section(model: str, scale: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values``, written for factformer, as far as ``model`` understands them.
+
+    At the paper's scale the baselines that are not Transformers keep the sizes of their own, which are the
+    paper's; the Transformers take those of the recipe, as in the paper.
+    """
+    module = catalog.find("models", model)
+    if scale == "paper" and module.Model.paper_optimizer == "adam":
+        return {"name": model}
+    known = module.Config.model_fields
+    section = {"name": model, **{key: value for key, value in values.items() if key in known}}
+    parse_model(section)
+    return section
+
+
+def optimizer_section(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Appendix B of the paper: AdamW and one cycle for Transformers, Adam from 5e-4 to 5e-6 for the others."""
+    if catalog.find("models", model).Model.paper_optimizer == "adamw":
+        return {"optimizer": "adamw", "weight_decay": 1e-4, "schedule": "one_cycle", "warmup": 0.2, **values}
+    adam = {
+        "optimizer": "adam", "weight_decay": 0.0, "learning_rate": 5e-4,
+        "schedule": "cosine", "warmup": 0.0, "final_fraction": 0.01,
+    }  # fmt: skip
+    return {**values, **adam}
