@@ -18,7 +18,8 @@ class FactorizedAttention(nn.Module):
 
     ``V`` has ``heads · head_dim`` channels and each ``A⁽ᵐ⁾`` is built from the field's projection onto axis
     ``m`` with ``kernel_dim`` functions per head. Each head of the result is normalised over the whole domain
-    and its channels before the output network ``f``.
+    and its channels before the output network ``f``; ``norm_eps`` is far below the variance that freshly
+    initialised kernels give (1e-9 in 2-D), since a usual 1e-5 would switch the attention off for good.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class FactorizedAttention(nn.Module):
         head_dim: int = 64,
         kernel_dim: int = 128,
         options: KernelOptions | None = None,
-        norm_eps: float = 1e-5,
+        norm_eps: float = 1e-24,
     ) -> None:
         super().__init__()
         if not 1 <= num_axes <= 4 or min(dim, heads, head_dim, kernel_dim) < 1:
