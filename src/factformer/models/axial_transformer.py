@@ -1,0 +1,68 @@
+"""Axial Transformer (Ho et al. 2020, arXiv:1912.12180): softmax attention along one axis per layer, in turn.
+
+z ← z + Attention_m( z ),   z ← z + MLP( LayerNorm(z) ),       m = layer mod number of axes
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from factformer.grid import Grid
+from factformer.models._backbone import Backbone, ModelConfig
+from factformer.nn.axial_attention import AxialAttention
+from factformer.nn.fourier_features import FourierFeatures, FourierMode
+from factformer.nn.mlp import MLP
+from factformer.nn.rotary import Rotary
+from factformer.problem import Problem
+
+
+class Config(ModelConfig):
+    name: Literal["axial_transformer"] = "axial_transformer"
+    depth: int = Field(6, ge=1)
+    """Number of layers; each attends along one axis: a multiple of the number of axes treats them alike."""
+    heads: int = Field(8, ge=1)
+    feed_forward: int = Field(4, ge=1)
+    """Width of the feed-forward network over ``dim``."""
+    rotary: Rotary = "paper"
+    rotary_scale: float = Field(64.0, gt=0)
+    fourier: FourierMode = "paper"
+    fourier_std: float = Field(8.0, gt=0)
+    """Standard deviation of the random frequencies of the positional encoding, in waves per unit length."""
+
+
+class Layer(nn.Module):
+    """Attention along one axis and a feed-forward network, each with its residual."""
+
+    def __init__(self, config: Config, m: int) -> None:
+        super().__init__()
+        self.attention = AxialAttention(m, config.dim, config.heads, config.rotary, config.rotary_scale)
+        self.norm = nn.LayerNorm(config.dim)
+        self.mlp = MLP(config.dim, config.feed_forward * config.dim, config.dim)
+
+    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        z = z + self.attention(z, grid)
+        result: Tensor = z + self.mlp(self.norm(z))
+        return result
+
+
+class Model(Backbone):
+    wants_boundary_block = True
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        num_axes = problem.grid.num_axes
+        self.positions: FourierFeatures | None = None
+        if config.fourier != "off":
+            self.positions = FourierFeatures(num_axes, config.dim, config.fourier_std, config.fourier)
+        self.layers = nn.ModuleList(Layer(config, depth % num_axes) for depth in range(config.depth))
+
+    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        if self.positions is not None:
+            z = z + self.positions(grid)
+        for layer in self.layers:
+            z = self.run(layer, z, grid)
+        return z

@@ -1,0 +1,77 @@
+"""Linear attention over all points of the grid (OFormer: Li, Meidani & Barati Farimani, arXiv:2205.13671).
+
+    u ← u + ψ(x),   u ← u + f( Q̃(K̃ᵀ w V) )       per layer
+
+The layer of FactFormer with its axial kernels replaced by one kernel between all points, softmax-free, with
+keys and values normalised over the domain.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from factformer.grid import Grid
+from factformer.models._backbone import Backbone, ModelConfig
+from factformer.nn.fourier_features import FourierFeatures, FourierMode
+from factformer.nn.linear_attention import LinearAttention
+from factformer.nn.rotary import Rotary
+from factformer.problem import Problem
+
+
+class Config(ModelConfig):
+    name: Literal["linear_attention"] = "linear_attention"
+    heads: int = Field(8, ge=1)
+    head_dim: int = Field(64, ge=1)
+    """Channels of the values per head."""
+    kernel_dim: int = Field(128, ge=2)
+    """Functions per head that span the kernel; they are divided among the axes by the rotary encoding."""
+    rotary: Rotary = "paper"
+    rotary_scale: float = Field(64.0, gt=0)
+    fourier: FourierMode = "paper"
+    fourier_std: float = Field(8.0, gt=0)
+    """Standard deviation of the random frequencies of ψ, in waves per unit length."""
+    explicit_kernel: bool = False
+    """Form the kernel between all points, at quadratic cost: the same result, for analysis."""
+
+
+class Layer(nn.Module):
+    """Positional encoding, linear attention, residual add."""
+
+    def __init__(self, config: Config, num_axes: int) -> None:
+        super().__init__()
+        self.positions: FourierFeatures | None = None
+        if config.fourier != "off":
+            self.positions = FourierFeatures(num_axes, config.dim, config.fourier_std, config.fourier)
+        self.attention = LinearAttention(
+            num_axes,
+            config.dim,
+            config.heads,
+            config.head_dim,
+            config.kernel_dim,
+            config.rotary,
+            config.rotary_scale,
+            config.explicit_kernel,
+        )
+
+    def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        if self.positions is not None:
+            u = u + self.positions(grid)
+        result: Tensor = u + self.attention(u, grid)
+        return result
+
+
+class Model(Backbone):
+    wants_boundary_block = True
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.layers = nn.ModuleList(Layer(config, problem.grid.num_axes) for _ in range(config.depth))
+
+    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        for layer in self.layers:
+            z = self.run(layer, z, grid)
+        return z

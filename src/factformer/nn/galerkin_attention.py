@@ -1,0 +1,62 @@
+"""Galerkin attention (Cao 2021, arXiv:2105.14995): softmax-free attention as a Petrov-Galerkin projection.
+
+    z_j(x) = Σ_l q_l(x) ∫ k_l(ξ) v_j(ξ) dξ
+
+The columns of keys and values are functions on the grid and the integral is the grid's quadrature. Keys and
+values of each head are layer-normalised and the coordinates are appended to queries, keys and values.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from factformer.errors import UserError
+from factformer.grid import Grid
+from factformer.nn.linear_attention import kernel_integral
+from factformer.nn.norms import cached_domain_weights
+from factformer.nn.tables import TableCache
+
+
+class GalerkinAttention(nn.Module):
+    """Multi-head Galerkin attention; the residual add is the caller's."""
+
+    def __init__(self, num_axes: int, dim: int, heads: int) -> None:
+        super().__init__()
+        if dim % heads:
+            raise UserError(f"{dim} channels do not divide into {heads} heads")
+        self.heads = heads
+        self.to_queries = nn.Linear(dim, dim)
+        self.to_keys = nn.Linear(dim, dim)
+        self.to_values = nn.Linear(dim, dim)
+        self.key_norm = nn.LayerNorm(dim // heads)
+        self.value_norm = nn.LayerNorm(dim // heads)
+        self.to_output = nn.Linear(dim + heads * num_axes, dim)
+        self.tables = TableCache()
+
+    def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        weights = cached_domain_weights(self.tables, grid, u)
+        attended = kernel_integral(*self.factors(u, grid), None if weights is None else weights.flatten())
+        merged = attended.transpose(1, 2).flatten(-2).unflatten(1, grid.shape)
+        result: Tensor = self.to_output(merged.to(u.dtype))
+        return result
+
+    def factors(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each ``(batch, head, points, channel + axis)``."""
+        (positions,) = self.tables.get("positions", grid, 0, u, lambda: (_unit_positions(grid),))
+        queries = self._per_head(self.to_queries(u))
+        keys = self.key_norm(self._per_head(self.to_keys(u)))
+        values = self.value_norm(self._per_head(self.to_values(u)))
+        located = positions.expand(*queries.shape[:2], -1, -1)
+        queries, keys, values = (torch.cat([located.to(x.dtype), x], dim=-1) for x in (queries, keys, values))
+        return queries, keys, values
+
+    def _per_head(self, x: Tensor) -> Float[Tensor, "batch head points channel"]:
+        split: Tensor = x.unflatten(-1, (self.heads, -1)).movedim(-2, 1).flatten(2, -2)
+        return split
+
+
+def _unit_positions(grid: Grid) -> Float[Tensor, "points axis"]:
+    """Coordinates as fractions of the extent of each axis."""
+    return (grid.mesh() / torch.tensor(grid.extent, dtype=torch.float64)).flatten(0, -2)
