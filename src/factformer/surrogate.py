@@ -50,11 +50,14 @@ class Surrogate(nn.Module):
                 f"the normaliser has {len(self.normalizer.input_mean)} input and {len(self.normalizer.output_mean)} "
                 f"output channels, the problem {channels_in} and {channels_out}"
             )
-        if config.residual and problem.steady:
+        if config.residual is True and problem.steady:
             raise UserError("residual=True predicts increments in time; a steady problem has none")
 
         self.encoder = FrameEncoder(problem.num_context_frames, channels_in, config.dim)
         self.backbone: Backbone = catalog.find("models", config.name).Model(config, problem)
+        self.residual = config.residual
+        if self.residual == "auto":
+            self.residual = self.backbone.wants_residual and not problem.steady
         wanted = config.boundary_block
         if wanted == "auto":
             wanted = self.backbone.wants_boundary_block and problem.boundary != "periodic"
@@ -92,7 +95,7 @@ class Surrogate(nn.Module):
             z = self.boundary_block(z)
         states = self.marching(z, num_steps)
         values = self.decoder(states.flatten(0, 1), grid).unflatten(0, (frames.shape[0], num_steps))
-        if not self.config.residual:
+        if not self.residual:
             return self.normalizer.denormalize(values)
         return frames[:, -1:] + values * self.normalizer.increment_std
 

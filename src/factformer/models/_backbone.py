@@ -29,8 +29,9 @@ class ModelConfig(Config):
     """Channels of the latent field."""
     depth: int = Field(4, ge=1)
     """Number of layers (or blocks)."""
-    residual: bool = False
-    """Predict the increment to the last frame rather than the frame."""
+    residual: bool | Literal["auto"] = "auto"
+    """Predict the increment to the last frame rather than the frame; ``auto``: where the model asks for it
+    and the problem moves in time."""
     latent_expansion: float | None = Field(None, gt=0)
     """Width of the marching state over ``dim``; by default 2 in one and two dimensions, 1.5 above."""
     boundary_block: bool | Literal["auto"] = "auto"
@@ -44,6 +45,8 @@ class Backbone(nn.Module, ABC):
 
     wants_boundary_block = False
     """Whether ``boundary_block="auto"`` adds the boundary convolutions on non-periodic problems."""
+    wants_residual = False
+    """Whether ``residual="auto"`` predicts increments in time-dependent problems."""
     paper_optimizer: Literal["adam", "adamw"] = "adamw"
     """What the paper trains the model with: Adam from 5e-4 to 5e-6, or AdamW with a one-cycle schedule."""
 

@@ -1,0 +1,85 @@
+"""FactFormer with a local branch, exactly periodic encodings and increments as output.
+
+    u ← u + ψ(x),   u ← u + f( IN( Att(u) ) ),   u ← u + W₂ σ( W₁ LayerNorm( D ⋆ u ) )       per layer
+
+Factorized attention carries information across the whole domain through a few functions per axis; what
+happens between neighbouring points is left to the depthwise convolution ``D``, which continues the field
+beyond the ends as the problem's boundary says. Every addition to FactFormer is a switch: ``local_branch``
+(with ``feed_forward`` its width), ``rotary`` and ``fourier`` (whole wavenumbers on periodic axes),
+``residual``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from factformer.grid import Grid
+from factformer.models._backbone import Backbone
+from factformer.models.factformer import AttentionConfig
+from factformer.models.factformer import Layer as AttentionLayer
+from factformer.nn.convolution import Convolution
+from factformer.nn.fourier_features import FourierMode
+from factformer.nn.mlp import MLP
+from factformer.nn.rotary import Rotary
+from factformer.problem import Boundary, Problem
+
+
+class Config(AttentionConfig):
+    name: Literal["factformer_plus"] = "factformer_plus"
+    rotary: Rotary = "periodic"
+    fourier: FourierMode = "periodic"
+    local_branch: bool = True
+    """A depthwise convolution and a pointwise network after each attention."""
+    local_kernel: int | None = Field(None, ge=1)
+    """Points along an axis that the convolution sees; by default 5 in one and two dimensions and 3 above."""
+    feed_forward: int = Field(2, ge=1)
+    """Width of the pointwise network of the local branch over ``dim``."""
+
+
+class LocalBranch(nn.Module):
+    """Depthwise convolution, normalisation, pointwise network (the block of ConvNeXt, Liu et al. 2022)."""
+
+    def __init__(self, dim: int, kernel_size: int, feed_forward: int, padding: tuple[Boundary, ...]) -> None:
+        super().__init__()
+        self.convolution = Convolution(padding, dim, dim, kernel_size, groups=dim)
+        self.norm = nn.LayerNorm(dim)
+        self.mlp = MLP(dim, feed_forward * dim, dim)
+
+    def forward(self, u: Float[Tensor, "batch *grid dim"]) -> Float[Tensor, "batch *grid dim"]:
+        result: Tensor = self.mlp(self.norm(self.convolution(u)))
+        return result
+
+
+class Layer(nn.Module):
+    """The layer of FactFormer and the local branch, each with its residual."""
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__()
+        num_axes = problem.grid.num_axes
+        self.attention = AttentionLayer(config, num_axes)
+        self.local: LocalBranch | None = None
+        if config.local_branch:
+            kernel_size = config.local_kernel or (5 if num_axes <= 2 else 3)
+            self.local = LocalBranch(config.dim, kernel_size, config.feed_forward, problem.padding)
+
+    def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        result: Tensor = self.attention(u, grid)
+        return result if self.local is None else result + self.local(result)
+
+
+class Model(Backbone):
+    wants_boundary_block = True
+    wants_residual = True
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.layers = nn.ModuleList(Layer(config, problem) for _ in range(config.depth))
+
+    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        for layer in self.layers:
+            z = self.run(layer, z, grid)
+        return z
