@@ -44,7 +44,12 @@ def test_randomized_singular_values_match_the_full_decomposition():
     values = 0.8 ** torch.arange(60, dtype=torch.float64)
     kernel = kernel_of_spectrum(values, 90)
     found = randomized_singular_values(
-        lambda x: kernel @ x, lambda y: kernel.T @ y, 90, 20, torch.Generator().manual_seed(0), dtype=torch.float64
+        lambda x: kernel @ x,
+        lambda y: kernel.T @ y,
+        90,
+        20,
+        torch.Generator().manual_seed(0),
+        dtype=torch.float64,
     )
     torch.testing.assert_close(found, torch.linalg.svdvals(kernel)[:20], rtol=1e-6, atol=0)
 

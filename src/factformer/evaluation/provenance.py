@@ -39,7 +39,7 @@ def provenance(
 
 
 def command() -> str:
-    """The command line of this process; of the program only its name, since the folder is the machine's own."""
+    """The command line of this process; of the program only its name, not its folder on this machine."""
     return shlex.join([Path(sys.argv[0] or "python").name, *sys.argv[1:]])
 
 
@@ -49,7 +49,8 @@ def commit() -> str | None:
     head = _git(folder, "rev-parse", "HEAD")
     if not head or _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None  # installed, or inside a tree that is not ours
-    return head[:12] + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".") else "")
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", "..")
+    return head[:12] + ("+" if changed else "")
 
 
 def hardware(device: torch.device | str = "cpu") -> str:

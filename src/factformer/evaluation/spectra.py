@@ -20,8 +20,8 @@ LinearMap = Callable[[Tensor], Tensor]
 def cumulative_energy(singular_values: Float[Tensor, "... rank"]) -> Float[Tensor, "... rank"]:
     """``b_k`` of singular values in descending order; all ones for a kernel that is zero."""
     total = singular_values.sum(-1, keepdim=True)
-    ones = torch.ones_like(singular_values)
-    return torch.where(total > 0, singular_values.cumsum(-1) / total.clamp_min(torch.finfo(total.dtype).tiny), ones)
+    curve = singular_values.cumsum(-1) / total.clamp_min(torch.finfo(total.dtype).tiny)
+    return torch.where(total > 0, curve, torch.ones_like(curve))
 
 
 def fraction_for_energy(cumulative: Float[Tensor, "rank"], share: float = 0.9) -> float:
@@ -44,16 +44,16 @@ def randomized_singular_values(
 ) -> Float[Tensor, "rank"]:
     """The ``rank`` largest singular values of a matrix known only by its products (Halko et al. 2011).
 
-    ``apply`` takes ``(num_columns, r)`` to ``A x`` and ``apply_transposed`` gives ``Aᵀ y``; nothing larger than
-    ``max(shape) × (rank + oversampling)`` is formed. Orthonormalising between the products keeps the small
-    singular values from drowning in round-off.
+    ``apply`` takes ``(num_columns, r)`` to ``A x`` and ``apply_transposed`` gives ``Aᵀ y``; nothing larger
+    than ``max(shape) × (rank + oversampling)`` is formed. Orthonormalising between the products keeps the
+    small singular values from drowning in round-off.
     """
     width = min(rank + oversampling, num_columns)
     probe = torch.randn(num_columns, width, generator=generator, dtype=dtype).to(device)
     basis = _orthonormal(apply(probe))
     for _ in range(power_iterations):
         basis = _orthonormal(apply(_orthonormal(apply_transposed(basis))))
-    values = torch.linalg.svdvals(apply_transposed(basis))
+    values: Tensor = torch.linalg.svdvals(apply_transposed(basis))
     return values[:rank]
 
 
@@ -80,11 +80,11 @@ def product_singular_values(
 
 
 def stationarity(kernel: Float[Tensor, "... points points"], grid: Grid, m: int) -> Float[Tensor, "..."]:
-    """How much of a kernel depends only on ``x_i - x_j``: 1 for a Toeplitz or circulant one, about 0 for noise.
+    """How much of a kernel depends only on ``x_i - x_j``: 1 if Toeplitz or circulant, about 0 for noise.
 
     The quadrature weights are divided out, then the variance of ``κ_ij`` is compared with what is left of it
-    when the best function of the displacement (the mean over each diagonal) is taken away. Both are per degree
-    of freedom, since 2S - 1 means explain a little of any S × S matrix; values below 0 are given as 0.
+    when the best function of the displacement (the mean over each diagonal) is taken away. Both are per
+    degree of freedom, since 2S - 1 means explain a little of any S × S matrix; less than 0 is given as 0.
     """
     x = grid.axis(m, device=kernel.device)
     values = (kernel.double() / grid.weights(m, device=kernel.device)).flatten(-2)
@@ -93,8 +93,9 @@ def stationarity(kernel: Float[Tensor, "... points points"], grid: Grid, m: int)
     displacement, group = steps.unique(return_inverse=True)
     counts = torch.bincount(group, minlength=len(displacement)).double()
     sums = values.new_zeros(*values.shape[:-1], len(displacement)).index_add_(-1, group, values)
-    residual = (values - (sums / counts)[..., group]).square().sum(-1) / max(values.shape[-1] - len(displacement), 1)
-    variance = (values - values.mean(-1, keepdim=True)).square().sum(-1) / (values.shape[-1] - 1)
+    count = values.shape[-1]
+    residual = (values - (sums / counts)[..., group]).square().sum(-1) / max(count - len(displacement), 1)
+    variance = (values - values.mean(-1, keepdim=True)).square().sum(-1) / (count - 1)
     constant = variance <= 1e-20 * values.square().mean(-1)
     ratio = residual / torch.where(constant, torch.ones_like(variance), variance)
     return torch.where(constant, torch.ones_like(ratio), (1 - ratio).clamp(0, 1))
@@ -104,7 +105,8 @@ def symmetry(kernel: Float[Tensor, "... points points"]) -> Float[Tensor, "..."]
     """Share of the energy in the symmetric part: 1 symmetric, 0 antisymmetric, ½ for noise."""
     part = (0.5 * (kernel + kernel.mT)).square().sum((-1, -2))
     total = kernel.square().sum((-1, -2))
-    return torch.where(total > 0, part / total.clamp_min(torch.finfo(total.dtype).tiny), torch.ones_like(total))
+    share = part / total.clamp_min(torch.finfo(total.dtype).tiny)
+    return torch.where(total > 0, share, torch.ones_like(share))
 
 
 def _orthonormal(columns: Tensor) -> Tensor:

@@ -1,0 +1,264 @@
+"""How good a surrogate is: errors of roll-outs over every trajectory of a split and several start frames.
+
+Per field group the relative L2 error (joint window, per frame, last frame), VRMSE, the error of the energy
+spectrum and the time until the correlation is lost, beside the floor that costs nothing: persistence, the
+last context frame repeated. A steady problem has none; its floor is the mean of the training outputs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from factformer import metrics
+from factformer.data.store import Dataset
+from factformer.errors import UserError
+from factformer.evaluation.provenance import hardware
+from factformer.evaluation.timing import inference_cost, resolve_device, roll_out
+from factformer.surrogate import Surrogate
+
+DEFAULT_STARTS = 4
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows of some trajectories that start at one frame, with what the surrogate made of them."""
+
+    trajectories: list[int]
+    start: int
+    context: Float[Tensor, "batch context *grid channel"]
+    truth: Float[Tensor, "batch frame *grid channel"]
+    prediction: Float[Tensor, "batch frame *grid channel"]
+
+
+def evaluate(
+    surrogate: Surrogate,
+    dataset: Dataset,
+    *,
+    num_frames: int | None = None,
+    num_starts: int = DEFAULT_STARTS,
+    batch_size: int | None = None,
+    device: torch.device | str | None = None,
+    precision: str = "32-true",
+    timing: bool = True,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Errors, floor, parameters and cost of ``surrogate`` on all trajectories of ``dataset``, ready for JSON.
+
+    Roll-outs of ``num_frames`` (the problem's horizon) begin at up to ``num_starts`` frames spread evenly
+    over each trajectory. ``standard_error`` is that of the mean over trajectories, since windows of one
+    trajectory are not independent; with a single trajectory it is over its windows. ``seconds_per_batch`` is
+    the time of one roll-out of ``batch_size`` sequences (the paper's inference time; by default its batch
+    sizes, 10 in two dimensions and 4 in three), ``seconds_per_sequence`` that divided by the batch size.
+    """
+    target = resolve_device(device)
+    num_frames = num_frames or surrogate.problem.horizon
+    size = batch_size or paper_batch_size(surrogate.problem.grid.num_axes)
+    check_compatible(surrogate, dataset, num_frames)
+    starts = start_frames(surrogate, dataset, num_frames, num_starts)
+    was_training = surrogate.training
+    surrogate = surrogate.to(target).eval()
+
+    floor_mean = dataset.normalizer().output_mean.to(target) if surrogate.problem.steady else None
+    scores = {name: _Scores() for name in surrogate.problem.output_slices}
+    owners: list[int] = []
+    total = dataset.num_trajectories * len(starts)
+    began = time.perf_counter()
+    for batch in predicted_batches(surrogate, dataset, num_frames, starts, size, target, precision):
+        owners.extend(batch.trajectories)
+        for name, channels in surrogate.problem.output_slices.items():
+            truth, prediction = batch.truth[..., channels], batch.prediction[..., channels]
+            if floor_mean is None:
+                floor = batch.context[:, -1:, ..., channels].expand_as(truth)
+            else:
+                floor = floor_mean[channels].expand_as(truth)
+            scores[name].add(prediction, truth, floor, surrogate.problem.frame_dt)
+        if progress is not None:
+            progress(len(owners), total)
+    groups = torch.tensor(owners)
+    fields = {name: score.summary(groups) for name, score in scores.items()}
+    result: dict[str, Any] = {
+        "fields": fields,
+        "persistence": {name: field["persistence"]["relative_l2"] for name, field in fields.items()},
+        "floor": "training mean" if surrogate.problem.steady else "last context frame",
+        "parameters": surrogate.num_parameters,
+        "seconds_per_sequence": None,
+        "seconds_per_batch": None,
+        "peak_memory_mb": None,
+        "batch_size": size,
+        "num_windows": len(owners),
+        "num_trajectories": dataset.num_trajectories,
+        "num_diverged": int(max(score.num_diverged() for score in scores.values())),
+        "num_frames": num_frames,
+        "frame_dt": surrogate.problem.frame_dt,
+        "problem": surrogate.problem.name,
+        "model": surrogate.config.name,
+        "grid": list(dataset.problem.grid.shape),
+        "split": dataset.split,
+        "dataset_fingerprint": dataset.fingerprint,
+        "precision": precision,
+        "hardware": hardware(target),
+        "evaluation_seconds": time.perf_counter() - began,
+    }
+    if timing:
+        context = read_context(surrogate, dataset, [0], starts[0]).to(target)
+        repeats = [size] + [1] * (context.ndim - 1)
+        cost = inference_cost(surrogate, context.repeat(*repeats), num_frames, precision=precision)
+        result["seconds_per_batch"] = cost.seconds
+        result["seconds_per_sequence"] = cost.seconds / size
+        result["peak_memory_mb"] = cost.peak_memory_mb
+    surrogate.train(was_training)
+    return result
+
+
+def predicted_batches(
+    surrogate: Surrogate,
+    dataset: Dataset,
+    num_frames: int,
+    starts: Sequence[int],
+    batch_size: int,
+    device: torch.device,
+    precision: str = "32-true",
+    trajectories: Sequence[int] | None = None,
+) -> Iterator[Batch]:
+    """Roll-outs of all windows, a batch at a time; only that batch is in memory."""
+    chosen = list(range(dataset.num_trajectories)) if trajectories is None else list(trajectories)
+    num_context = 0 if surrogate.problem.steady else surrogate.problem.num_context_frames
+    for start in starts:
+        for first in range(0, len(chosen), batch_size):
+            members = chosen[first : first + batch_size]
+            context = read_context(surrogate, dataset, members, start).to(device)
+            span = slice(start + num_context, start + num_context + num_frames)
+            truth = dataset.read(members, span).to(device)
+            prediction = roll_out(surrogate, context, num_frames, precision=precision)
+            yield Batch(members, start, context, truth, prediction.to(truth.dtype))
+
+
+def read_context(surrogate: Surrogate, dataset: Dataset, trajectories: Sequence[int], start: int) -> Tensor:
+    """What the surrogate sees: the input fields of a steady problem, the context frames of another."""
+    if surrogate.problem.steady:
+        return dataset.read_inputs(trajectories)
+    return dataset.read(trajectories, slice(start, start + surrogate.problem.num_context_frames))
+
+
+def start_frames(surrogate: Surrogate, dataset: Dataset, num_frames: int, num_starts: int) -> list[int]:
+    """Up to ``num_starts`` first frames, spread evenly from the first possible window to the last."""
+    if num_starts < 1:
+        raise UserError(f"the number of start frames must be at least 1, got {num_starts}")
+    if surrogate.problem.steady:
+        return [0]
+    last = dataset.num_frames - surrogate.problem.num_context_frames - num_frames
+    if num_starts == 1 or last == 0:
+        return [0]
+    return sorted({round(last * i / (num_starts - 1)) for i in range(num_starts)})
+
+
+def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) -> None:
+    """Raise `UserError` when the dataset is not of the surrogate's problem; another resolution is allowed."""
+    mine, theirs = surrogate.problem, dataset.problem
+    if dataset.num_trajectories < 1:
+        raise UserError(f"split {dataset.split!r} holds no trajectories; generate it or choose another split")
+    if (mine.inputs, mine.outputs) != (theirs.inputs, theirs.outputs):
+        raise UserError(
+            f"the surrogate's fields {_names(mine.outputs)} are not the dataset's {_names(theirs.outputs)}: "
+            "evaluate on data of the problem it was trained on"
+        )
+    if mine.grid.num_axes != theirs.grid.num_axes or mine.grid.periodic != theirs.grid.periodic:
+        raise UserError(
+            f"the surrogate's grid has periodic axes {mine.grid.periodic} and the dataset's "
+            f"{theirs.grid.periodic}: only the resolution may differ"
+        )
+    if not mine.steady and not math.isclose(mine.frame_dt, theirs.frame_dt, rel_tol=1e-6):
+        raise UserError(
+            f"the surrogate advances {mine.frame_dt:g} per frame and the dataset {theirs.frame_dt:g}: "
+            "evaluate on data with the same frame interval"
+        )
+    needed = mine.num_context_frames + num_frames
+    if mine.steady:
+        if num_frames != 1:
+            raise UserError(f"a steady problem has one frame to predict, got {num_frames} frames")
+    elif dataset.num_frames < needed:
+        raise UserError(
+            f"trajectories of split {dataset.split!r} hold {dataset.num_frames} frames, but "
+            f"{mine.num_context_frames} context and {num_frames} predicted ones are needed: ask for fewer"
+        )
+
+
+def paper_batch_size(num_axes: int) -> int:
+    """The batch sizes at which the paper gives inference times."""
+    return 4 if num_axes >= 3 else 10
+
+
+class _Scores:
+    """Metrics of one field group, gathered window by window; spectra are summed."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[Tensor]] = {}
+        self.spectra: dict[str, Tensor] = {}
+        self.num_spectra = 0
+
+    def add(self, prediction: Tensor, truth: Tensor, floor: Tensor, frame_dt: float) -> None:
+        new = {
+            "relative_l2": metrics.relative_l2(prediction, truth),
+            "relative_l2_per_frame": metrics.relative_l2_per_frame(prediction, truth),
+            "vrmse": metrics.vrmse(prediction, truth).mean(1),
+            "spectrum_error": metrics.spectrum_error(prediction, truth).mean(1),
+            "correlation_time": metrics.correlation_time(prediction, truth, frame_dt).double(),
+            "floor": metrics.relative_l2(floor, truth),
+            "floor_per_frame": metrics.relative_l2_per_frame(floor, truth),
+        }
+        for name, value in new.items():
+            self.values.setdefault(name, []).append(value.double().cpu())
+        for name, frames in (("prediction", prediction), ("truth", truth)):
+            spectrum = metrics.energy_spectrum(frames.flatten(0, 1)).double().sum(0).cpu()
+            self.spectra[name] = self.spectra.get(name, torch.zeros_like(spectrum)) + spectrum
+        self.num_spectra += truth.shape[0] * truth.shape[1]
+
+    def num_diverged(self) -> int:
+        """Windows whose roll-out left the finite numbers."""
+        return int((~torch.cat(self.values["relative_l2"]).isfinite()).sum())
+
+    def summary(self, owners: Tensor) -> dict[str, Any]:
+        values = {name: torch.cat(parts) for name, parts in self.values.items()}
+        per_frame, floor = values["relative_l2_per_frame"], values["floor_per_frame"]
+        truth = self.spectra["truth"] / self.num_spectra
+        return {
+            "relative_l2": float(values["relative_l2"].mean()),
+            "relative_l2_final": float(per_frame[:, -1].mean()),
+            "relative_l2_per_frame": per_frame.mean(0).tolist(),
+            "standard_error": clustered_standard_error(values["relative_l2"], owners),
+            "standard_error_final": clustered_standard_error(per_frame[:, -1], owners),
+            "vrmse": float(values["vrmse"].mean()),
+            "spectrum_error": float(values["spectrum_error"].mean()),
+            "correlation_time": float(values["correlation_time"].mean()),
+            "persistence": {
+                "relative_l2": float(values["floor"].mean()),
+                "relative_l2_final": float(floor[:, -1].mean()),
+                "relative_l2_per_frame": floor.mean(0).tolist(),
+            },
+            "spectrum": {
+                "wavenumber": list(range(len(truth))),
+                "prediction": (self.spectra["prediction"] / self.num_spectra).tolist(),
+                "truth": truth.tolist(),
+            },
+        }
+
+
+def clustered_standard_error(values: Float[Tensor, "window"], owners: Tensor) -> float:
+    """Standard error of the mean when windows of one trajectory belong together."""
+    names = owners.unique()
+    if len(names) == 1:
+        return metrics.standard_error(values)
+    return metrics.standard_error(torch.stack([values[owners == name].mean() for name in names]))
+
+
+def _names(fields: Sequence[Any]) -> str:
+    return ", ".join(f"{item.name} ({item.num_channels})" for item in fields)

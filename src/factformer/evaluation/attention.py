@@ -1,0 +1,183 @@
+"""What the attention of a surrogate looks like: its kernels, their spectra, stationarity and symmetry.
+
+Kernels depend on the input, so they are taken while the surrogate runs on real samples. Factorized attention
+has one kernel per layer, head and axis, small enough to decompose in full; linear attention has one ``N × N``
+kernel per layer and head, of which only products with thin matrices are ever formed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from factformer.errors import UserError
+from factformer.evaluation.spectra import (
+    cumulative_energy,
+    fraction_for_energy,
+    product_singular_values,
+    stationarity,
+    symmetry,
+)
+from factformer.grid import Grid
+from factformer.nn.attention import FactorizedAttention
+from factformer.nn.galerkin_attention import GalerkinAttention
+from factformer.nn.linear_attention import LinearAttention
+from factformer.surrogate import Surrogate
+
+FULL_COMPONENTS = 1024
+"""Singular values of a full kernel that are computed, as in the paper."""
+ENERGY_SHARE = 0.9
+ATTENTION = (FactorizedAttention, LinearAttention, GalerkinAttention)
+
+
+@dataclass
+class Analysis:
+    """JSON-ready numbers per layer and axis, and the kernels of one sample to draw."""
+
+    summary: dict[str, Any]
+    kernels: dict[tuple[int, int], Float[Tensor, "head points points"]] = field(default_factory=dict)
+    """``A⁽ᵐ⁾`` of the first sample under (layer, axis), both counted from 0; empty for full attention."""
+
+
+def analyse_attention(surrogate: Surrogate, contexts: Iterable[Tensor]) -> Analysis:
+    """Spectra, stationarity and symmetry, averaged over heads and over the samples in ``contexts``.
+
+    ``contexts`` holds batches ``(batch, frame, *grid, channel)`` of what the surrogate sees, on its device.
+    """
+    means: dict[tuple[int, int | None], _Mean] = {}
+    kernels: dict[tuple[int, int], Tensor] = {}
+    num_samples = 0
+    generator = torch.Generator().manual_seed(0)
+    for context in contexts:
+        for layer, calls in enumerate(record_attention(surrogate, context)):
+            for module, u, grid in calls:
+                _analyse_call(module, u, grid, layer, means, kernels, generator)
+        num_samples += context.shape[0]
+    if num_samples == 0:
+        raise UserError("there are no samples to look at: choose a split that holds some")
+    return Analysis(
+        {
+            "model": surrogate.config.name,
+            "problem": surrogate.problem.name,
+            "energy_share": ENERGY_SHARE,
+            "num_samples": num_samples,
+            "kernels": [mean.summary(*place) for place, mean in sorted(means.items(), key=_order)],
+        },
+        kernels,
+    )
+
+
+def record_attention(surrogate: Surrogate, context: Tensor) -> list[list[tuple[nn.Module, Tensor, Grid]]]:
+    """The inputs of every attention layer during one call, layer by layer."""
+    modules = [module for module in surrogate.modules() if isinstance(module, ATTENTION)]
+    if not modules:
+        raise UserError(
+            f"model {surrogate.config.name!r} has no attention kernels to look at: inspect one with "
+            "factorized or linear attention"
+        )
+    calls: dict[nn.Module, list[tuple[nn.Module, Tensor, Grid]]] = {module: [] for module in modules}
+
+    def record(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        u, grid = arguments
+        calls[module].append((module, u, grid))
+
+    with _hooks(modules, record), torch.no_grad():
+        surrogate.eval()(context, 1)
+    return list(calls.values())
+
+
+@contextlib.contextmanager
+def _hooks(modules: Iterable[nn.Module], record: Any) -> Iterator[None]:
+    handles = [module.register_forward_pre_hook(record) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _analyse_call(
+    module: nn.Module,
+    u: Tensor,
+    grid: Grid,
+    layer: int,
+    means: dict[tuple[int, int | None], _Mean],
+    kernels: dict[tuple[int, int], Tensor],
+    generator: torch.Generator,
+) -> None:
+    with torch.no_grad():
+        if isinstance(module, FactorizedAttention):
+            for axis, kernel in enumerate(module.axial_kernels(u, grid)):
+                mean = means.setdefault((layer, axis), _Mean(rank_bound=min(grid.shape[axis], _rank(module))))
+                mean.add(
+                    cumulative_energy(torch.linalg.svdvals(kernel.double())),
+                    stationarity(kernel, grid, axis),
+                    symmetry(kernel / grid.weights(axis, device=kernel.device)),
+                )
+                kernels.setdefault((layer, axis), kernel[0].cpu())
+            return
+        queries, keys = full_factors(module, u, grid)
+        mean = means.setdefault((layer, None), _Mean(rank_bound=min(grid.num_points, queries.shape[-1])))
+        for q, k in zip(queries.flatten(0, 1), keys.flatten(0, 1), strict=True):
+            values = product_singular_values(q.double(), k.double(), FULL_COMPONENTS, generator)
+            mean.add(cumulative_energy(values)[None, None])
+
+
+def full_factors(
+    module: nn.Module, u: Float[Tensor, "batch *grid dim"], grid: Grid
+) -> tuple[Float[Tensor, "batch head points kernel"], Float[Tensor, "batch head points kernel"]]:
+    """Queries and keys whose product is the kernel between all points, quadrature weights in the keys."""
+    if isinstance(module, LinearAttention):
+        queries, keys = module.factors(module.norm(u), grid)
+    else:
+        assert isinstance(module, GalerkinAttention)
+        queries, keys, _ = module.factors(u, grid)
+    weights = torch.ones(1, dtype=keys.dtype, device=keys.device)
+    for m in range(grid.num_axes):
+        weights = torch.outer(weights, grid.weights(m, dtype=keys.dtype, device=keys.device)).flatten()
+    return queries, keys * weights[:, None]
+
+
+def _rank(module: FactorizedAttention) -> int:
+    return module.axes()[0].kernel_dim
+
+
+def _order(item: tuple[tuple[int, int | None], Any]) -> tuple[int, int]:
+    layer, axis = item[0]
+    return layer, -1 if axis is None else axis
+
+
+class _Mean:
+    """Running means over samples and heads."""
+
+    def __init__(self, rank_bound: int) -> None:
+        self.rank_bound = rank_bound
+        self.count = 0
+        self.curve = torch.zeros(())
+        self.numbers: dict[str, float] = {}
+
+    def add(self, curves: Tensor, stationary: Tensor | None = None, symmetric: Tensor | None = None) -> None:
+        """Curves ``(batch, head, k)`` and the numbers ``(batch, head)`` of each kernel."""
+        self.curve = self.curve + curves.flatten(0, -2).sum(0).cpu()
+        self.count += curves[..., 0].numel()
+        for name, values in (("stationarity", stationary), ("symmetry", symmetric)):
+            if values is not None:
+                self.numbers[name] = self.numbers.get(name, 0.0) + float(values.sum())
+
+    def summary(self, layer: int, axis: int | None) -> dict[str, Any]:
+        curve = self.curve / self.count
+        return {
+            "layer": layer,
+            "axis": axis,
+            "num_singular_values": len(curve),
+            "rank_bound": self.rank_bound,
+            "fraction_for_energy": fraction_for_energy(curve, ENERGY_SHARE),
+            "cumulative_energy": curve.tolist(),
+            **{name: total / self.count for name, total in self.numbers.items()},
+        }

@@ -1,0 +1,153 @@
+"""Evaluating what lies on disk: a run folder or a bundle, against a stored dataset."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from factformer.bundle import load
+from factformer.data.store import Dataset, open_dataset
+from factformer.errors import UserError
+from factformer.evaluation.accuracy import (
+    DEFAULT_STARTS,
+    Progress,
+    check_compatible,
+    evaluate,
+    predicted_batches,
+    start_frames,
+)
+from factformer.evaluation.provenance import provenance, write_json
+from factformer.evaluation.timing import resolve_device
+from factformer.surrogate import Surrogate
+
+EVALUATION_FILE = "evaluation.json"
+ROLLOUTS_FILE = "rollouts.npz"
+SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "grid", "precision")
+
+
+def evaluate_run(
+    path: str | Path,
+    data: str | Path | None = None,
+    *,
+    split: str = "test",
+    out: str | Path | None = None,
+    num_frames: int | None = None,
+    num_starts: int = DEFAULT_STARTS,
+    batch_size: int | None = None,
+    device: torch.device | str | None = None,
+    precision: str = "32-true",
+    num_samples: int = 4,
+    timing: bool = True,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """`evaluate` of a run folder or bundle, with its provenance.
+
+    Writes ``evaluation.json`` and, of ``num_samples`` trajectories, ``rollouts.npz`` into ``out``, by default
+    the run folder; a bundle without a run folder is left as it is. ``data`` defaults to what the run trained
+    on. An evaluation on other data or settings is replaced only with ``overwrite``.
+    """
+    began = time.perf_counter()
+    surrogate = load(path)
+    folder = Path(out) if out is not None else run_folder(path)
+    dataset = open_dataset(data if data is not None else trained_on(path), split)
+    result = evaluate(
+        surrogate,
+        dataset,
+        num_frames=num_frames,
+        num_starts=num_starts,
+        batch_size=batch_size,
+        device=device,
+        precision=precision,
+        timing=timing,
+        progress=progress,
+    )
+    if folder is not None and not overwrite:
+        check_replaceable(folder / EVALUATION_FILE, result)
+    device = resolve_device(device)
+    seed = surrogate.provenance.get("seed")
+    result |= provenance(seed=seed, seconds=time.perf_counter() - began, device=device)
+    if folder is not None:
+        if num_samples:
+            save_samples(
+                folder / ROLLOUTS_FILE, surrogate, dataset, result["num_frames"], num_samples, precision
+            )
+        write_json(folder / EVALUATION_FILE, result)
+    return result
+
+
+def save_samples(
+    path: Path, surrogate: Surrogate, dataset: Dataset, num_frames: int, num_samples: int, precision: str
+) -> None:
+    """Write truth and prediction ``(sample, frame, *grid, channel)`` of trajectories spread over the split.
+
+    Three-dimensional fields are stored in half precision: the file is there to look at.
+    """
+    check_compatible(surrogate, dataset, num_frames)
+    count = min(num_samples, dataset.num_trajectories)
+    chosen = [round(i * (dataset.num_trajectories - 1) / max(count - 1, 1)) for i in range(count)]
+    device = next(surrogate.parameters()).device
+    starts = start_frames(surrogate, dataset, num_frames, 1)
+    batches = list(predicted_batches(surrogate, dataset, num_frames, starts, 1, device, precision, chosen))
+    kind = np.float16 if dataset.problem.grid.num_axes > 2 else np.float32
+    arrays = {
+        name: torch.cat([getattr(batch, name) for batch in batches]).cpu().numpy().astype(kind)
+        for name in ("context", "truth", "prediction")
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fields = json.dumps([[item.name, item.num_channels] for item in surrogate.problem.outputs])
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            np.savez_compressed(
+                file,
+                **arrays,
+                fields=np.array(fields),
+                frame_dt=np.array(surrogate.problem.frame_dt),
+                trajectories=np.array(chosen),
+                grid=np.array(json.dumps(dataset.problem.grid.to_dict())),
+            )
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def run_folder(path: str | Path) -> Path | None:
+    """The run folder that ``path`` is, or that its bundle lies in; none for a bundle on its own."""
+    for folder in (Path(path), Path(path).parent):
+        if (folder / "config.yaml").is_file() and (folder / "bundle").is_dir():
+            return folder
+    return None
+
+
+def trained_on(path: str | Path) -> str:
+    """The dataset that a run was trained on, from its configuration."""
+    folder = run_folder(path)
+    if folder is not None:
+        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        data = config.get("data", {}).get("path") if isinstance(config, dict) else None
+        if data:
+            return str(data)
+    raise UserError(f"{path} does not say what it was trained on: name the dataset with --data DIR")
+
+
+def check_replaceable(path: Path, result: dict[str, Any]) -> None:
+    """Raise unless ``path`` is free or holds the same measurement, made again."""
+    if not path.is_file():
+        return
+    try:
+        old = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return
+    changed = [key for key in SAME_MEASUREMENT if old.get(key) != result[key]]
+    if changed:
+        raise UserError(
+            f"{path} holds another evaluation (its {changed[0]} is {old.get(changed[0])!r}): "
+            "pass --overwrite to replace it or --out DIR to keep both"
+        )

@@ -1,0 +1,105 @@
+"""Roll-outs under a precision, and the time and memory they take."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from factformer.errors import UserError
+from factformer.evaluation.memory import peak_memory
+from factformer.rollout import rollout
+from factformer.surrogate import Surrogate
+
+PRECISIONS = ("32-true", "bf16-mixed")
+Context = Float[Tensor, "batch context *grid channel"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Median seconds and peak memory of one call."""
+
+    seconds: float
+    peak_memory_mb: float
+
+
+def resolve_device(device: torch.device | str | None) -> torch.device:
+    """The named device, or a GPU where there is one; a GPU that is not there is a user's mistake."""
+    try:
+        target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError:
+        raise UserError(f"unknown device {device!r}: use cpu, cuda or cuda:N") from None
+    if target.type == "cuda" and not torch.cuda.is_available():
+        raise UserError("no CUDA device is available here: use --device cpu")
+    return target
+
+
+def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
+    """The autocast region of a precision name."""
+    if precision not in PRECISIONS:
+        raise UserError(f"unknown precision {precision!r}: choose one of {', '.join(PRECISIONS)}")
+    if precision == "32-true":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)
+
+
+def roll_out(
+    surrogate: Surrogate, context: Context, num_frames: int, *, precision: str
+) -> Float[Tensor, "batch frame *grid channel"]:
+    """All frames of `factformer.rollout` in one tensor, without gradients; NaN where a sample diverged."""
+    frames: list[Tensor] = []
+    try:
+        with torch.inference_mode(), autocast(context.device, precision):
+            for frame in rollout(surrogate, context, num_frames):
+                frames.append(frame.float())
+    except UserError:
+        # A surrogate refuses a context that is not finite; here that may be its own prediction.
+        if not frames or all(bool(frame.isfinite().all()) for frame in frames):
+            raise
+        if context.shape[0] > 1:
+            samples = context.split(1)
+            return torch.cat([roll_out(surrogate, one, num_frames, precision=precision) for one in samples])
+        frames += [torch.full_like(frames[0], float("nan"))] * (num_frames - len(frames))
+    return torch.stack(frames, dim=1)
+
+
+def inference_cost(surrogate: Surrogate, context: Context, num_frames: int, *, precision: str) -> Cost:
+    """Time and peak memory of rolling out a batch."""
+
+    def call() -> None:
+        with torch.inference_mode(), autocast(context.device, precision):
+            for _ in rollout(surrogate, context, num_frames):
+                pass
+
+    with peak_memory(context.device) as peak:
+        call()
+    return Cost(median_seconds(call, context.device), peak.megabytes)
+
+
+def median_seconds(
+    call: Callable[[], object], device: torch.device, *, repeats: int = 5, budget_seconds: float = 5.0
+) -> float:
+    """Median time of ``call``, of up to ``repeats`` runs or as many as begin within the budget; at least one.
+
+    The caller has run it before: the first call compiles, allocates and fills caches.
+    """
+    seconds: list[float] = []
+    began = time.perf_counter()
+    while not seconds or (len(seconds) < repeats and time.perf_counter() - began < budget_seconds):
+        synchronize(device)
+        start = time.perf_counter()
+        call()
+        synchronize(device)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,191 @@
+"""`evaluate` on surrogates whose errors are known in advance."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from factformer import Field, Grid, Problem, build_surrogate
+from factformer.data.normalization import Normalizer
+from factformer.data.store import ArrayDataset
+from factformer.errors import UserError
+from factformer.evaluation.accuracy import evaluate
+from factformer.evaluation.provenance import finite, write_json
+
+SIZES = {"dim": 8, "depth": 1, "heads": 1, "head_dim": 8, "kernel_dim": 8}
+
+
+def make_problem(size: int = 12, fields=(Field("density"), Field("velocity", 2)), **options) -> Problem:
+    settings = {"frame_dt": 0.5, "num_context_frames": 2, "horizon": 4, **options}
+    return Problem("made-up", Grid((size, size), 1.0, True), fields, **settings)
+
+
+def travelling_waves(problem: Problem, num_trajectories: int = 3, num_frames: int = 10) -> ArrayDataset:
+    """Random fields that move by one point a frame: a roll predicts them exactly."""
+    generator = torch.Generator().manual_seed(3)
+    shape = (num_trajectories, *problem.grid.shape, problem.num_output_channels)
+    start = torch.randn(shape, generator=generator) * torch.arange(1, num_trajectories + 1).view(-1, 1, 1, 1)
+    frames = torch.stack([start.roll(step, 1) for step in range(num_frames)], 1)
+    normalizer = Normalizer.identity(problem.num_input_channels, problem.num_output_channels)
+    return ArrayDataset(frames, problem, "test", normalizer=normalizer)
+
+
+def surrogate_that(problem: Problem, predict, marching_steps: int = 4):
+    surrogate = build_surrogate(problem, marching_steps=marching_steps, **SIZES)
+    surrogate.predict = predict
+    return surrogate
+
+
+def exact(frames, num_steps, grid):
+    return torch.stack([frames[:, -1].roll(step, 1) for step in range(1, num_steps + 1)], 1)
+
+
+def persistent(frames, num_steps, grid):
+    return frames[:, -1:].expand(-1, num_steps, *frames.shape[2:])
+
+
+def test_an_exact_surrogate_has_no_error():
+    problem = make_problem()
+    surrogate = surrogate_that(problem, exact)
+    result = evaluate(surrogate, travelling_waves(problem))
+    for field in result["fields"].values():
+        assert field["relative_l2"] == pytest.approx(0, abs=1e-6)
+        assert field["vrmse"] == pytest.approx(0, abs=1e-6)
+        assert field["spectrum_error"] == pytest.approx(0, abs=1e-5)
+        assert field["correlation_time"] == pytest.approx(4 * 0.5)
+        assert field["spectrum"]["prediction"] == pytest.approx(field["spectrum"]["truth"], rel=1e-4)
+        assert field["persistence"]["relative_l2"] > 0.5
+    assert list(result["fields"]) == ["density", "velocity"]
+    assert result["num_windows"] == 3 * 4
+    assert result["num_diverged"] == 0
+    assert result["parameters"] == surrogate.num_parameters
+    assert result["seconds_per_batch"] == pytest.approx(10 * result["seconds_per_sequence"])
+    assert result["batch_size"] == 10
+    json.dumps(result, allow_nan=False)
+
+
+def test_a_known_factor_gives_known_numbers():
+    problem = make_problem()
+    surrogate = surrogate_that(problem, lambda *arguments: 1.1 * exact(*arguments))
+    result = evaluate(surrogate, travelling_waves(problem), timing=False)
+    for field in result["fields"].values():
+        assert field["relative_l2"] == pytest.approx(0.1, rel=1e-4)
+        assert field["relative_l2_final"] == pytest.approx(0.1, rel=1e-4)
+        assert field["relative_l2_per_frame"] == pytest.approx([0.1] * 4, rel=1e-4)
+        assert field["standard_error"] == pytest.approx(0, abs=1e-6)
+        assert field["spectrum_error"] == pytest.approx(2 * math.log10(1.1), rel=1e-3)
+    assert result["seconds_per_sequence"] is None
+
+
+def test_persistence_scores_as_the_floor():
+    problem = make_problem()
+    result = evaluate(surrogate_that(problem, persistent), travelling_waves(problem), timing=False)
+    for name, field in result["fields"].items():
+        assert field["relative_l2"] == pytest.approx(field["persistence"]["relative_l2"])
+        assert field["relative_l2_per_frame"] == pytest.approx(field["persistence"]["relative_l2_per_frame"])
+        assert result["persistence"][name] == field["persistence"]["relative_l2"]
+
+
+def test_batches_do_not_change_the_numbers():
+    problem = make_problem()
+    torch.manual_seed(0)
+    surrogate = build_surrogate(problem, marching_steps=2, **SIZES)
+    data = travelling_waves(problem, num_trajectories=5)
+    results = [evaluate(surrogate, data, batch_size=size, timing=False)["fields"] for size in (1, 3, 5)]
+    for name in results[0]:
+        for key in ("relative_l2", "standard_error", "vrmse", "spectrum_error", "correlation_time"):
+            assert results[1][name][key] == pytest.approx(results[0][name][key], rel=1e-4)
+            assert results[2][name][key] == pytest.approx(results[0][name][key], rel=1e-4)
+
+
+def test_standard_error_is_over_trajectories():
+    problem = make_problem(fields=(Field("density"),))
+    data = travelling_waves(problem, num_trajectories=3)
+    shift = 0.3  # the same error everywhere, so a trajectory's relative error is that over its own size
+    surrogate = surrogate_that(problem, lambda *arguments: exact(*arguments) + shift)
+    field = evaluate(surrogate, data, timing=False)["fields"]["density"]
+    sizes = data.read([0, 1, 2], slice(0, 1)).square().mean((1, 2, 3, 4)).sqrt()
+    errors = shift / sizes
+    assert field["relative_l2"] == pytest.approx(float(errors.mean()), rel=1e-4)
+    assert field["standard_error"] == pytest.approx(float(errors.std()) / math.sqrt(3), rel=1e-4)
+
+
+def test_start_frames_spread_over_the_trajectory():
+    problem = make_problem()
+    surrogate = surrogate_that(problem, exact)
+    seen = []
+    data = travelling_waves(problem, num_frames=12)
+    read = data.read
+    data.read = lambda who, frames=slice(None): (seen.append(frames.start), read(who, frames))[1]
+    evaluate(surrogate, data, num_starts=3, timing=False)
+    assert seen[::2] == [0, 3, 6]
+
+
+def test_a_diverged_roll_out_is_counted_and_written_as_null(tmp_path):
+    problem = make_problem()
+
+    def predict(
+        frames, num_steps, grid
+    ):  # the largest trajectory leaves the finite numbers in the first call
+        blown = exact(frames, num_steps, grid)
+        return torch.where(blown.flatten(1).std(1).view(-1, 1, 1, 1, 1) > 2.5, blown / 0, blown)
+
+    result = evaluate(
+        surrogate_that(problem, predict, marching_steps=2), travelling_waves(problem), timing=False
+    )
+    assert result["num_diverged"] == 4
+    write_json(tmp_path / "evaluation.json", result)
+    read = json.loads((tmp_path / "evaluation.json").read_text())
+    assert read["fields"]["density"]["relative_l2"] is None
+    assert read["fields"]["density"]["persistence"]["relative_l2"] > 0
+    assert finite({"a": [1.0, float("nan")], "b": float("inf")}) == {"a": [1.0, None], "b": None}
+
+
+def test_a_steady_problem_is_held_against_the_training_mean():
+    problem = make_problem(
+        fields=(Field("solution"),), inputs=(Field("coefficient"),), steady=True,
+        num_context_frames=1, horizon=1, frame_dt=1.0,
+    )  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(4, 1, 12, 12, 1, generator=generator) + 3
+    normalizer = Normalizer([0.0], [1.0], [3.0], [1.0], [1.0])
+    data = ArrayDataset(outputs, problem, "test", inputs=outputs / 2, normalizer=normalizer)
+    surrogate = surrogate_that(problem, lambda frames, steps, grid: frames * 2, marching_steps=1)
+    result = evaluate(surrogate, data)
+    field = result["fields"]["solution"]
+    assert field["relative_l2"] == pytest.approx(0, abs=1e-6)
+    expected = ((outputs - 3).flatten(1).norm(dim=1) / outputs.flatten(1).norm(dim=1)).mean()
+    assert field["persistence"]["relative_l2"] == pytest.approx(float(expected), rel=1e-4)
+    assert result["num_windows"] == 4
+
+
+def test_another_resolution_is_evaluated_on_its_own_grid():
+    trained, finer = make_problem(12), make_problem(18)
+    surrogate = build_surrogate(trained, marching_steps=4, **SIZES)
+    assert evaluate(surrogate, travelling_waves(finer), timing=False)["grid"] == [18, 18]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"fields": (Field("pressure"),)}, "fields density"),
+        ({"frame_dt": 0.25}, "frame interval"),
+        ({"horizon": 9}, "hold 10 frames"),
+    ],
+)
+def test_data_that_do_not_fit_are_named(change, message):
+    horizon = change.pop("horizon", 4)
+    surrogate = surrogate_that(make_problem(), exact)
+    with pytest.raises(UserError, match=message):
+        evaluate(surrogate, travelling_waves(make_problem(**change)), num_frames=horizon, timing=False)
+
+
+def test_unknown_precision_and_device_are_named():
+    problem = make_problem()
+    surrogate = surrogate_that(problem, exact)
+    with pytest.raises(UserError, match="unknown precision '16-true'"):
+        evaluate(surrogate, travelling_waves(problem), precision="16-true")
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="no CUDA device"):
+            evaluate(surrogate, travelling_waves(problem), device="cuda")
