@@ -30,15 +30,22 @@ class Normalizer(nn.Module):
         increment_std: Sequence[float],
     ) -> None:
         super().__init__()
-        for name, values in (("input_mean", input_mean), ("input_std", input_std), ("output_mean", output_mean),
-                             ("output_std", output_std), ("increment_std", increment_std)):
+        for name, values in (
+            ("input_mean", input_mean),
+            ("input_std", input_std),
+            ("output_mean", output_mean),
+            ("output_std", output_std),
+            ("increment_std", increment_std),
+        ):
             self.register_buffer(name, torch.tensor([float(v) for v in values], dtype=torch.float32))
 
     @classmethod
     def identity(cls, num_input_channels: int, num_output_channels: int) -> Self:
         """Zero mean and unit deviation: for fields that need no scaling."""
         ones = [1.0] * num_output_channels
-        return cls([0.0] * num_input_channels, [1.0] * num_input_channels, [0.0] * num_output_channels, ones, ones)
+        return cls(
+            [0.0] * num_input_channels, [1.0] * num_input_channels, [0.0] * num_output_channels, ones, ones
+        )
 
     def normalize(self, frames: Tensor) -> Tensor:
         """Input frames in physical units to zero mean and unit deviation."""

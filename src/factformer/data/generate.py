@@ -1,0 +1,251 @@
+"""Making a dataset: every trajectory from its own seed, batch by batch, by as many processes as there are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from factformer import catalog
+from factformer.config import Config, unknown_name
+from factformer.data.agreement import describe_difference
+from factformer.data.hdf5 import SplitFile
+from factformer.data.layout import Contents
+from factformer.data.progress import ProgressBar
+from factformer.data.ranks import Ranks, joined_ranks
+from factformer.data.store import SPLITS
+from factformer.data.writer import SplitWriter
+from factformer.errors import UserError
+from factformer.pdes._base import PDE, Preset
+from factformer.problem import Problem
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def generate(
+    pde: str | PDE,
+    out: str | Path,
+    *,
+    preset: str | Preset = "small",
+    splits: Sequence[str] | None = None,
+    trajectories: int | Mapping[str, int] | None = None,
+    resolution: int | None = None,
+    simulation_resolution: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    dtype: str = "float32",
+    batch_size: int | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> list[Path]:
+    """Write ``<split>.hdf5`` for each split to the folder ``out`` and return their paths.
+
+    ``trajectories`` is a number per split (one number: of every split asked for); ``parameters`` are those
+    of the PDE. Splits that are there already with the same settings are left as they are, and one that was
+    interrupted goes on where it stopped. The values of a trajectory are a function of ``seed``, split and
+    index; of the device and, at round-off, of ``batch_size`` only as far as its arithmetic is.
+    """
+    equation = catalog.find("pdes", pde).pde if isinstance(pde, str) else pde
+    plan = _chosen_preset(equation, preset)
+    counts = _counts(plan, splits, trajectories)
+    plan = _with_resolution(plan, resolution, simulation_resolution)
+    if dtype not in DTYPES:
+        raise unknown_name("dtype", dtype, DTYPES)
+    size = plan.batch_size if batch_size is None else batch_size
+    if size < 1:
+        raise UserError(f"batch_size must be at least 1, got {size}")
+    settings = equation.parameters.parse({**plan.parameters, **(parameters or {})})
+    require_device(device)
+    paths = []
+    with joined_ranks() as ranks:
+        for split, count in counts.items():
+            contents = describe(equation, plan, settings, split, count, seed, dtype)
+            writer = SplitWriter(Path(out) / f"{split}.hdf5", contents)
+            job = _Job(equation, plan, settings, ranks.device(device), DTYPES[dtype], progress)
+            job.run(writer, ranks, size, overwrite=overwrite)
+            paths.append(writer.path)
+    return paths
+
+
+def trajectory_seed(seed: int, split: str, index: int) -> int:
+    """The seed of one trajectory: splits share none."""
+    digest = hashlib.sha256(f"{seed}/{split}/{index}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def describe(
+    equation: PDE, plan: Preset, settings: Config, split: str, count: int, seed: int, dtype: str
+) -> Contents:
+    """What the file of a split will hold."""
+    values = settings.model_dump(mode="json")
+    return Contents(
+        problem=stored_problem(equation, plan),
+        split=split,
+        num_trajectories=count,
+        num_frames=plan.num_frames,
+        seeds=tuple(trajectory_seed(seed, split, index) for index in range(count)),
+        start_time=plan.warmup,
+        provenance={
+            "pde": equation.name,
+            "parameters": values,
+            "simulation_resolution": plan.simulation_resolution,
+            "initial": plan.initial,
+            "downsampling": plan.downsampling,
+            "warmup": plan.warmup,
+            "seed": seed,
+            "dtype": dtype,
+        },
+        scalars={
+            name: float(value)
+            for name, value in values.items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+        },
+    )
+
+
+def stored_problem(equation: PDE, plan: Preset) -> Problem:
+    """The PDE's problem on the stored grid; context and horizon shrink to what few frames allow."""
+    problem = equation.problem(plan.resolution)
+    if problem.steady:
+        return problem
+    context = max(1, min(problem.num_context_frames, plan.num_frames - 1))
+    horizon = max(1, min(problem.horizon, plan.num_frames - context))
+    return replace(problem, frame_dt=plan.frame_dt, num_context_frames=context, horizon=horizon)
+
+
+class _Job:
+    """Solving for one split."""
+
+    def __init__(
+        self,
+        equation: PDE,
+        plan: Preset,
+        settings: Config,
+        device: torch.device,
+        dtype: torch.dtype,
+        progress: bool,
+    ) -> None:
+        self.equation, self.plan, self.settings = equation, plan, settings
+        self.device, self.dtype, self.progress = device, dtype, progress
+        steady = equation.problem(plan.simulation_resolution).steady
+        self.num_solved = 1 if steady else plan.num_dropped + plan.num_frames
+
+    def run(self, writer: SplitWriter, ranks: Ranks, batch_size: int, *, overwrite: bool) -> None:
+        finished = writer.is_finished() and not overwrite
+        if ranks.is_first and not finished:
+            _require_same_folder(writer, overwrite)
+            writer.prepare(overwrite=overwrite)
+        ranks.wait()
+        if finished:
+            return
+        batches = writer.pending(batch_size)
+        ranks.wait()  # nobody writes before everybody has seen the same list
+        mine = batches[ranks.rank :: ranks.count]
+        total = writer.contents.num_trajectories
+        left = sum(len(batch) for batch in batches)
+        title = f"{self.equation.name} {writer.contents.split}"
+        # every rank does its share at about the same speed, so the first one speaks for all
+        with ProgressBar(
+            title,
+            total * self.num_solved,
+            initial=(total - left) * self.num_solved,
+            enabled=self.progress and ranks.is_first,
+        ) as bar:
+            for batch in mine:
+                self._solve(writer, batch, bar, weight=ranks.count)
+        ranks.wait()
+        if ranks.is_first:
+            writer.finish()
+        ranks.wait()
+
+    @torch.no_grad()
+    def _solve(self, writer: SplitWriter, batch: range, bar: ProgressBar, weight: int) -> None:
+        problem = writer.contents.problem
+        grid = self.equation.problem(self.plan.simulation_resolution).grid
+        generators = [torch.Generator().manual_seed(writer.contents.seeds[index]) for index in batch]
+        initial = self.equation.sample_initial(
+            grid, generators, dtype=self.dtype, device=self.device, initial=self.plan.initial
+        )
+        with writer.batch(batch) as output:
+            if problem.steady:
+                output.write_inputs(self._stored(initial, problem))
+            states = self.equation.frames(initial, self.num_solved, self.plan.frame_dt, self.settings)
+            dropped = 0 if problem.steady else self.plan.num_dropped
+            for index, state in enumerate(islice(states, self.num_solved)):
+                if index >= dropped:
+                    output.write(self._stored(state, problem))
+                bar.advance(len(batch) * weight)
+
+    def _stored(self, state: torch.Tensor, problem: Problem) -> np.ndarray[Any, Any]:
+        if tuple(state.shape[1:-1]) != problem.grid.shape:
+            frames = state.unsqueeze(1)
+            state = self.equation.downsample(frames, problem.grid.shape, self.plan.downsampling).squeeze(1)
+        return state.to(device="cpu", dtype=torch.float32).contiguous().numpy()
+
+
+def require_device(name: str) -> None:
+    """Raise in one line when the device is not there."""
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        raise UserError(f"unknown device {name!r}: use cpu, cuda or cuda:<number>") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device {name!r} asked for, but there is no GPU here; use --device cpu")
+
+
+def _chosen_preset(equation: PDE, preset: str | Preset) -> Preset:
+    if isinstance(preset, Preset):
+        return preset
+    if preset not in equation.presets:
+        raise unknown_name("preset", preset, equation.presets)
+    return equation.presets[preset]
+
+
+def _counts(
+    plan: Preset, splits: Sequence[str] | None, trajectories: int | Mapping[str, int] | None
+) -> dict[str, int]:
+    chosen = list(plan.num_trajectories) if splits is None else list(splits)
+    counts = {}
+    for split in chosen:
+        if split not in SPLITS:
+            raise unknown_name("split", split, SPLITS)
+        given = trajectories.get(split) if isinstance(trajectories, Mapping) else trajectories
+        counts[split] = plan.num_trajectories.get(split, 1) if given is None else int(given)
+        if counts[split] < 1:
+            raise UserError(f"split {split!r} needs at least 1 trajectory, got {counts[split]}")
+    return counts
+
+
+def _with_resolution(plan: Preset, resolution: int | None, simulation: int | None) -> Preset:
+    """Another stored resolution; the solver's grid follows where both are the same, or to stay no coarser."""
+    stored = plan.resolution if resolution is None else resolution
+    solver = plan.simulation_resolution
+    if simulation is not None:
+        solver = simulation
+    elif plan.resolution == plan.simulation_resolution:
+        solver = stored
+    else:
+        solver = max(solver, stored)
+    if min(stored, solver) < 2:
+        raise UserError(f"resolution must be at least 2, got {min(stored, solver)}")
+    if stored > solver:
+        raise UserError(f"stored resolution {stored} is finer than the simulation's {solver}")
+    return replace(plan, resolution=stored, simulation_resolution=solver)
+
+
+def _require_same_folder(writer: SplitWriter, overwrite: bool) -> None:
+    """Splits of one folder belong together: refuse to put another problem beside what is there."""
+    for split in SPLITS:
+        path = writer.path.with_name(f"{split}.hdf5")
+        if path == writer.path or overwrite or not path.exists():
+            continue
+        difference = describe_difference(writer.contents.problem, SplitFile(path).problem)
+        if difference:
+            raise UserError(f"{path} is of another problem: {difference}; choose another folder")

@@ -1,0 +1,166 @@
+"""Reading one HDF5 file in The Well's layout, whether we have written it or somebody else."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from factformer.config import fingerprint
+from factformer.data.layout import FORMAT, Entry, entries, read_problem
+from factformer.data.statistics import KINDS
+from factformer.data.well import infer_problem
+from factformer.errors import UserError
+from factformer.problem import Field, Problem
+
+Statistics = tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]
+
+
+class SplitFile:
+    """A file of one split: what it holds, and its values by trajectory and frame."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle: h5py.File | None = None
+        self._owner = -1
+        file = self._open()
+        try:
+            self._describe(file)
+        except KeyError as error:
+            raise UserError(
+                f"{path} is not in The Well's layout: {error.args[0]}; "
+                "`factformer convert` reads npy, npz, mat and PDEBench files"
+            ) from None
+        finally:
+            self.close()
+
+    def read(self, trajectories: Sequence[int], frames: slice, problem: Problem) -> NDArray[np.float32]:
+        """``(trajectory, frame, *grid, channel)`` of the problem's outputs."""
+        chosen = range(*frames.indices(self.num_frames))
+        return self._read(trajectories, chosen, problem, problem.outputs)
+
+    def read_inputs(self, trajectories: Sequence[int], problem: Problem) -> NDArray[np.float32]:
+        """``(trajectory, 1, *grid, channel)`` of a steady problem's inputs."""
+        return self._read(trajectories, range(1), problem, problem.inputs)
+
+    def close(self) -> None:
+        if self._handle is not None and self._owner == os.getpid():
+            self._handle.close()
+        self._handle = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_handle": None, "_owner": -1}
+
+    def _describe(self, file: h5py.File) -> None:
+        self.is_ours = "fingerprint" in file.attrs and "problem" in file.attrs
+        self.num_trajectories = int(file.attrs["n_trajectories"])
+        self.num_frames = int(file["dimensions"]["time"].shape[-1])
+        self.statistics: Statistics | None = None
+        self.provenance: dict[str, Any] = {}
+        self.split = ""
+        self._entries: dict[str, list[Entry]]
+        if self.is_ours:
+            version = int(file.attrs["format"])
+            if version > FORMAT:
+                raise UserError(f"{self.path} has format {version}, newer than {FORMAT}: upgrade factformer")
+            self.problem = read_problem(file)
+            self.fingerprint = str(file.attrs["fingerprint"])
+            self.split = str(file.attrs["split"])
+            self.provenance = json.loads(file.attrs["provenance"])
+            fields = {item.name: item for item in (*self.problem.inputs, *self.problem.outputs)}
+            self._entries = {
+                name: entries([item], self.problem.grid.num_axes) for name, item in fields.items()
+            }
+            if "statistics" in file:
+                self.statistics = (
+                    {kind: file[f"statistics/{kind}_mean"][:] for kind in KINDS},
+                    {kind: file[f"statistics/{kind}_std"][:] for kind in KINDS},
+                )
+        else:
+            self.problem, self._entries = infer_problem(file, self.path)
+            self.fingerprint = self._foreign_fingerprint(file)
+
+    def _foreign_fingerprint(self, file: h5py.File) -> str:
+        """Structure and a sample of the values: a whole file of The Well may be too long to hash."""
+        first = self._entries[self.problem.outputs[0].name][0].path
+        source = file[first]
+        sample = [np.asarray(source[(end,) * (source.ndim - 1)]) for end in (0, -1)]
+        return fingerprint(
+            {
+                "problem": self.problem.to_dict(),
+                "size": self.path.stat().st_size,
+                "sample": [values.tolist() for values in sample],
+            }
+        )
+
+    def _read(
+        self, trajectories: Sequence[int], frames: range, problem: Problem, fields: tuple[Field, ...]
+    ) -> NDArray[np.float32]:
+        file = self._open()
+        grid_shape = problem.grid.shape
+        num_channels = sum(item.num_channels for item in fields)
+        result = np.empty((len(trajectories), len(frames), *grid_shape, num_channels), dtype=np.float32)
+        start = 0
+        for item in fields:
+            for entry in self._entries[item.name]:
+                width = entry.channels.stop - entry.channels.start
+                target = result[..., start : start + width]
+                try:
+                    self._read_entry(file[entry.path], entry, trajectories, frames, target)
+                except OSError as error:
+                    raise UserError(f"{self.path} is damaged at {entry.path}: {_short(error)}") from None
+                start += width
+        return result
+
+    def _read_entry(
+        self,
+        source: h5py.Dataset,
+        entry: Entry,
+        trajectories: Sequence[int],
+        frames: range,
+        target: NDArray[Any],
+    ) -> None:
+        time_varying = bool(source.attrs.get("time_varying", True))
+        sample_varying = bool(source.attrs.get("sample_varying", True))
+        grid_shape = target.shape[2:-1]
+        varying = source.attrs.get("dim_varying", np.ones(len(grid_shape), dtype=bool))
+        present = tuple(size if flag else 1 for size, flag in zip(grid_shape, varying, strict=True))
+        selected = slice(frames.start, max(frames.stop, 0), frames.step) if frames.step > 0 else list(frames)
+        for position, trajectory in enumerate(trajectories):
+            index = ((trajectory,) if sample_varying else ()) + ((selected,) if time_varying else ())
+            values = source[index] if index else source[()]
+            shape = (len(frames) if time_varying else 1, *present, *entry.components)
+            values = values.reshape(*shape[: 1 + len(present)], -1)
+            target[position] = values
+
+    def _open(self) -> h5py.File:
+        if self._handle is None or self._owner != os.getpid():  # HDF5 handles do not survive a fork
+            self._handle = open_hdf5(self.path)
+            self._owner = os.getpid()
+        return self._handle
+
+
+def open_hdf5(path: Path) -> h5py.File:
+    """Open for reading; what is wrong with the file is said in one line."""
+    try:
+        return h5py.File(path, "r", locking="best-effort")
+    except FileNotFoundError:
+        raise UserError(f"no file {path}") from None
+    except PermissionError:
+        raise UserError(f"cannot read {path}: permission denied") from None
+    except OSError as error:
+        text = str(error)
+        if "signature not found" in text:
+            raise UserError(f"{path} is not an HDF5 file (or an empty or broken one)") from None
+        what = "truncated" if "truncated" in text else "damaged"
+        raise UserError(f"{path} is {what}: {_short(error)}; copy or generate it again") from None
+
+
+def _short(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200]

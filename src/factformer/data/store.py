@@ -1,0 +1,272 @@
+"""Datasets: one split of a problem, read from files or held in memory, always in physical units."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from factformer.config import fingerprint
+from factformer.data.agreement import changed_problem, describe_difference
+from factformer.data.hdf5 import SplitFile
+from factformer.data.normalization import Normalizer
+from factformer.data.statistics import KINDS, TrajectoryMoments, merge_moments, normalizer_from
+from factformer.errors import UserError
+from factformer.problem import Problem
+
+SPLITS = ("train", "valid", "test")
+SUFFIXES = (".hdf5", ".h5")
+Selection = Sequence[int] | slice
+Frames = Float[Tensor, "trajectory frame *grid channel"]
+
+
+class Dataset(ABC):
+    """One split of a problem."""
+
+    problem: Problem
+    split: str
+    num_trajectories: int
+    num_frames: int
+    fingerprint: str
+
+    @abstractmethod
+    def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
+        """Output fields of some trajectories, float32 on the CPU."""
+
+    @abstractmethod
+    def read_inputs(self, trajectories: Selection) -> Frames:
+        """Input fields: for a steady problem one frame, otherwise the first frames of context."""
+
+    @abstractmethod
+    def normalizer(self) -> Normalizer:
+        """Statistics of the training split."""
+
+    def require(self, problem: Problem) -> None:
+        """Raise a one-line error that names the first thing in which ``problem`` differs from the data."""
+        difference = describe_difference(problem, self.problem)
+        if difference:
+            raise UserError(f"the data do not fit {problem.name!r}: {difference}")
+
+
+class ArrayDataset(Dataset):
+    """Frames ``(trajectory, frame, *grid, channel)`` in memory.
+
+    A steady problem also needs ``inputs`` of shape ``(trajectory, 1, *grid, input channel)``. Statistics
+    are those of the training split: other splits are given them as ``normalizer``.
+    """
+
+    def __init__(
+        self,
+        frames: Tensor | NDArray[Any],
+        problem: Problem,
+        split: str = "train",
+        inputs: Tensor | NDArray[Any] | None = None,
+        *,
+        normalizer: Normalizer | None = None,
+    ) -> None:
+        self.problem = problem
+        self.split = split
+        self._frames = _checked(frames, problem, problem.num_output_channels, "frames")
+        self.num_trajectories, self.num_frames = self._frames.shape[:2]
+        self._inputs: Tensor | None = None
+        if problem.steady:
+            if inputs is None:
+                raise UserError(f"the steady problem {problem.name!r} needs inputs beside the frames")
+            self._inputs = _checked(inputs, problem, problem.num_input_channels, "inputs")
+            if self._inputs.shape[:2] != (self.num_trajectories, 1):
+                raise UserError(
+                    f"inputs must hold one frame for each of {self.num_trajectories} samples, "
+                    f"got shape {tuple(self._inputs.shape)}"
+                )
+        digest = hashlib.sha256()
+        for values in (self._frames, self._inputs):
+            if values is not None:
+                digest.update(values.numpy().tobytes())
+        self.fingerprint = fingerprint({"problem": problem.to_dict(), "values": digest.hexdigest()})
+        self._normalizer = normalizer
+
+    def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
+        return self._frames[_index(trajectories)][:, frames].clone()
+
+    def read_inputs(self, trajectories: Selection) -> Frames:
+        if self._inputs is None:
+            return self.read(trajectories, slice(0, self.problem.num_context_frames))
+        return self._inputs[_index(trajectories)].clone()
+
+    def normalizer(self) -> Normalizer:
+        if self._normalizer is None:
+            if self.split != "train":
+                raise UserError(f"statistics come from the training split: give {self.split!r} a normalizer")
+            self._normalizer = compute_normalizer(self)
+        return self._normalizer
+
+
+class StoredDataset(Dataset):
+    """One split in one or more files of The Well's layout, ours or The Well's own, read as asked for.
+
+    Several files (The Well keeps one per set of physical parameters) count as one after the other. What a
+    foreign file does not say is inferred; ``changes`` are attributes of the problem to use instead.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], split: str, *, training: Sequence[Path] = (), **changes: Any
+    ) -> None:
+        self.split = split
+        self._files = [SplitFile(path) for path in paths]
+        first = self._files[0]
+        self.problem = changed_problem(first.problem, **changes)
+        for file in self._files[1:]:
+            other = changed_problem(file.problem, **changes)
+            difference = describe_difference(self.problem, other)
+            if difference or file.num_frames != first.num_frames:
+                reason = difference or f"{first.num_frames} frames expected, {file.num_frames} found"
+                raise UserError(f"{file.path} does not go with {first.path.name}: {reason}")
+        self.num_frames = first.num_frames
+        self.num_trajectories = sum(file.num_trajectories for file in self._files)
+        prints = [file.fingerprint for file in self._files]
+        self.fingerprint = prints[0] if len(prints) == 1 else fingerprint(prints)
+        self._training = list(training)
+        self._changes = changes
+        self._normalizer: Normalizer | None = None
+
+    @property
+    def paths(self) -> list[Path]:
+        return [file.path for file in self._files]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Solver settings and seed; empty for foreign files."""
+        return self._files[0].provenance
+
+    def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
+        return self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem))
+
+    def read_inputs(self, trajectories: Selection) -> Frames:
+        if not self.problem.steady:
+            return self.read(trajectories, slice(0, self.problem.num_context_frames))
+        return self._gather(trajectories, lambda file, local: file.read_inputs(local, self.problem))
+
+    def normalizer(self) -> Normalizer:
+        if self._normalizer is None:
+            self._normalizer = self._find_normalizer()
+        return self._normalizer
+
+    def _find_normalizer(self) -> Normalizer:
+        if self.split != "train":
+            if not self._training:
+                raise UserError(
+                    f"no training split beside {self.paths[0]}: statistics come from it alone; "
+                    "put its train.hdf5 there"
+                )
+            training = StoredDataset(self._training, "train", **self._changes)
+            training.require(self.problem)
+            return training.normalizer()
+        stored = self._files[0].statistics
+        if len(self._files) == 1 and stored is not None:
+            return normalizer_from(self.problem, *stored)
+        return compute_normalizer(self)
+
+    def _gather(self, trajectories: Selection, read: Any) -> Tensor:
+        wanted = _positions(trajectories, self.num_trajectories)
+        pieces, start = [], 0
+        order: list[int] = []
+        for file in self._files:
+            stop = start + file.num_trajectories
+            mine = [position for position, index in enumerate(wanted) if start <= index < stop]
+            if mine:
+                pieces.append(read(file, [wanted[position] - start for position in mine]))
+                order += mine
+            start = stop
+        if not pieces:
+            return torch.from_numpy(read(self._files[0], []))
+        joined = torch.from_numpy(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
+        return joined if order == sorted(order) else joined[torch.tensor(order).argsort()]
+
+
+def open_dataset(path: str | Path, split: str = "train", **changes: Any) -> StoredDataset:
+    """One split of a stored dataset.
+
+    ``path`` is a folder with ``train.hdf5``, ``valid.hdf5``, ``test.hdf5``, a dataset of The Well as it was
+    downloaded (``data/<split>/*.hdf5``), or one file. ``changes`` are attributes of the problem to use
+    instead of those written down or inferred, such as ``grid=``, ``frame_dt=``, ``num_context_frames=``,
+    ``horizon=``, ``boundary=`` or ``outputs=`` (a choice of fields).
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UserError(f"no data at {path}: the folder or file does not exist")
+    if path.is_file():
+        file_split = SplitFile(path).split or (path.stem if path.stem in SPLITS else split)
+        training = _split_files(path.parent, "train") if file_split != "train" else []
+        return StoredDataset([path], file_split, training=training, **changes)
+    files = _split_files(path, split)
+    if not files:
+        there = [name for name in SPLITS if _split_files(path, name)]
+        hint = f"it holds {', '.join(there)}" if there else "it holds no HDF5 file of any split"
+        raise UserError(f"no {split} split in {path}: {hint}")
+    return StoredDataset(files, split, training=_split_files(path, "train"), **changes)
+
+
+def compute_normalizer(dataset: Dataset) -> Normalizer:
+    """Statistics in one pass over the values, a trajectory at a time."""
+    problem = dataset.problem
+    moments = []
+    for index in range(dataset.num_trajectories):
+        trajectory = TrajectoryMoments(problem)
+        if problem.steady:
+            trajectory.add_input(dataset.read_inputs([index])[0].numpy())
+        for frame in dataset.read([index])[0].numpy():
+            trajectory.add(frame)
+        moments.append(trajectory.moments())
+    total = merge_moments(moments, problem)
+    if not all(np.isfinite(total[kind].mean).all() for kind in KINDS):
+        raise UserError(f"the training data of {problem.name!r} hold NaN or infinite values")
+    return normalizer_from(problem, {k: total[k].mean for k in KINDS}, {k: total[k].std for k in KINDS})
+
+
+def _split_files(folder: Path, split: str) -> list[Path]:
+    for suffix in SUFFIXES:
+        single = folder / f"{split}{suffix}"
+        if single.is_file():
+            return [single]
+    for candidate in (folder / "data" / split, folder / split):
+        if candidate.is_dir():
+            return sorted(path for path in candidate.iterdir() if path.suffix in SUFFIXES)
+    return []
+
+
+def _checked(values: Tensor | NDArray[Any], problem: Problem, num_channels: int, what: str) -> Tensor:
+    tensor = torch.as_tensor(values).detach().to(device="cpu", dtype=torch.float32)
+    expected = (*problem.grid.shape, num_channels)
+    if tensor.ndim != len(expected) + 2 or tuple(tensor.shape[2:]) != expected:
+        raise UserError(
+            f"{what} must have shape (trajectory, frame, {', '.join(map(str, expected))}), "
+            f"got {tuple(tensor.shape)}"
+        )
+    if tensor.shape[0] < 1 or tensor.shape[1] < 1:
+        raise UserError(f"{what} are empty: shape {tuple(tensor.shape)}")
+    bad = ~torch.isfinite(tensor).flatten(1).all(dim=1)
+    if bad.any():
+        raise UserError(f"{what} hold NaN or infinite values in trajectory {int(bad.nonzero()[0])}")
+    return tensor.contiguous()
+
+
+def _index(trajectories: Selection) -> slice | list[int]:
+    return trajectories if isinstance(trajectories, slice) else [int(index) for index in trajectories]
+
+
+def _positions(trajectories: Selection, count: int) -> list[int]:
+    if isinstance(trajectories, slice):
+        return list(range(*trajectories.indices(count)))
+    positions = [int(index) for index in trajectories]
+    for index in positions:
+        if not 0 <= index < count:
+            raise IndexError(f"trajectory {index} of {count}")
+    return positions

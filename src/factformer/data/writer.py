@@ -1,0 +1,276 @@
+"""Writing one split, batch by batch, so that any interruption loses no finished batch.
+
+Unfinished work lives in a hidden folder beside the final file, ``.<name>.partial``:
+
+* ``data.hdf5``: the file with space set aside for everything; values are written in place;
+* ``<first>-<end>.json``: one note per finished batch of trajectories, with a checksum of its values and,
+  for the training split, its moments.
+
+Only a complete file gets the final name. Since every value has a fixed place, the bytes do not depend on
+the order of writing, on interruptions, or on how many processes took part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from factformer.data.files import explained, sync_folder, write_atomically
+from factformer.data.layout import Contents, Entry, create_file, entries, offsets
+from factformer.data.statistics import KINDS, Moments, TrajectoryMoments, merge_moments
+from factformer.errors import UserError
+
+KEPT = "finished batches are kept: start again with the same arguments to go on"
+
+
+class BlowUpError(UserError):
+    """A trajectory holds NaN or infinite values."""
+
+
+class SplitWriter:
+    """Writes ``path`` (the final file) as `Contents` describe it.
+
+    One process calls `prepare` and, when all batches are there, `finish`; any number of processes write
+    batches in between.
+    """
+
+    def __init__(self, path: Path, contents: Contents) -> None:
+        self.path = path
+        self.contents = contents
+        self.work = path.with_name(f".{path.name}.partial")
+        self.partial = self.work / "data.hdf5"
+
+    def is_finished(self) -> bool:
+        """Whether the final file is there already, with exactly these contents."""
+        return self.path.exists() and file_fingerprint(self.path) == self.contents.fingerprint
+
+    def prepare(self, *, overwrite: bool = False) -> None:
+        """Create the unfinished file, or take up the one that an interrupted run has left."""
+        if self.path.exists() and not overwrite:
+            raise UserError(f"{self.path} exists already; choose another folder or ask to overwrite it")
+        with explained(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.partial.exists():
+                found = file_fingerprint(self.partial)
+                if found == self.contents.fingerprint:
+                    return
+                if found and not overwrite:  # an unreadable one is of no use to anybody
+                    raise UserError(
+                        f"{self.work} holds unfinished work of other settings; finish it with the same "
+                        "arguments as before, or ask to overwrite it"
+                    )
+            shutil.rmtree(self.work, ignore_errors=True)
+            self.work.mkdir()
+            self._require_space()
+            temporary = self.work / "new.hdf5"
+            try:
+                create_file(temporary, self.contents)
+                os.replace(temporary, self.partial)
+                sync_folder(self.work)
+            except BaseException:
+                shutil.rmtree(self.work, ignore_errors=True)
+                raise
+
+    def pending(self, batch_size: int, *, verify: bool = True) -> list[range]:
+        """Batches still to be written; to ``verify`` is to distrust notes whose values are damaged."""
+        done: set[int] = set()
+        for note in self._notes():
+            batch = range(note["first"], note["end"])
+            if not verify or self._checksum(batch) == note["checksum"]:
+                done.update(batch)
+            else:
+                self._note_path(batch).unlink(missing_ok=True)
+        total = self.contents.num_trajectories
+        batches = [range(first, min(first + batch_size, total)) for first in range(0, total, batch_size)]
+        return [batch for batch in batches if not done.issuperset(batch)]
+
+    @contextmanager
+    def batch(self, trajectories: range) -> Iterator[BatchWriter]:
+        """Write a batch; it counts as finished when the block ends without an error."""
+        with explained(self.path, KEPT):
+            writer = BatchWriter(self, trajectories)
+            try:
+                yield writer
+                writer.require_complete()
+                os.fsync(writer.descriptor)
+            finally:
+                os.close(writer.descriptor)
+            note = {
+                "first": trajectories.start,
+                "end": trajectories.stop,
+                "checksum": self._checksum(trajectories),
+                "moments": [
+                    {kind: moments.to_dict() for kind, moments in item.moments().items()}
+                    for item in writer.moments
+                ],
+            }
+            write_atomically(self._note_path(trajectories), json.dumps(note))
+
+    def finish(self) -> None:
+        """Write the statistics and give the file its final name."""
+        missing = self.pending(batch_size=1, verify=False)
+        if missing:
+            raise UserError(f"{self.path} lacks trajectory {missing[0].start}; start again")
+        with explained(self.path, KEPT):
+            if self.contents.split == "train":
+                self._write_statistics()
+            os.replace(self.partial, self.path)
+            sync_folder(self.path.parent)
+            shutil.rmtree(self.work)
+
+    def places(self) -> list[tuple[Entry, int, bool]]:
+        """Each dataset of the file with its byte position and whether it varies in time."""
+        problem = self.contents.problem
+        where = offsets(self.partial)
+        outputs = [
+            (entry, where[entry.path], True) for entry in entries(problem.outputs, problem.grid.num_axes)
+        ]
+        if not problem.steady:
+            return outputs
+        inputs = entries(problem.inputs, problem.grid.num_axes)
+        return outputs + [(entry, where[entry.path], False) for entry in inputs]
+
+    def bytes_per_frame(self, entry: Entry) -> int:
+        num_channels: int = entry.channels.stop - entry.channels.start
+        return 4 * self.contents.problem.grid.num_points * num_channels
+
+    def _write_statistics(self) -> None:
+        trajectories: dict[int, dict[str, Moments]] = {}
+        for note in self._notes():
+            for index, moments in enumerate(note["moments"], start=note["first"]):
+                trajectories[index] = {kind: Moments.from_dict(moments[kind]) for kind in KINDS}
+        total = merge_moments([trajectories[index] for index in sorted(trajectories)], self.contents.problem)
+        where = offsets(self.partial)
+        descriptor = os.open(self.partial, os.O_RDWR)
+        try:
+            for kind in KINDS:
+                for moment, values in (("mean", total[kind].mean), ("std", total[kind].std)):
+                    write_all(
+                        descriptor, values.astype("<f8").tobytes(), where[f"statistics/{kind}_{moment}"]
+                    )
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _notes(self) -> list[dict[str, Any]]:
+        notes = [json.loads(path.read_text()) for path in sorted(self.work.glob("[0-9]*.json"))]
+        return sorted(notes, key=lambda note: (note["first"], note["end"]))
+
+    def _note_path(self, trajectories: range) -> Path:
+        return self.work / f"{trajectories.start:08d}-{trajectories.stop:08d}.json"
+
+    def _checksum(self, trajectories: range) -> int:
+        """CRC of the batch as it lies in the file."""
+        checksum = 0
+        with open(self.partial, "rb") as file:
+            for entry, start, time_varying in self.places():
+                size = self.bytes_per_frame(entry) * (self.contents.num_frames if time_varying else 1)
+                for trajectory in trajectories:
+                    file.seek(start + trajectory * size)
+                    checksum = zlib.crc32(file.read(size), checksum)
+        return checksum
+
+    def _require_space(self) -> None:
+        problem = self.contents.problem
+        channels = problem.num_output_channels * self.contents.num_frames
+        channels += problem.num_input_channels if problem.steady else 0
+        needed = 4 * channels * problem.grid.num_points * self.contents.num_trajectories
+        free = shutil.disk_usage(self.work).free
+        if needed > free:
+            shutil.rmtree(self.work, ignore_errors=True)
+            raise UserError(
+                f"disk full: {self.path} needs {needed / 1e9:.2f} GB, only {free / 1e9:.2f} GB are free; "
+                "free some space, or store fewer trajectories or a lower resolution"
+            )
+
+
+class BatchWriter:
+    """Places the frames of some trajectories in the unfinished file and watches over their values."""
+
+    def __init__(self, writer: SplitWriter, trajectories: range) -> None:
+        problem = writer.contents.problem
+        self.descriptor = os.open(writer.partial, os.O_RDWR)
+        self.moments = (
+            [TrajectoryMoments(problem) for _ in trajectories] if writer.contents.split == "train" else []
+        )
+        self._writer = writer
+        self._trajectories = trajectories
+        self._places = writer.places()
+        self._num_written = 0
+        self._has_inputs = not problem.steady
+
+    def write_inputs(self, values: NDArray[Any]) -> None:
+        """The inputs ``(batch, *grid, channel)`` of a steady problem."""
+        values = self._checked(values, self._writer.contents.problem.num_input_channels, "its input")
+        self._place(values, time_varying=False)
+        for item, value in zip(self.moments, values, strict=False):
+            item.add_input(value)
+        self._has_inputs = True
+
+    def write(self, frame: NDArray[Any]) -> None:
+        """The next output frame ``(batch, *grid, channel)`` of all trajectories of the batch."""
+        values = self._checked(
+            frame, self._writer.contents.problem.num_output_channels, f"frame {self._num_written}"
+        )
+        self._place(values, time_varying=True)
+        for item, value in zip(self.moments, values, strict=False):
+            item.add(value)
+        self._num_written += 1
+
+    def require_complete(self) -> None:
+        expected = self._writer.contents.num_frames
+        if self._num_written != expected or not self._has_inputs:
+            raise UserError(f"expected {expected} frames and all inputs, got {self._num_written} frames")
+
+    def _checked(self, values: NDArray[Any], num_channels: int, what: str) -> NDArray[np.float32]:
+        contents = self._writer.contents
+        expected = (len(self._trajectories), *contents.problem.grid.shape, num_channels)
+        if values.shape != expected:
+            raise UserError(f"{contents.problem.name}: {what} has shape {values.shape}, expected {expected}")
+        result = np.ascontiguousarray(values, dtype="<f4")
+        for position, trajectory in enumerate(self._trajectories):
+            if not np.isfinite(result[position]).all():
+                seed = f" (seed {contents.seeds[trajectory]})" if contents.seeds else ""
+                raise BlowUpError(
+                    f"{contents.problem.name}: trajectory {trajectory}{seed} of {contents.split} "
+                    f"holds NaN or infinite values in {what}; finished batches are kept"
+                )
+        return result
+
+    def _place(self, values: NDArray[np.float32], *, time_varying: bool) -> None:
+        num_frames = self._writer.contents.num_frames if time_varying else 1
+        for entry, start, varies in self._places:
+            if varies != time_varying:
+                continue
+            size = self._writer.bytes_per_frame(entry)
+            for position, trajectory in enumerate(self._trajectories):
+                frame = trajectory * num_frames + (self._num_written if time_varying else 0)
+                content = values[position][..., entry.channels].tobytes()
+                write_all(self.descriptor, content, start + frame * size)
+
+
+def file_fingerprint(path: Path) -> str:
+    """The fingerprint a file carries; empty for a file that is damaged or not ours."""
+    try:
+        with h5py.File(path, "r") as file:
+            return str(file.attrs.get("fingerprint", ""))
+    except OSError:
+        return ""
+
+
+def write_all(descriptor: int, content: bytes, offset: int) -> None:
+    """Write everything at ``offset``; the system may take it in parts."""
+    view = memoryview(content)
+    while view:
+        count = os.pwrite(descriptor, view, offset)
+        view, offset = view[count:], offset + count
