@@ -6,8 +6,11 @@ underscore are private to their folder.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 from factformer.config import unknown_name
@@ -27,3 +30,13 @@ def find(folder: str, name: str) -> ModuleType:
     if name not in choices:
         raise unknown_name(KINDS[folder], name, choices)
     return importlib.import_module(f"factformer.{folder}.{name}")
+
+
+def summaries(folder: str) -> dict[str, str]:
+    """The first docstring line of every entry, read from its file without importing it."""
+    result = {}
+    for name in names(folder):
+        spec = find_spec(f"factformer.{folder}.{name}")
+        source = Path(spec.origin).read_text() if spec is not None and spec.origin else ""
+        result[name] = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+    return result

@@ -1,0 +1,77 @@
+"""The command line ``factformer``: thin, every command is one call into the library.
+
+The modules of this folder import nothing heavy at the top, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+
+def build_app() -> typer.Typer:
+    """All commands, in the order of a project: look, make data, train, evaluate, show."""
+    from factformer.cli import analyse, data, explore, report, train
+
+    app = typer.Typer(
+        name="factformer",
+        help="Learn fast surrogates of partial differential equations on grids.",
+        epilog="Start with `factformer demo`. Add --debug to any command for a traceback.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(explore.version_option)
+    app.command("list")(explore.list_contents)
+    for command in (
+        explore.demo, data.generate, data.convert, train.train, analyse.evaluate, explore.rollout,
+        analyse.inspect, analyse.benchmark, report.report, analyse.reproduce,
+    ):  # fmt: skip
+        app.command()(command)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit: 0 done, 2 wrong use (one line says what), 1 failure."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words or bool(os.environ.get("FACTFORMER_DEBUG"))
+    words = [word for word in words if word != "--debug"]
+    try:
+        result = build_app()(words, standalone_mode=False)
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        code = 130
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        code, message = describe(error)
+        _complain(message)
+    else:
+        code = result if isinstance(result, int) else 0
+    sys.exit(code)
+
+
+def describe(error: Exception) -> tuple[int, str]:
+    """Exit code and the one line that says what went wrong."""
+    from factformer.errors import UserError
+
+    if hasattr(error, "format_message"):  # wrong use, found by the command-line parser
+        return getattr(error, "exit_code", 2), str(error.format_message())
+    if type(error).__name__ == "Abort":
+        return 130, "interrupted"
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if isinstance(error, UserError):
+        return 2, " ".join(line.strip() for line in lines)
+    if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)):
+        return 2, f"{error.filename}: {error.strerror}" if error.filename else lines[0]
+    return 1, f"{type(error).__name__}: {lines[0]} (run again with --debug for the traceback)"
+
+
+def _complain(message: str) -> None:
+    print(f"factformer: {message}", file=sys.stderr)

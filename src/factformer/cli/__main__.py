@@ -1,0 +1,5 @@
+"""``python -m factformer.cli``: the same as the command ``factformer``."""
+
+from factformer.cli import main
+
+main()

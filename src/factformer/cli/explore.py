@@ -1,0 +1,82 @@
+"""Commands to look around and to use what is trained: list, demo, rollout."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def version_option(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Learn fast surrogates of partial differential equations on grids."""
+    if version:
+        from factformer import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def list_contents(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")] = False,
+) -> None:
+    """Problems, models, recipes and trained bundles.
+
+    Example: factformer list
+    """
+    from factformer import catalog
+    from factformer.bundle import zoo
+
+    contents = {
+        "problems": catalog.summaries("pdes"),
+        "models": catalog.summaries("models"),
+        "recipes": catalog.summaries("recipes"),
+        "bundles": {name: str(path) for name, path in zoo().items()},
+    }
+    if json:
+        typer.echo(json_module.dumps(contents, indent=2))
+        return
+    for title, entries in contents.items():
+        typer.secho(title, bold=True)
+        width = max((len(name) for name in entries), default=0)
+        for name, summary in entries.items():
+            typer.echo(f"  {name:<{width}}  {summary}")
+        if not entries:
+            typer.echo("  none yet: `factformer train` makes one")
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for data, run and report.")] = Path("demo"),
+    updates: Annotated[int, typer.Option(help="Training updates.", min=1)] = 400,
+    overwrite: Annotated[bool, typer.Option(help="Replace an earlier demo in that folder.")] = False,
+) -> None:
+    """The whole path on a small problem, on a CPU: simulate, train, evaluate, report.
+
+    Example: factformer demo --out demo
+    """
+    from factformer.demo import run_demo
+
+    page = run_demo(out, updates=updates, overwrite=overwrite)
+    typer.echo(f"report: {page}")
+
+
+def rollout(
+    bundle: Annotated[str, typer.Argument(help="Folder of a bundle or run, or the name of a bundle in the zoo.")],
+    input: Annotated[Path, typer.Option(help="Context frames (batch, frame, *grid, channel): npy, npz, mat or HDF5.")],
+    frames: Annotated[int, typer.Option(help="Number of frames to predict.", min=1)],
+    out: Annotated[Path, typer.Option(help="File for the predicted frames: .npy or .npz.")],
+    animate: Annotated[Path | None, typer.Option(help="Also write an animated GIF of the first sample.")] = None,
+    device: Annotated[str, typer.Option(help="Device to predict on, such as cpu or cuda.")] = "cpu",
+    overwrite: Annotated[bool, typer.Option(help="Replace existing output files.")] = False,
+) -> None:
+    """Predict the frames that follow the given ones, in physical units.
+
+    Example: factformer rollout runs/demo/bundle --input context.npy --frames 16 --out prediction.npy
+    """
+    from factformer.prediction import predict_file
+
+    result = predict_file(bundle, input, frames, out, animation=animate, device=device, overwrite=overwrite)
+    typer.echo(f"{result.out}: frames {tuple(result.shape)} of {', '.join(result.fields)}")
