@@ -16,7 +16,10 @@ from factformer.evaluation.provenance import finite, write_json
 SIZES = {"dim": 8, "depth": 1, "heads": 1, "head_dim": 8, "kernel_dim": 8}
 
 
-def make_problem(size: int = 12, fields=(Field("density"), Field("velocity", 2)), **options) -> Problem:
+TWO_GROUPS = (Field("density"), Field("velocity", 2))
+
+
+def make_problem(size: int = 12, fields=TWO_GROUPS, **options) -> Problem:
     settings = {"frame_dt": 0.5, "num_context_frames": 2, "horizon": 4, **options}
     return Problem("made-up", Grid((size, size), 1.0, True), fields, **settings)
 

@@ -1,0 +1,72 @@
+"""Run folders and bundles on disk: what is read, what is written, what is left alone."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from factformer import build_surrogate
+from factformer.bundle import save_bundle
+from factformer.data.generate import generate
+from factformer.errors import UserError
+from factformer.evaluation.run import evaluate_run
+from factformer.pdes import find_pde
+from factformer.pdes._base import Preset
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A dataset of Kolmogorov flow and an untrained run on it."""
+    root = tmp_path_factory.mktemp("evaluate")
+    preset = Preset(24, 24, 30, 1 / 16, {"train": 1, "test": 2}, batch_size=2)
+    generate("kolmogorov_flow", root / "data", preset=preset, parameters={"forcing_wavenumber": 4})
+    torch.manual_seed(0)
+    surrogate = build_surrogate(
+        find_pde("kolmogorov_flow").problem(24), dim=8, depth=1, heads=1, head_dim=8, kernel_dim=8
+    )
+    save_bundle(surrogate, root / "run" / "bundle", {"seed": 11})
+    (root / "run" / "config.yaml").write_text(f"data:\n  path: {root / 'data'}\n")
+    return root
+
+
+def test_a_run_is_evaluated_on_what_it_was_trained_on(folder):
+    result = evaluate_run(folder / "run", num_starts=2, batch_size=2, num_samples=2)
+    assert result == json.loads((folder / "run" / "evaluation.json").read_text())
+    assert result["num_windows"] == 4
+    assert result["seed"] == 11
+    assert result["wall_seconds"] > 0
+    assert {"command", "commit", "hardware"} <= set(result)
+    with np.load(folder / "run" / "rollouts.npz") as file:
+        assert file["truth"].shape == file["prediction"].shape == (2, 16, 24, 24, 1)
+        assert file["truth"].dtype == np.float32
+        assert json.loads(str(file["fields"])) == [["vorticity", 1]]
+        assert float(file["frame_dt"]) == 1 / 16
+    again = evaluate_run(folder / "run", num_starts=2, batch_size=2, num_samples=0)
+    assert again["fields"] == result["fields"]
+
+
+def test_another_evaluation_is_not_overwritten_unasked(folder):
+    options = {"num_starts": 1, "batch_size": 2, "timing": False, "num_samples": 0}
+    evaluate_run(folder / "run", folder / "data", out=folder / "other", **options)
+    before = (folder / "other" / "evaluation.json").read_text()
+    with pytest.raises(UserError, match=r"holds another evaluation.*--overwrite"):
+        evaluate_run(folder / "run", folder / "data", out=folder / "other", num_frames=3, **options)
+    assert (folder / "other" / "evaluation.json").read_text() == before
+    evaluate_run(
+        folder / "run", folder / "data", out=folder / "other", num_frames=3, overwrite=True, **options
+    )
+    assert json.loads((folder / "other" / "evaluation.json").read_text())["num_frames"] == 3
+
+
+def test_a_bundle_on_its_own_is_left_as_it_is(folder, tmp_path):
+    bundle = tmp_path / "mine"
+    bundle.mkdir()
+    for file in (folder / "run" / "bundle").iterdir():
+        (bundle / file.name).write_bytes(file.read_bytes())
+    before = sorted(path.name for path in bundle.iterdir())
+    result = evaluate_run(bundle, folder / "data", num_starts=1, batch_size=2, timing=False)
+    assert result["fields"]["vorticity"]["relative_l2"] > 0
+    assert sorted(path.name for path in bundle.iterdir()) == before
+    with pytest.raises(UserError, match="name the dataset with --data"):
+        evaluate_run(bundle)
