@@ -1,0 +1,110 @@
+"""Convolutions and padding against sums over offsets written out, on 1 to 4 axes."""
+
+from itertools import product
+
+import pytest
+import torch
+from torch.nn import functional
+
+from factformer.errors import UserError
+from factformer.nn.convolution import Convolution, pad, pad_axis
+
+
+def continued(size: int, index: int, kind: str) -> int | None:
+    """Where the value at ``index`` beyond the ends of an axis comes from."""
+    if kind == "periodic":
+        return index % size
+    if kind == "zero":
+        return index if 0 <= index < size else None
+    index = index % (2 * size - 2)
+    return index if index < size else 2 * size - 2 - index
+
+
+def convolution_sum(layer: Convolution, u: torch.Tensor) -> torch.Tensor:
+    """``Σ_o w_o u(x_{s i + d o}) + b`` point by point."""
+    sizes = u.shape[1:-1]
+    num_axes = len(sizes)
+    kernel_size, per_group = layer.weight.shape[2], layer.weight.shape[1]
+    out_per_group = layer.weight.shape[0] // layer.groups
+    points = [range(0, size, layer.stride) for size in sizes]
+    result = torch.zeros(u.shape[0], *(len(p) for p in points), layer.weight.shape[0], dtype=u.dtype)
+    for target in product(*(range(len(p)) for p in points)):
+        result[(slice(None), *target)] = layer.bias
+        for offset in product(range(kernel_size), repeat=num_axes):
+            source = [
+                continued(size, i * layer.stride + (o - kernel_size // 2) * layer.dilation, kind)
+                for size, i, o, kind in zip(sizes, target, offset, layer.padding, strict=True)
+            ]
+            if None in source:
+                continue
+            values = u[(slice(None), *source)]
+            for group in range(layer.groups):
+                inputs = slice(group * per_group, (group + 1) * per_group)
+                outputs = slice(group * out_per_group, (group + 1) * out_per_group)
+                weight = layer.weight[(outputs, slice(None), *offset)]
+                result[(slice(None), *target, outputs)] += values[:, inputs] @ weight.T
+    return result
+
+
+@pytest.mark.parametrize("kind", ["periodic", "zero", "reflect"])
+@pytest.mark.parametrize("width", [0, 1, 3, 4, 11])
+def test_padding_continues_the_axis_by_any_width(kind, width):
+    u = torch.arange(1.0, 5.0).reshape(1, 4, 1)
+    expected = []
+    for index in range(-width, 4 + width):
+        source = continued(4, index, kind)
+        expected.append(0.0 if source is None else u[0, source, 0].item())
+    assert pad_axis(u, 1, width, kind)[0, :, 0].tolist() == expected
+
+
+def test_each_axis_is_padded_by_its_own_kind():
+    u = torch.randn(2, 5, 6, 3)
+    padded = pad(u, [2, 1], ["periodic", "zero"])
+    assert padded.shape == (2, 9, 8, 3)
+    torch.testing.assert_close(padded[:, :2, 1:-1], u[:, -2:])
+    assert not padded[:, :, 0].any()
+
+
+CASES = [
+    (("periodic",), (7,), {"dilation": 3}),
+    (("periodic", "zero"), (5, 6), {"dilation": 2}),
+    (("reflect", "zero"), (4, 7), {"stride": 2}),
+    (("zero", "reflect", "periodic"), (4, 3, 5), {"groups": 2}),
+    (("zero", "zero", "periodic", "reflect"), (3, 4, 3, 2), {}),
+    (("periodic", "zero", "zero", "zero"), (4, 3, 3, 5), {"stride": 2, "groups": 2}),
+    (("periodic",) * 4, (3, 2, 3, 2), {"dilation": 2}),
+]
+
+
+@pytest.mark.parametrize(("padding", "shape", "options"), CASES, ids=[str(case[1:]) for case in CASES])
+def test_convolution_is_the_sum_over_offsets(padding, shape, options):
+    torch.manual_seed(0)
+    layer = Convolution(padding, 4, 6, 3, **options).double()
+    u = torch.randn(2, *shape, 4, dtype=torch.float64)
+    torch.testing.assert_close(layer(u), convolution_sum(layer, u), rtol=1e-12, atol=1e-12)
+
+
+def test_periodic_convolution_is_the_library_s_circular_one():
+    torch.manual_seed(0)
+    layer = Convolution(("periodic", "periodic"), 3, 5, kernel_size=5)
+    u = torch.randn(2, 8, 9, 3)
+    wrapped = functional.pad(u.movedim(-1, 1), (2, 2, 2, 2), mode="circular")
+    expected = functional.conv2d(wrapped, layer.weight, layer.bias).movedim(1, -1)
+    torch.testing.assert_close(layer(u), expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((("zero",) * 5, 4, 4), "1 to 4 axes"),
+        ((("zero",), 4, 4, 2), "odd kernel size"),
+    ],
+)
+def test_impossible_convolutions_are_refused(arguments, message):
+    with pytest.raises(UserError, match=message):
+        Convolution(*arguments)
+
+
+def test_groups_must_divide_the_channels():
+    with pytest.raises(UserError, match="3 groups"):
+        Convolution(("zero",), 4, 4, groups=3)
