@@ -1,1 +1,1 @@
-
+"""Tables, figures, animations and the HTML report."""

@@ -1,0 +1,25 @@
+"""Every figure of the package, in one look: functions that return a figure and touch no global state."""
+
+from factformer.report.figures.curves import (
+    TrendLine,
+    ablation_bars,
+    cost_curves,
+    energy_curves,
+    error_trend,
+    resolution_study,
+    spectra,
+)
+from factformer.report.figures.fields import comparison, kernel_maps, middle_slices
+
+__all__ = [
+    "TrendLine",
+    "ablation_bars",
+    "comparison",
+    "cost_curves",
+    "energy_curves",
+    "error_trend",
+    "kernel_maps",
+    "middle_slices",
+    "resolution_study",
+    "spectra",
+]

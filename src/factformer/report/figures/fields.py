@@ -1,0 +1,206 @@
+"""Pictures of fields: prediction, truth and difference over time or on middle planes, and kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap
+from matplotlib.figure import Figure
+
+from factformer.grid import Grid
+from factformer.report.planes import (
+    Array,
+    Component,
+    Limits,
+    Plane,
+    axis_name,
+    color_limits,
+    difference_limits,
+    middle_planes,
+)
+from factformer.report.runs import Rollout
+from factformer.report.style import (
+    INK,
+    MUTED,
+    difference_map,
+    diverging_map,
+    new_figure,
+    sequential_map,
+    series_color,
+    styled,
+)
+
+ROW_NAMES = ("Prediction", "Truth", "Difference")
+
+
+@styled
+def comparison(
+    rollout: Rollout,
+    component: Component,
+    *,
+    frames: Sequence[int] | None = None,
+    plane: Plane | None = None,
+    frame_dt: float | None = None,
+    grid: Grid | None = None,
+) -> Figure:
+    """Rows prediction, truth and difference, columns over time; lines on a grid of one axis.
+
+    ``frames`` are indices into the roll-out, five evenly spaced ones if not given. Prediction and truth share
+    their limits, taken from the truth over all frames.
+    """
+    truth, prediction = rollout.truth[..., component.channel], rollout.prediction[..., component.channel]
+    chosen = list(frames) if frames is not None else _spread(len(truth), 5)
+    plane = plane or middle_planes(truth.shape[1:])[0]
+    titles = [time_label(k, frame_dt) for k in chosen]
+    if len(plane.axes) == 1:
+        return _line_panels(truth[chosen], prediction[chosen], titles, component.label, grid)
+    pictures = [plane.take(values)[chosen] for values in (prediction, truth)]
+    extent = plane_extent(plane, truth.shape[1:], grid)
+    return _panels(
+        [list(column) for column in zip(*pictures, strict=True)],
+        titles,
+        [extent] * len(chosen),
+        color_limits(plane.take(truth)),
+        component.label,
+        [plane] * len(chosen),
+    )
+
+
+@styled
+def middle_slices(
+    rollout: Rollout, component: Component, *, frame: int = -1, grid: Grid | None = None
+) -> Figure:
+    """Rows prediction, truth and difference of one frame, columns the planes through the middle."""
+    truth, prediction = rollout.truth[..., component.channel], rollout.prediction[..., component.channel]
+    shape = truth.shape[1:]
+    planes = middle_planes(shape)
+    coordinates = [grid.axis(m).tolist() for m in range(grid.num_axes)] if grid is not None else None
+    columns = [[plane.take(values[[frame]])[0] for values in (prediction, truth)] for plane in planes]
+    titles = [plane.label(coordinates).replace(" plane, ", "\n") for plane in planes]
+    extents = [plane_extent(plane, shape, grid) for plane in planes]
+    return _panels(columns, titles, extents, color_limits(truth[[frame]]), component.label, planes)
+
+
+@styled
+def kernel_maps(kernels: Mapping[str, Array], *, columns: int = 4) -> Figure:
+    """Kernel matrices by caption as heat maps, each divided by its largest magnitude, zero in the middle."""
+    columns = min(columns, len(kernels))
+    rows = math.ceil(len(kernels) / columns)
+    figure = new_figure(2.15 * columns + 0.6, 2.3 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    image = None
+    for axes, (caption, kernel) in zip(grid.flat, kernels.items(), strict=False):
+        scale = float(np.abs(kernel).max()) or 1.0
+        image = axes.imshow(np.asarray(kernel) / scale, cmap=diverging_map(), vmin=-1, vmax=1)
+        axes.set_title(caption, fontsize=9)
+        bare(axes)
+    for axes in grid.flat[len(kernels) :]:
+        axes.set_axis_off()
+    if image is not None:
+        bar = figure.colorbar(image, ax=grid, shrink=0.8 if rows > 1 else 0.95, aspect=25, ticks=[-1, 0, 1])
+        bar.outline.set_visible(False)
+        bar.set_label("kernel / largest magnitude", color=MUTED)
+    return figure
+
+
+def field_map(limits: Limits) -> Colormap:
+    """Diverging for fields that change sign, sequential otherwise."""
+    return diverging_map() if limits.signed else sequential_map()
+
+
+def _panels(
+    columns: Sequence[Sequence[Array]],
+    titles: Sequence[str],
+    extents: Sequence[tuple[float, float, float, float]],
+    limits: Limits,
+    label: str,
+    planes: Sequence[Plane],
+) -> Figure:
+    """Columns of (prediction, truth) pictures with their difference below."""
+    aspect = max((e[3] - e[2]) / (e[1] - e[0]) for e in extents)
+    figure = new_figure(1.72 * len(columns) + 1.1, 3 * 1.72 * aspect + 0.45)
+    grid = figure.subplots(3, len(columns), squeeze=False)
+    differences = [np.asarray(p, dtype=np.float64) - t for p, t in columns]
+    shades = difference_limits(np.concatenate([d.ravel() for d in differences]))
+    images = []
+    for c, ((prediction, truth), difference) in enumerate(zip(columns, differences, strict=True)):
+        for row, (values, scale, colors) in enumerate(
+            [
+                (prediction, limits, field_map(limits)),
+                (truth, limits, field_map(limits)),
+                (difference, shades, difference_map()),
+            ]
+        ):
+            axes = grid[row, c]
+            images.append(
+                axes.imshow(
+                    values, origin="lower", extent=extents[c], cmap=colors, vmin=scale.low, vmax=scale.high
+                )
+            )
+            bare(axes)
+            if row == 0:
+                axes.set_title(titles[c])
+            if c == 0:
+                axes.set_ylabel(ROW_NAMES[row], fontsize=10)
+    for c, plane in enumerate(planes):
+        if c == 0 or plane != planes[c - 1]:
+            grid[2, c].set_xlabel(
+                f"{axis_name(plane.axes[0])} →, {axis_name(plane.axes[1])} ↑", fontsize=8, color=MUTED
+            )
+    for rows, image, name in ((grid[:2], images[0], label), (grid[2:], images[2], "prediction − truth")):
+        bar = figure.colorbar(image, ax=rows, aspect=30 if len(rows) > 1 else 15, pad=0.015)
+        bar.outline.set_visible(False)
+        bar.set_label(name)
+    return figure
+
+
+def _line_panels(
+    truth: Array, prediction: Array, titles: Sequence[str], label: str, grid: Grid | None
+) -> Figure:
+    figure = new_figure(1.95 * len(titles) + 0.8, 3.6)
+    panels = figure.subplots(2, len(titles), squeeze=False, sharex=True, sharey="row")
+    x = grid.axis(0).numpy() if grid is not None else np.arange(truth.shape[1])
+    limits, shades = color_limits(truth), difference_limits(prediction - truth)
+    margin = 0.08 * (limits.high - limits.low)
+    for c, title in enumerate(titles):
+        upper, lower = panels[:, c]
+        upper.plot(x, truth[c], color=INK, linewidth=2.6, alpha=0.35, label="truth")
+        upper.plot(x, prediction[c], color=series_color(0), linewidth=1.4, label="prediction")
+        upper.set_title(title)
+        upper.set_ylim(limits.low - margin, limits.high + margin)
+        lower.plot(x, prediction[c] - truth[c], color=series_color(3), linewidth=1.4)
+        lower.axhline(0, color=MUTED, linewidth=0.7)
+        lower.set_ylim(1.1 * shades.low, 1.1 * shades.high)
+        lower.set_xlabel(axis_name(0))
+    panels[0, 0].set_ylabel(label)
+    panels[1, 0].set_ylabel("prediction − truth")
+    panels[0, 0].legend(loc="best")
+    return figure
+
+
+def bare(axes: Axes) -> None:
+    """No ticks, grid or frame around a picture."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def plane_extent(plane: Plane, shape: Sequence[int], grid: Grid | None) -> tuple[float, float, float, float]:
+    """Left, right, bottom and top of a plane, in physical lengths where the grid is known."""
+    lengths = grid.extent if grid is not None else shape
+    right, up = plane.axes[0], plane.axes[-1]
+    return 0.0, float(lengths[right]), 0.0, float(lengths[up])
+
+
+def _spread(count: int, wanted: int) -> list[int]:
+    return sorted({round(k) for k in np.linspace(0, count - 1, min(count, wanted))})
+
+
+def time_label(frame: int, frame_dt: float | None) -> str:
+    """Frame 0 of a roll-out is one interval after the last known frame."""
+    return f"t = {(frame + 1) * frame_dt:.4g}" if frame_dt is not None else f"frame {frame + 1}"

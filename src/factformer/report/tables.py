@@ -1,0 +1,185 @@
+"""Rows of numbers as a terminal table, Markdown, CSV and JSON: one table, four faces."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from factformer.report.runs import ReportRun
+from factformer.report.style import PROTOCOL_LABELS
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+Kind = Literal["text", "error", "number", "count", "seconds", "megabytes"]
+MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: the key of its values in the rows, its heading, how they print, and which one is best."""
+
+    key: str
+    title: str
+    kind: Kind = "text"
+    best: Literal["lowest", "highest"] | None = None
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind != "text"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns, rows by column key, and rows that are shown but do not compete, such as persistence."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
+    reference_rows: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+
+    @property
+    def all_rows(self) -> list[Mapping[str, Any]]:
+        return [*self.rows, *self.reference_rows]
+
+    def best_row(self, column: Column) -> int | None:
+        """Index of the best row in a column; None without an order or with fewer than two rows."""
+        values = [(row.get(column.key), i) for i, row in enumerate(self.rows)]
+        known = [(float(v), i) for v, i in values if isinstance(v, (int, float)) and math.isfinite(v)]
+        if column.best is None or len(known) < 2:
+            return None
+        return (min if column.best == "lowest" else max)(known)[1]
+
+    def to_markdown(self) -> str:
+        """A Markdown table with the best of each column in bold."""
+        best = {column.key: self.best_row(column) for column in self.columns}
+        lines = [
+            "| " + " | ".join(column.title for column in self.columns) + " |",
+            "|" + "|".join("---:" if column.is_number else ":---" for column in self.columns) + "|",
+        ]
+        for i, row in enumerate(self.all_rows):
+            cells = [
+                format_value(row.get(column.key), column.kind).replace("|", "\\|") for column in self.columns
+            ]
+            bold = [f"**{c}**" if best[k.key] == i else c for c, k in zip(cells, self.columns, strict=True)]
+            lines.append("| " + " | ".join(bold) + " |")
+        return "\n".join(lines) + "\n"
+
+    def to_csv(self) -> str:
+        """Full precision, one line per row, empty where a value is missing."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow([column.key for column in self.columns])
+        for row in self.all_rows:
+            writer.writerow([_plain(row.get(column.key)) for column in self.columns])
+        return buffer.getvalue()
+
+    def to_json(self) -> str:
+        """Full precision; values that are missing or not finite are null."""
+        rows = [{column.key: _plain(row.get(column.key)) for column in self.columns} for row in self.all_rows]
+        titles = {column.key: column.title for column in self.columns}
+        return json.dumps(
+            {"title": self.title, "columns": titles, "rows": rows}, indent=2, ensure_ascii=False
+        )
+
+    def to_rich(self) -> RichTable:
+        """For the terminal, the best of each column in bold."""
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        table = RichTable(title=self.title, title_justify="left")
+        best = {column.key: self.best_row(column) for column in self.columns}
+        for column in self.columns:
+            table.add_column(column.title, justify="right" if column.is_number else "left")
+        for i, row in enumerate(self.all_rows):
+            style = "dim" if i >= len(self.rows) else ""
+            table.add_row(
+                *(
+                    Text(format_value(row.get(c.key), c.kind), style="bold" if best[c.key] == i else style)
+                    for c in self.columns
+                )
+            )
+        return table
+
+
+def format_value(value: Any, kind: Kind) -> str:
+    """A value as people read it: errors with four digits, counts with K, M or G, a dash for none."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return MISSING
+    if kind == "text" or isinstance(value, str):
+        return str(value)
+    number = float(value)
+    if kind == "count":
+        return format_count(number)
+    if kind == "error":
+        return f"{number:.4f}" if abs(number) < 100 else f"{number:.2e}"
+    if kind == "megabytes":
+        return f"{number:,.0f}"
+    return f"{number:.3g}" if kind == "number" or number < 100 else f"{number:,.0f}"
+
+
+def format_count(number: float) -> str:
+    for unit, scale in (("G", 1e9), ("M", 1e6), ("K", 1e3)):
+        if abs(number) >= scale:
+            return f"{number / scale:.3g} {unit}"
+    return f"{number:.0f}"
+
+
+def comparison_table(runs: Sequence[ReportRun], names: Sequence[str]) -> Table:
+    """All runs side by side: errors per field group, cost and size, with persistence as the floor."""
+    groups = list(dict.fromkeys(group for run in runs for group in run.evaluation["fields"]))
+    columns = [Column("model", "Model"), Column("protocol", "Protocol")]
+    for group in groups:
+        columns += [
+            Column(f"{group}.relative_l2", f"{group}: error", "error", "lowest"),
+            Column(f"{group}.standard_error", f"{group}: ±", "error"),
+            Column(f"{group}.relative_l2_final", f"{group}: last frame", "error", "lowest"),
+            Column(f"{group}.vrmse", f"{group}: VRMSE", "error", "lowest"),
+            Column(f"{group}.spectrum_error", f"{group}: spectrum error", "number", "lowest"),
+            Column(f"{group}.correlation_time", f"{group}: correlation time", "number", "highest"),
+        ]
+    columns += [
+        Column("parameters", "Parameters", "count"),
+        Column("seconds_per_sequence", "Seconds per sequence", "seconds", "lowest"),
+        Column("peak_memory_mb", "Peak memory (MB)", "megabytes", "lowest"),
+    ]
+    rows = [_run_row(run, name, columns) for run, name in zip(runs, names, strict=True)]
+    floors = [_persistence_row(runs)]
+    rows_and_floors = [*rows, *floors]
+    used = [
+        c
+        for c in columns
+        if c.key == "model" or any(format_value(r.get(c.key), c.kind) != MISSING for r in rows_and_floors)
+    ]
+    return Table("Comparison", used, rows, floors if len(floors[0]) > 1 else ())
+
+
+def _run_row(run: ReportRun, name: str, columns: Sequence[Column]) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": name}
+    if run.protocol:
+        row["protocol"] = PROTOCOL_LABELS.get(run.protocol, run.protocol)
+    for column in columns[2:]:
+        group, _, quantity = column.key.rpartition(".")
+        source = run.evaluation["fields"].get(group, {}) if group else run.evaluation
+        row[column.key] = _plain(source.get(quantity))
+    return row
+
+
+def _persistence_row(runs: Sequence[ReportRun]) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": "persistence (last known frame)"}
+    for run in runs:
+        for group, values in run.evaluation["fields"].items():
+            floor = values.get("persistence") or {}
+            for quantity in ("relative_l2", "relative_l2_final"):
+                if floor.get(quantity) is not None:
+                    row.setdefault(f"{group}.{quantity}", floor[quantity])
+    return row
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

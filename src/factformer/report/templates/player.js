@@ -1,0 +1,199 @@
+// The roll-out player: truth, prediction and difference of one selection, frame by frame.
+const KINDS = ["truth", "prediction", "difference"];
+const darkPage = window.matchMedia("(prefers-color-scheme: dark)");
+
+class Player {
+  constructor(data, maps, timing) {
+    Object.assign(this, { data, timing, store: new ClipStore(data), frame: 0, timer: null, clip: null, listeners: [] });
+    this.maps = Object.fromEntries(Object.entries(maps).map(([name, text]) => [name, fromBase64(text)]));
+    this.canvases = Object.fromEntries(KINDS.map((kind) => [kind, document.getElementById(`canvas-${kind}`)]));
+    this.seekBar = document.getElementById("seek");
+    this.playButton = document.getElementById("play");
+    this.choosers = Object.fromEntries(["run", "sample", "field", "plane"].map((name) => [name, document.getElementById(`choose-${name}`)]));
+    for (const chooser of Object.values(this.choosers)) chooser.addEventListener("change", () => this.select());
+    this.seekBar.addEventListener("input", () => { this.pause(); this.show(Number(this.seekBar.value)); });
+    this.playButton.addEventListener("click", () => this.toggle());
+    for (const kind of KINDS) {
+      const frame = this.canvases[kind].parentElement;
+      frame.addEventListener("pointermove", (event) => this.point(event, frame));
+      frame.addEventListener("pointerdown", (event) => this.point(event, frame));
+      frame.addEventListener("pointerleave", () => this.unpoint());
+    }
+    document.addEventListener("keydown", (event) => this.key(event));
+    darkPage.addEventListener("change", () => { this.drawBars(); this.draw(); });
+    new ResizeObserver(() => { if (this.isLine()) this.draw(); }).observe(this.canvases.truth.parentElement);
+  }
+
+  get selection() {
+    return Object.fromEntries(Object.entries(this.choosers).map(([name, chooser]) => [name, Number(chooser.value)]));
+  }
+
+  isLine() { return this.data.planes[0].axes.length === 1; }
+
+  async select() {
+    const wanted = this.selection, ticket = this.ticket = {};
+    const clip = await this.store.clip(wanted);
+    if (ticket !== this.ticket) return; // a later choice has overtaken this one
+    this.clip = clip;
+    this.drawBars();
+    this.show(this.frame);
+  }
+
+  show(frame) {
+    this.frame = Math.min(Math.max(frame, 0), this.data.frames - 1);
+    this.seekBar.value = this.frame;
+    this.draw();
+    for (const listener of this.listeners) listener(this.frame);
+  }
+
+  toggle() { if (this.timer === null) this.play(); else this.pause(); }
+
+  play() {
+    if (this.frame === this.data.frames - 1) this.show(0);
+    this.timer = setInterval(() => this.show((this.frame + 1) % this.data.frames), 1000 * Math.min(0.25, Math.max(0.09, 4 / this.data.frames)));
+    this.showPlaying(true);
+  }
+
+  pause() {
+    clearInterval(this.timer);
+    this.timer = null;
+    this.showPlaying(false);
+  }
+
+  showPlaying(playing) {
+    this.playButton.classList.toggle("playing", playing);
+    this.playButton.setAttribute("aria-label", playing ? "Pause" : "Play");
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || this.data.frames < 2) return;
+    if (event.target.closest("select, input, button, summary, textarea, a, .chart, .scroll")) return;
+    const moves = { ArrowLeft: this.frame - 1, ArrowRight: this.frame + 1, Home: 0, End: this.data.frames - 1 };
+    if (event.key === " ") this.toggle();
+    else if (event.key in moves) { this.pause(); this.show(moves[event.key]); }
+    else return;
+    event.preventDefault();
+  }
+
+  map(kind) {
+    const shade = darkPage.matches ? "_dark" : "";
+    if (kind === "difference") return this.maps[`difference${shade}`];
+    return this.clip.field.signed ? this.maps[`diverging${shade}`] : this.maps.sequential;
+  }
+
+  limits(kind) { return kind === "difference" ? this.clip.field.difference_limits : this.clip.field.limits; }
+
+  draw() {
+    if (!this.clip) return;
+    for (const kind of KINDS) if (this.isLine()) this.drawLine(kind); else this.drawImage(kind);
+    this.drawClock();
+    this.drawPoint();
+  }
+
+  drawImage(kind) {
+    const { width, height } = this.clip.plane, canvas = this.canvases[kind], colors = this.map(kind);
+    const [low, high] = this.limits(kind), last = colors.length / 3 - 1;
+    if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
+    const context = canvas.getContext("2d"), image = context.createImageData(width, height), pixels = image.data;
+    for (let row = 0; row < height; row++) {
+      for (let column = 0; column < width; column++) {
+        const value = this.clip.valueAt(kind, this.frame, (height - 1 - row) * width + column);
+        const pixel = 4 * (row * width + column);
+        pixels[pixel + 3] = 255;
+        if (Number.isNaN(value)) { pixels[pixel] = pixels[pixel + 1] = pixels[pixel + 2] = 128; continue; }
+        const color = 3 * Math.round(last * Math.min(1, Math.max(0, (value - low) / (high - low))));
+        pixels[pixel] = colors[color]; pixels[pixel + 1] = colors[color + 1]; pixels[pixel + 2] = colors[color + 2];
+      }
+    }
+    context.putImageData(image, 0, 0);
+  }
+
+  // One axis: the value as a line, the truth as a pale one behind the prediction.
+  drawLine(kind) {
+    const canvas = this.canvases[kind], style = getComputedStyle(document.documentElement);
+    const scale = window.devicePixelRatio || 1, width = Math.max(80, canvas.parentElement.clientWidth);
+    canvas.width = width * scale; canvas.height = 0.75 * width * scale;
+    const context = canvas.getContext("2d"), [low, high] = this.limits(kind), margin = 0.08 * (high - low);
+    const down = (value) => canvas.height * (1 - (value - low + margin) / (high - low + 2 * margin));
+    const stroke = (name, color, thickness) => {
+      context.beginPath();
+      for (let i = 0; i < this.clip.plane.width; i++) {
+        context.lineTo(canvas.width * (i + 0.5) / this.clip.plane.width, down(this.clip.valueAt(name, this.frame, i)));
+      }
+      context.strokeStyle = style.getPropertyValue(color); context.lineWidth = thickness * scale; context.stroke();
+    };
+    context.fillStyle = style.getPropertyValue("--line");
+    context.fillRect(0, down(Math.min(Math.max(0, low), high)), canvas.width, scale);
+    if (kind === "prediction") stroke("truth", "--line", 3);
+    stroke(kind, { truth: "--ink", prediction: "--series-0", difference: "--series-3" }[kind], 1.8);
+  }
+
+  drawBars() {
+    if (!this.clip) return;
+    document.getElementById("name-field").textContent = this.clip.field.label;
+    for (const [kind, name] of [["truth", "field"], ["difference", "difference"]]) {
+      const bar = document.getElementById(`bar-${name}`), colors = this.map(kind), [low, high] = this.limits(kind);
+      bar.hidden = this.isLine();
+      const context = bar.getContext("2d"), image = context.createImageData(256, 1), last = colors.length / 3 - 1;
+      for (let i = 0; i < 256; i++) {
+        const color = 3 * Math.round(last * i / 255);
+        image.data.set([colors[color], colors[color + 1], colors[color + 2], 255], 4 * i);
+      }
+      context.putImageData(image, 0, 0);
+      const ticks = document.getElementById(`ticks-${name}`);
+      ticks.replaceChildren(...[low, high].map((value) => element("span", {}, formatNumber(value))));
+    }
+  }
+
+  drawClock() {
+    const { field } = this.clip, { run, sample } = this.selection, clock = document.getElementById("clock");
+    const count = `frame ${this.frame + 1} of ${this.data.frames}`;
+    const time = this.timing.dt ? `t = ${formatNumber((this.frame + 1) * this.timing.dt, 4)}` : `frame ${this.frame + 1}`;
+    clock.replaceChildren(time, " ", element("small", {}, this.timing.dt ? `· ${count}` : `of ${this.data.frames}`));
+    this.seekBar.setAttribute("aria-valuetext", `${time}, ${count}`);
+    const error = this.data.errors[run][sample][field.group][this.frame];
+    document.getElementById("readout-error").replaceChildren(
+      `Relative error of ${field.group} in this ${this.data.frames > 1 ? "frame" : "sample"}: `, element("b", {}, formatError(error)));
+    for (const kind of KINDS) {
+      this.canvases[kind].setAttribute("aria-label", `${kind} of ${field.label}, ${this.clip.plane.label}, sample ${sample + 1}, ${count}`);
+    }
+  }
+
+  point(event, frame) {
+    const box = frame.getBoundingClientRect();
+    const inside = (value) => Math.min(0.9999, Math.max(0, value));
+    this.spot = [inside((event.clientX - box.left) / box.width), inside((event.clientY - box.top) / box.height)];
+    this.drawPoint();
+  }
+
+  unpoint() { this.spot = null; this.drawPoint(); }
+
+  drawPoint() {
+    const readout = document.getElementById("readout-point");
+    const spots = document.querySelectorAll(".spot");
+    if (!this.spot || !this.clip) {
+      spots.forEach((spot) => { spot.hidden = true; });
+      readout.textContent = this.caption();
+      return;
+    }
+    const { plane } = this.clip, [right, down] = this.spot;
+    spots.forEach((spot) => {
+      spot.hidden = false; spot.style.left = `${100 * right}%`; spot.style.top = `${100 * down}%`;
+    });
+    const column = Math.floor(right * plane.width), row = Math.floor((1 - down) * plane.height * 0.9999);
+    const point = row * plane.width + column;
+    const place = [right, 1 - down].slice(0, plane.axes.length).map((part, a) => {
+      const [start, end] = plane.extent[a];
+      return `${plane.axes[a]} = ${formatNumber(start + part * (end - start))}`;
+    });
+    const values = KINDS.map((kind) => `${kind} ${formatNumber(this.clip.valueAt(kind, this.frame, point))}`);
+    readout.textContent = [place.join(", "), ...values].join(" · ");
+  }
+
+  caption() {
+    if (!this.clip) return "";
+    const arrows = ["→", "↑"];
+    return this.clip.plane.axes.map((name, a) =>
+      `${name} ${arrows[a]} ${this.clip.plane.extent[a].map((value) => formatNumber(value)).join(" … ")}`).join(", ");
+  }
+}
