@@ -134,8 +134,6 @@ class LinearAttention(nn.Module):
         for m, part in enumerate(x.split(self.axis_channels, dim=-1)):
             num_channels = self.axis_channels[m]
             make = partial(rotary_table, grid, m, num_channels, self.rotary, self.rotary_scale)
-            tables = self.tables.get("rotary", grid, m, x, make)
-            trailing = [1] * (grid.num_axes - 1 - m)
-            cosine, sine = (table.view(table.shape[0], *trailing, -1) for table in tables)
-            parts.append(rotate(part, cosine, sine))
+            cosine, sine = self.tables.get("rotary", grid, m, x, make)
+            parts.append(rotate(part.movedim(m + 2, -2), cosine, sine).movedim(-2, m + 2))
         return torch.cat(parts, dim=-1)
