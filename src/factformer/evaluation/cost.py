@@ -24,9 +24,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from factformer.errors import UserError
 from factformer.evaluation.memory import MEGABYTE, peak_memory
+from factformer.evaluation.provenance import finite
 from factformer.evaluation.timing import autocast, median_seconds
-from factformer.grid import Grid
-from factformer.problem import Field, Problem
+from factformer.problem import Problem
 from factformer.surrogate import Surrogate, build_surrogate
 
 OUT_OF_MEMORY = "OOM"
@@ -34,33 +34,36 @@ OUT_OF_MEMORY = "OOM"
 
 @dataclass(frozen=True)
 class Case:
-    """A surrogate on a periodic box, the batch it is fed, and where."""
+    """A surrogate of a problem, the batch it is fed, and where."""
 
     label: str
+    problem: Problem
     model: str
-    grid: tuple[int, ...]
-    batch_size: int = 4
-    num_context_frames: int = 10
-    num_channels: int = 1
-    marching_steps: int = 4
     overrides: dict[str, Any] = field(default_factory=dict)
+    batch_size: int = 4
+    marching_steps: int = 4
     device: str = "cpu"
     precision: str = "32-true"
     training: bool = True
     """Whether to measure forward + backward too."""
 
-    def problem(self) -> Problem:
-        grid = Grid(self.grid, 2 * math.pi, True)
-        fields = (Field("field", self.num_channels),)
-        return Problem("benchmark", grid, fields, num_context_frames=self.num_context_frames)
-
     def build(self) -> Surrogate:
-        return build_surrogate(
-            self.problem(), self.model, marching_steps=self.marching_steps, **self.overrides
-        )
+        steps = self.marching_steps
+        return build_surrogate(self.problem, self.model, marching_steps=steps, **self.overrides)
 
     def context(self) -> Tensor:
-        return torch.randn(self.batch_size, self.num_context_frames, *self.grid, self.num_channels)
+        problem = self.problem
+        shape = (problem.num_context_frames, *problem.grid.shape, problem.num_input_channels)
+        return torch.randn(self.batch_size, *shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; `Case.from_dict` reads it back."""
+        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return {**values, "problem": self.problem.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Case:
+        return cls(**{**values, "problem": Problem.from_dict(values["problem"])})
 
 
 def measure(
@@ -70,8 +73,13 @@ def measure(
 
     ``memory_limit_mb`` caps what a case on the CPU may allocate; by default 90 % of what is free.
     """
-    row: dict[str, Any] = {"label": case.label, **dataclasses.asdict(case), "status": "ok"}
-    row.update(flops(case))
+    row: dict[str, Any] = {
+        **case.to_dict(),
+        "problem": case.problem.name,
+        "grid": list(case.problem.grid.shape),
+        "status": "ok",
+        **flops(case),
+    }
     if torch.device(case.device).type == "cuda":
         row.update(_measure_guarded(case))
         torch.cuda.empty_cache()
@@ -180,7 +188,7 @@ def _measure_guarded(case: Case) -> dict[str, Any]:
 
 def _measure_apart(case: Case, memory_limit_mb: float, timeout_seconds: float) -> dict[str, Any]:
     threads = torch.get_num_threads()
-    task = {"case": dataclasses.asdict(case), "memory_limit_mb": memory_limit_mb, "threads": threads}
+    task = {"case": case.to_dict(), "memory_limit_mb": memory_limit_mb, "threads": threads}
     try:
         done = subprocess.run(
             [sys.executable, "-m", "factformer.evaluation.cost"],
@@ -229,9 +237,8 @@ def _lines(path: str) -> list[str]:
 def _child() -> None:
     task = json.load(sys.stdin)
     torch.set_num_threads(task["threads"])
-    case = Case(**{**task["case"], "grid": tuple(task["case"]["grid"])})
     _limit_memory(task["memory_limit_mb"])
-    print(json.dumps(_measure_guarded(case)))
+    print(json.dumps(finite(_measure_guarded(Case.from_dict(task["case"])))))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from numpy.typing import NDArray
 
 from factformer.bundle import load
 from factformer.data.store import Dataset, open_dataset
@@ -96,7 +97,7 @@ def save_samples(
     starts = start_frames(surrogate, dataset, num_frames, 1)
     batches = list(predicted_batches(surrogate, dataset, num_frames, starts, 1, device, precision, chosen))
     kind = np.float16 if dataset.problem.grid.num_axes > 2 else np.float32
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         name: torch.cat([getattr(batch, name) for batch in batches]).cpu().numpy().astype(kind)
         for name in ("context", "truth", "prediction")
     }
@@ -105,14 +106,13 @@ def save_samples(
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("wb") as file:
-            np.savez_compressed(
-                file,
-                **arrays,
-                fields=np.array(fields),
-                frame_dt=np.array(surrogate.problem.frame_dt),
-                trajectories=np.array(chosen),
-                grid=np.array(json.dumps(dataset.problem.grid.to_dict())),
-            )
+            arrays |= {
+                "fields": np.array(fields),
+                "frame_dt": np.array(surrogate.problem.frame_dt),
+                "trajectories": np.array(chosen),
+                "grid": np.array(json.dumps(dataset.problem.grid.to_dict())),
+            }
+            np.savez_compressed(file, allow_pickle=False, **arrays)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -1,0 +1,165 @@
+"""Surrogate against solver: simulated time per second of computing, and the accuracy at which that holds.
+
+The reference is the solver at the resolution that made the data. A fair rival of the surrogate is not that
+but the same solver on coarser grids, started from the same frame: it also trades accuracy for speed. It can
+be run where a stored frame holds the solver's whole state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from factformer import metrics
+from factformer.data.store import StoredDataset
+from factformer.errors import UserError
+from factformer.evaluation.accuracy import check_compatible, evaluate, read_context
+from factformer.evaluation.provenance import finite, provenance
+from factformer.evaluation.timing import inference_cost, median_seconds, resolve_device
+from factformer.pdes import PDE, find_pde
+from factformer.surrogate import Surrogate
+
+
+def benchmark_solver(
+    surrogate: Surrogate,
+    dataset: StoredDataset,
+    *,
+    resolutions: Sequence[int] = (),
+    batch_size: int | None = None,
+    num_starts: int = 1,
+    device: torch.device | str | None = None,
+    precision: str = "32-true",
+) -> dict[str, Any]:
+    """One row per contender: ``simulated_seconds_per_second`` and ``relative_l2`` per field group.
+
+    ``resolutions`` are the grids of the coarse solver, by default the stored one and its half. Every row
+    advances ``batch_size`` trajectories at once over the surrogate's horizon, on the same device. A steady
+    problem has no time; its rows count ``solutions_per_second``.
+    """
+    began = time.perf_counter()
+    target = resolve_device(device)
+    problem, steady = surrogate.problem, surrogate.problem.steady
+    made_by = dataset.provenance
+    if "pde" not in made_by:
+        raise UserError(
+            "the dataset does not say which solver made it: benchmark on data of `factformer generate`"
+        )
+    equation = find_pde(str(made_by["pde"]))
+    parameters = equation.parameters.parse(made_by.get("parameters", {}))
+    check_compatible(surrogate, dataset, problem.horizon)
+    size = min(batch_size or dataset.num_trajectories, dataset.num_trajectories)
+    scores = evaluate(
+        surrogate,
+        dataset,
+        num_starts=num_starts,
+        batch_size=size,
+        device=target,
+        precision=precision,
+        timing=False,
+    )
+    context = read_context(surrogate, dataset, range(size), 0).to(target)
+    cost = inference_cost(surrogate.eval(), context, problem.horizon, precision=precision)
+    errors = {name: values["relative_l2"] for name, values in scores["fields"].items()}
+    span = size * (1.0 if steady else problem.horizon * problem.frame_dt)
+    rate = "solutions_per_second" if steady else "simulated_seconds_per_second"
+
+    def row(name: str, resolution: int, seconds: float, relative_l2: Any) -> dict[str, Any]:
+        return {"contender": name, "resolution": resolution, "seconds": seconds, rate: span / seconds,
+                "relative_l2": relative_l2}  # fmt: skip
+
+    stored = dataset.problem.grid.shape[0]
+    reference = int(made_by.get("simulation_resolution") or stored)
+    rows = [row(f"surrogate ({surrogate.config.name})", stored, cost.seconds, errors)]
+    start = _reference_states(equation, reference, size, target)
+
+    def solve() -> None:
+        for _ in _frames(equation, start, problem.horizon, problem.frame_dt, parameters):
+            pass
+
+    solve()
+    rows.append(row("solver (reference)", reference, median_seconds(solve, target, repeats=3), None))
+    for resolution in resolutions or (stored, stored // 2):
+        contender = _coarse_row(equation, parameters, surrogate, dataset, size, resolution, target)
+        if contender is not None:
+            rows.append(row("solver (coarse)", resolution, *contender))
+    return {
+        "benchmark": "solver",
+        "problem": problem.name,
+        "batch_size": size,
+        "num_frames": problem.horizon,
+        "precision": precision,
+        "rows": finite(rows),
+        "speedup_over_reference": rows[1]["seconds"] / rows[0]["seconds"],
+        **provenance(
+            seed=surrogate.provenance.get("seed"), seconds=time.perf_counter() - began, device=target
+        ),
+    }
+
+
+def _reference_states(equation: PDE, resolution: int, size: int, device: torch.device) -> Tensor:
+    generators = [torch.Generator().manual_seed(index) for index in range(size)]
+    grid = equation.problem(resolution).grid
+    return equation.sample_initial(grid, generators, dtype=torch.float32, device=device)
+
+
+def _frames(
+    equation: PDE, start: Tensor, num_frames: int, frame_dt: float, parameters: Any
+) -> Iterator[Tensor]:
+    """``start`` and the ``num_frames`` frames after it; of a steady problem its solution alone."""
+    steady = equation.problem(start.shape[1]).steady
+    yield from equation.frames(start, 1 if steady else num_frames + 1, frame_dt, parameters)
+
+
+def _coarse_row(
+    equation: PDE,
+    parameters: Any,
+    surrogate: Surrogate,
+    dataset: StoredDataset,
+    size: int,
+    resolution: int,
+    device: torch.device,
+) -> tuple[float, dict[str, float]] | None:
+    """Seconds and errors of the solver at ``resolution`` from the last known frame; None where it cannot."""
+    problem = dataset.problem
+    shape = (resolution,) * problem.grid.num_axes
+    if problem.steady:
+        start = dataset.read_inputs(range(size))[:, 0].to(device)
+        truth = dataset.read(range(size)).to(device)
+    else:
+        context = surrogate.problem.num_context_frames
+        window = dataset.read(range(size), slice(context - 1, context + surrogate.problem.horizon)).to(device)
+        candidate = _state(equation, window[:, 0], surrogate, parameters)
+        if candidate is None:
+            return None
+        start, truth = candidate, window[:, 1:]
+    if shape != problem.grid.shape:
+        try:
+            start = equation.downsample(start[:, None], shape)[:, 0]
+            truth = equation.downsample(truth, shape)
+        except ValueError:  # stored on the solver's own grid, or not a divisor of it
+            return None
+    horizon, frame_dt = surrogate.problem.horizon, surrogate.problem.frame_dt
+
+    def solve() -> Tensor:
+        frames = list(_frames(equation, start, horizon, frame_dt, parameters))
+        return torch.stack(frames if problem.steady else frames[1:], 1)
+
+    prediction = solve()
+    errors = metrics.grouped_relative_l2(prediction, truth, problem.output_slices)
+    return median_seconds(solve, device, repeats=3), {name: float(value) for name, value in errors.items()}
+
+
+def _state(equation: PDE, frame: Tensor, surrogate: Surrogate, parameters: Any) -> Tensor | None:
+    """The solver's state that a frame shows, if starting from it gives that frame back; else None."""
+    for channels in surrogate.problem.output_slices.values():
+        if channels.stop - channels.start != equation.num_initial_channels:
+            continue
+        state = frame[..., channels].contiguous()
+        first = next(iter(equation.frames(state, 1, surrogate.problem.frame_dt, parameters)))
+        if float(metrics.relative_l2(first[:, None], frame[:, None]).max()) < 1e-3:
+            return state
+    return None
