@@ -20,6 +20,7 @@ from factformer.data.layout import Contents
 from factformer.data.progress import ProgressBar
 from factformer.data.ranks import Ranks, joined_ranks
 from factformer.data.store import SPLITS
+from factformer.data.well_statistics import write_well_statistics
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 from factformer.pdes._base import PDE, Preset
@@ -69,7 +70,12 @@ def generate(
             contents = describe(equation, plan, settings, split, count, seed, dtype)
             writer = SplitWriter(Path(out) / f"{split}.hdf5", contents)
             job = _Job(equation, plan, settings, ranks.device(device), DTYPES[dtype], progress)
-            job.run(writer, ranks, size, overwrite=overwrite)
+            try:
+                job.run(writer, ranks, size, overwrite=overwrite)
+            finally:
+                writer.release()
+            if split == "train" and ranks.is_first:
+                write_well_statistics(writer.path)
             paths.append(writer.path)
     return paths
 

@@ -17,7 +17,7 @@ from factformer.data.layout import FORMAT, Entry, entries, read_problem
 from factformer.data.statistics import KINDS
 from factformer.data.well import infer_problem
 from factformer.errors import UserError
-from factformer.problem import Field, Problem
+from factformer.problem import Field, Problem, channel_slices
 
 Statistics = tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]
 
@@ -48,6 +48,15 @@ class SplitFile:
     def read_inputs(self, trajectories: Sequence[int], problem: Problem) -> NDArray[np.float32]:
         """``(trajectory, 1, *grid, channel)`` of a steady problem's inputs."""
         return self._read(trajectories, range(1), problem, problem.inputs)
+
+    def selected_statistics(self, problem: Problem) -> Statistics:
+        """The stored statistics of those fields that ``problem`` has."""
+        assert self.statistics is not None
+        inputs = _channels(self.problem.inputs, problem.inputs)
+        outputs = _channels(self.problem.outputs, problem.outputs)
+        chosen = {"input": inputs, "output": outputs, "increment": outputs}
+        mean, std = ({kind: table[kind][chosen[kind]] for kind in KINDS} for table in self.statistics)
+        return mean, std
 
     def close(self) -> None:
         if self._handle is not None and self._owner == os.getpid():
@@ -160,6 +169,11 @@ def open_hdf5(path: Path) -> h5py.File:
             raise UserError(f"{path} is not an HDF5 file (or an empty or broken one)") from None
         what = "truncated" if "truncated" in text else "damaged"
         raise UserError(f"{path} is {what}: {_short(error)}; copy or generate it again") from None
+
+
+def _channels(stored: tuple[Field, ...], wanted: tuple[Field, ...]) -> list[int]:
+    slices = channel_slices(stored)
+    return [channel for item in wanted for channel in range(slices[item.name].start, slices[item.name].stop)]
 
 
 def _short(error: BaseException) -> str:

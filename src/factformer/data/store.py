@@ -19,6 +19,7 @@ from factformer.data.agreement import changed_problem, describe_difference
 from factformer.data.hdf5 import SplitFile
 from factformer.data.normalization import Normalizer
 from factformer.data.statistics import KINDS, TrajectoryMoments, merge_moments, normalizer_from
+from factformer.data.well_statistics import read_well_statistics
 from factformer.errors import UserError
 from factformer.problem import Problem
 
@@ -160,6 +161,12 @@ class StoredDataset(Dataset):
         return self._normalizer
 
     def _find_normalizer(self) -> Normalizer:
+        first = self._files[0]
+        if not first.is_ours:
+            for folder in (first.path.parent, *first.path.parents[2:3]):  # <dataset>/data/<split>/<file>
+                theirs = read_well_statistics(folder, self.problem)
+                if theirs is not None:
+                    return normalizer_from(self.problem, *theirs)
         if self.split != "train":
             if not self._training:
                 raise UserError(
@@ -169,9 +176,8 @@ class StoredDataset(Dataset):
             training = StoredDataset(self._training, "train", **self._changes)
             training.require(self.problem)
             return training.normalizer()
-        stored = self._files[0].statistics
-        if len(self._files) == 1 and stored is not None:
-            return normalizer_from(self.problem, *stored)
+        if len(self._files) == 1 and first.statistics is not None:
+            return normalizer_from(self.problem, *first.selected_statistics(self.problem))
         return compute_normalizer(self)
 
     def _gather(self, trajectories: Selection, read: Any) -> Tensor:

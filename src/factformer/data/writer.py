@@ -49,6 +49,7 @@ class SplitWriter:
         self.contents = contents
         self.work = path.with_name(f".{path.name}.partial")
         self.partial = self.work / "data.hdf5"
+        self._lock: int | None = None
 
     def is_finished(self) -> bool:
         """Whether the final file is there already, with exactly these contents."""
@@ -59,7 +60,8 @@ class SplitWriter:
         if self.path.exists() and not overwrite:
             raise UserError(f"{self.path} exists already; choose another folder or ask to overwrite it")
         with explained(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.work.mkdir(parents=True, exist_ok=True)
+            self._acquire()
             if self.partial.exists():
                 found = file_fingerprint(self.partial)
                 if found == self.contents.fingerprint:
@@ -69,11 +71,11 @@ class SplitWriter:
                         f"{self.work} holds unfinished work of other settings; finish it with the same "
                         "arguments as before, or ask to overwrite it"
                     )
-            shutil.rmtree(self.work, ignore_errors=True)
-            self.work.mkdir()
-            self._require_space()
+            for left_over in self.work.iterdir():
+                left_over.unlink()
             temporary = self.work / "new.hdf5"
             try:
+                self._require_space()
                 create_file(temporary, self.contents)
                 os.replace(temporary, self.partial)
                 sync_folder(self.work)
@@ -127,6 +129,27 @@ class SplitWriter:
             os.replace(self.partial, self.path)
             sync_folder(self.path.parent)
             shutil.rmtree(self.work)
+
+    def release(self) -> None:
+        """Let other processes take up what is unfinished."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _acquire(self) -> None:
+        """Lock the folder of unfinished work; the system frees the lock of a process that dies."""
+        import fcntl  # here, because reading data must work where this module does not exist
+
+        self._lock = os.open(self.work, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise UserError(
+                f"another process is writing {self.path}: wait for it or choose another folder"
+            ) from None
+        except OSError:  # a file system without locks: go on without
+            self.release()
 
     def places(self) -> list[tuple[Entry, int, bool]]:
         """Each dataset of the file with its byte position and whether it varies in time."""
@@ -187,7 +210,6 @@ class SplitWriter:
         needed = 4 * channels * problem.grid.num_points * self.contents.num_trajectories
         free = shutil.disk_usage(self.work).free
         if needed > free:
-            shutil.rmtree(self.work, ignore_errors=True)
             raise UserError(
                 f"disk full: {self.path} needs {needed / 1e9:.2f} GB, only {free / 1e9:.2f} GB are free; "
                 "free some space, or store fewer trajectories or a lower resolution"

@@ -1,0 +1,76 @@
+"""``stats.yaml``: The Well's normalisation statistics, written beside our data and read beside theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from factformer.data.files import explained, write_atomically
+from factformer.data.hdf5 import SplitFile, Statistics
+from factformer.data.layout import Entry, entries
+from factformer.errors import UserError
+from factformer.problem import Field, Problem
+
+FILE_NAME = "stats.yaml"
+
+
+def write_well_statistics(training_file: Path) -> None:
+    """Write the statistics of a training file of ours where `the_well.data.WellDataset` looks for them."""
+    file = SplitFile(training_file)
+    if file.statistics is None:
+        raise UserError(f"{training_file} holds no statistics: it is not a training split of ours")
+    mean, std = file.statistics
+    problem = file.problem
+    table: dict[str, dict[str, Any]] = {
+        key: {} for key in ("mean", "std", "rms", "mean_delta", "std_delta", "rms_delta")
+    }
+    groups = [(problem.outputs, "output", "")]
+    if problem.steady:
+        groups.append((problem.inputs, "input", ""))
+    else:
+        groups.append((problem.outputs, "increment", "_delta"))
+    for fields, kind, suffix in groups:
+        for entry in entries(fields, problem.grid.num_axes):
+            name = entry.path.split("/")[1]
+            values = {"mean": mean[kind][entry.channels], "std": std[kind][entry.channels]}
+            values["rms"] = np.hypot(values["mean"], values["std"])
+            for key, numbers in values.items():
+                table[key + suffix][name] = _plain(numbers, entry)
+    path = training_file.with_name(FILE_NAME)
+    with explained(path):
+        write_atomically(path, yaml.safe_dump(table, sort_keys=True))
+
+
+def read_well_statistics(folder: Path, problem: Problem) -> Statistics | None:
+    """Statistics of a dataset of The Well as it was downloaded; None when it has none for these fields."""
+    path = folder / FILE_NAME
+    if not path.is_file():
+        return None
+    table = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        mean = {
+            "input": _flat(table["mean"], problem.inputs),
+            "output": _flat(table["mean"], problem.outputs),
+            "increment": _flat(table["mean_delta"], problem.outputs),
+        }
+        std = {
+            "input": _flat(table["std"], problem.inputs),
+            "output": _flat(table["std"], problem.outputs),
+            "increment": _flat(table["std_delta"], problem.outputs),
+        }
+    except (KeyError, TypeError, ValueError):
+        return None
+    return mean, std
+
+
+def _plain(numbers: NDArray[np.float64], entry: Entry) -> Any:
+    return numbers.reshape(entry.components).tolist() if entry.components else float(numbers[0])
+
+
+def _flat(table: dict[str, Any], fields: tuple[Field, ...]) -> NDArray[np.float64]:
+    parts = [np.asarray(table[item.name], dtype=np.float64).reshape(item.num_channels) for item in fields]
+    return np.concatenate(parts)

@@ -1,0 +1,293 @@
+"""What may go wrong while data are made or read: nothing finished is lost, one line says what happened."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from fake_pdes import Decay
+
+from factformer.config import Config
+from factformer.data import generate, open_dataset, trajectory_seed
+from factformer.data import writer as writer_module
+from factformer.errors import UserError
+
+HERE = Path(__file__).parent
+
+SLOW_GENERATION = """
+import sys, time
+from fake_pdes import Decay
+from factformer.data import generate
+
+class SlowDecay(Decay):
+    def frames(self, *arguments):
+        for frame in super().frames(*arguments):
+            time.sleep(0.02)
+            yield frame
+
+generate(SlowDecay(), sys.argv[1], batch_size=1)
+"""
+
+
+def run_script(text: str, *arguments: str | Path, **options) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", text, *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, **options)
+
+
+def kill_after(out: Path, num_batches: int, delay: float) -> None:
+    """Start generation, wait for some finished batches and a little more, and kill -9 it."""
+    process = run_script(SLOW_GENERATION, out)
+    deadline = time.monotonic() + 60
+    while len(list(out.glob(".*/*.json"))) < num_batches and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def test_killed_and_started_again_gives_the_same_bytes(decay, tmp_path: Path) -> None:
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    generate(decay, straight)
+    kill_after(killed, num_batches=2, delay=0.05)
+    assert not (killed / "train.hdf5").exists()
+    finished = sorted(killed.glob(".train.hdf5.partial/*.json"))
+    assert 2 <= len(finished) < 7
+    solved = []
+
+    class Watched(Decay):
+        def frames(self, initial, *arguments) -> Iterator[torch.Tensor]:
+            solved.append(len(initial))
+            return super().frames(initial, *arguments)
+
+    generate(Watched(), killed, batch_size=1)
+    assert sum(solved) == 12 - len(finished)  # what was finished is not solved again
+    for split in ("train", "valid", "test"):
+        assert (straight / f"{split}.hdf5").read_bytes() == (killed / f"{split}.hdf5").read_bytes()
+    assert sorted(path.name for path in killed.iterdir()) == sorted(path.name for path in straight.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", range(20))
+def test_killed_at_many_moments_gives_the_same_bytes(decay, tmp_path: Path, moment: int) -> None:
+    generate(decay, tmp_path / "straight")
+    killed = tmp_path / "killed"
+    for attempt in range(2):
+        kill_after(killed, num_batches=0, delay=2.0 + 0.09 * moment + 0.013 * attempt)
+    generate(decay, killed)
+    for split in ("train", "valid", "test"):
+        assert (tmp_path / "straight" / f"{split}.hdf5").read_bytes() == (
+            killed / f"{split}.hdf5"
+        ).read_bytes()
+
+
+def test_two_processes_share_the_work_and_give_the_same_bytes(decay, tmp_path: Path) -> None:
+    generate(decay, tmp_path / "one", splits=["train"], batch_size=2)
+    script = tmp_path / "work.py"
+    script.write_text(
+        "import os, sys\n"
+        "from fake_pdes import Decay\n"
+        "from factformer.data import generate\n"
+        "class Told(Decay):\n"
+        "    def frames(self, initial, *arguments):\n"
+        "        open(f\"{sys.argv[2]}.{os.environ['RANK']}\", 'a').write(f'{len(initial)}\\n')\n"
+        "        return super().frames(initial, *arguments)\n"
+        "generate(Told(), sys.argv[1], splits=['train'], batch_size=2)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--master-port=0",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0",
+        str(script),
+        str(tmp_path / "two"),
+        str(tmp_path / "told"),
+    ]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "one" / "train.hdf5").read_bytes() == (tmp_path / "two" / "train.hdf5").read_bytes()
+    shares = [(tmp_path / f"told.{rank}").read_text().split() for rank in (0, 1)]
+    assert [len(share) for share in shares] == [2, 2]
+
+
+class BlowsUp(Decay):
+    """Trajectory 4 of the training split turns to NaN at its last frame."""
+
+    def frames(self, initial: torch.Tensor, num_frames: int, frame_dt: float, parameters: Config):
+        bad = torch.randn(
+            12,
+            12,
+            3,
+            generator=torch.Generator().manual_seed(trajectory_seed(0, "train", 4)),
+            dtype=torch.float64,
+        ) + torch.tensor([1.0, 2.0, 3.0])
+        for index, frame in enumerate(super().frames(initial, num_frames, frame_dt, parameters)):
+            hit = (initial - bad.float()).abs().flatten(1).amax(1) == 0
+            if index == num_frames - 1:
+                frame = torch.where(hit.reshape(-1, 1, 1, 1), torch.nan, frame)
+            yield frame
+
+
+def test_blow_up_is_named_by_index_and_seed_and_keeps_finished_batches(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        generate(BlowsUp(), tmp_path, splits=["train"], batch_size=3)
+    message = str(error.value)
+    assert f"trajectory 4 (seed {trajectory_seed(0, 'train', 4)})" in message
+    assert "frame 4" in message
+    assert "\n" not in message
+    assert [path.name for path in tmp_path.glob(".train.hdf5.partial/*.json")] == ["00000000-00000003.json"]
+    assert not (tmp_path / "train.hdf5").exists()
+
+
+def test_full_disk_in_the_middle_is_one_line_and_the_run_goes_on_later(
+    decay, tmp_path: Path, monkeypatch
+) -> None:
+    generate(decay, tmp_path / "straight", splits=["train"])
+    write, calls = os.pwrite, []
+
+    def full(descriptor: int, content, offset: int) -> int:
+        calls.append(len(content))
+        if len(calls) > 50:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, content, offset)
+
+    monkeypatch.setattr(writer_module.os, "pwrite", full)
+    with pytest.raises(UserError, match=r"disk is full .*finished batches are kept") as error:
+        generate(decay, tmp_path / "full", splits=["train"])
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "full" / "train.hdf5").exists()
+    assert len(list((tmp_path / "full").glob(".train.hdf5.partial/*.json"))) == 1
+    monkeypatch.undo()
+    generate(decay, tmp_path / "full", splits=["train"])
+    assert (tmp_path / "full" / "train.hdf5").read_bytes() == (
+        tmp_path / "straight" / "train.hdf5"
+    ).read_bytes()
+
+
+def test_file_size_limit_of_the_system_is_one_line(tmp_path: Path) -> None:
+    limited = (
+        "import resource, sys\n"
+        "from fake_pdes import Decay\n"
+        "from factformer.data import generate\n"
+        "from factformer.errors import UserError\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n"
+        "try:\n"
+        "    generate(Decay(), sys.argv[1])\n"
+        "except UserError as error:\n"
+        "    print('UserError:', error, file=sys.stderr)\n"
+    )
+    process = run_script(limited, tmp_path / "out")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "disk is full" in errors
+    assert errors.startswith("UserError:")
+    assert len(errors.splitlines()) == 1
+    assert not list((tmp_path / "out").glob("*"))
+
+
+def test_too_little_space_is_said_before_anything_is_solved(decay, tmp_path: Path, monkeypatch) -> None:
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr(writer_module.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(UserError, match=r"disk full: .* needs"):
+        generate(decay, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_folder_that_cannot_be_written_is_one_line(decay, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="is a file, not a folder"):
+        generate(decay, tmp_path / "file" / "out")
+
+    def refuse(*_, **__) -> None:  # as root nothing is forbidden, so the system's answer is made up
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(UserError, match="Permission denied"):
+        generate(decay, tmp_path / "out")
+
+
+def test_truncated_and_foreign_files_are_named(decay, tmp_path: Path) -> None:
+    generate(decay, tmp_path, splits=["train"])
+    path = tmp_path / "train.hdf5"
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(UserError, match=r"train\.hdf5 is truncated"):
+        open_dataset(tmp_path)
+    path.write_bytes(b"no HDF5")
+    with pytest.raises(UserError, match="not an HDF5 file"):
+        open_dataset(tmp_path)
+    with pytest.raises(UserError, match="does not exist"):
+        open_dataset(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"no test split .* it holds train"):
+        open_dataset(tmp_path, "test")
+
+
+def test_another_problem_is_refused(decay, doubling, tmp_path: Path) -> None:
+    generate(decay, tmp_path, splits=["train"])
+    with pytest.raises(UserError, match="of another problem: fields"):
+        generate(doubling, tmp_path, splits=["test"])
+    with pytest.raises(UserError, match="of another problem: grid"):
+        generate(decay, tmp_path, splits=["test"], resolution=4)
+    with pytest.raises(UserError, match="do not fit 'doubling': fields"):
+        open_dataset(tmp_path).require(doubling.problem(6))
+    assert [path.name for path in tmp_path.glob("*.hdf5")] == ["train.hdf5"]
+
+
+def test_nothing_is_overwritten_unless_asked(decay, tmp_path: Path) -> None:
+    generate(decay, tmp_path, splits=["train"])
+    before = (tmp_path / "train.hdf5").read_bytes()
+    generate(decay, tmp_path, splits=["train"])  # the same again: left alone
+    with pytest.raises(UserError, match="exists already"):
+        generate(decay, tmp_path, splits=["train"], seed=1)
+    assert (tmp_path / "train.hdf5").read_bytes() == before
+    generate(decay, tmp_path, splits=["train"], seed=1, overwrite=True)
+    assert (tmp_path / "train.hdf5").read_bytes() != before
+
+
+def test_unfinished_work_of_other_settings_is_not_mixed(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="NaN"):
+        generate(BlowsUp(), tmp_path, splits=["train"])
+    with pytest.raises(UserError, match="unfinished work of other settings"):
+        generate(Decay(), tmp_path, splits=["train"], seed=1)
+    generate(Decay(), tmp_path, splits=["train"], seed=1, overwrite=True)
+    generate(Decay(), tmp_path / "fresh", splits=["train"], seed=1)
+    assert (tmp_path / "train.hdf5").read_bytes() == (tmp_path / "fresh" / "train.hdf5").read_bytes()
+
+
+def test_damaged_batches_are_noticed_and_made_again(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="NaN"):
+        generate(BlowsUp(), tmp_path / "damaged", splits=["train"], batch_size=1)
+    partial = tmp_path / "damaged" / ".train.hdf5.partial" / "data.hdf5"
+    where = writer_module.offsets(partial)["t0_fields/pressure"]
+    with open(partial, "r+b") as file:
+        file.seek(where)
+        file.write(b"\x55" * 16)
+    generate(Decay(), tmp_path / "damaged", splits=["train"])
+    generate(Decay(), tmp_path / "fresh", splits=["train"])
+    assert (tmp_path / "damaged" / "train.hdf5").read_bytes() == (
+        tmp_path / "fresh" / "train.hdf5"
+    ).read_bytes()
+
+
+def test_a_second_writer_is_turned_away(decay, tmp_path: Path) -> None:
+    class Nosy(Decay):
+        def frames(self, *arguments):
+            with pytest.raises(UserError, match="another process is writing"):
+                generate(Decay(), tmp_path, splits=["train"])
+            return super().frames(*arguments)
+
+    generate(Nosy(), tmp_path, splits=["train"], batch_size=7)
+    assert open_dataset(tmp_path).num_trajectories == 7
