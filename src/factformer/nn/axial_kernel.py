@@ -68,7 +68,7 @@ def axial_mean(
 
 def contract(
     kernel: Float[Tensor, "batch head out points"], values: Float[Tensor, "batch head *grid channel"], axis: int
-) -> Float[Tensor, "batch head *grid channel"]:
+) -> Float[Tensor, "batch head *new_grid channel"]:
     """``Σ_j kernel_ij values_…j…`` along dimension ``axis`` of ``values`` (the mode product of eq. 5)."""
     shape = values.shape
     stacked = values.flatten(axis + 1).flatten(2, axis - 1) if axis > 2 else values.flatten(axis + 1).unsqueeze(2)

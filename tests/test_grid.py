@@ -1,0 +1,110 @@
+"""Grids: coordinates, quadrature, wavenumbers, and what is refused."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from factformer import Grid
+
+
+def stretched(size):
+    x = torch.linspace(0, 1, size, dtype=torch.float64)
+    return (torch.exp(2 * x) - 1) / (math.e**2 - 1) * 1.7
+
+
+def make(kind, size):
+    if kind == "periodic":
+        return Grid(size, 1.7, True)
+    if kind in ("nodes", "cells"):
+        return Grid(size, 1.7, False, kind)
+    if kind == "stretched":
+        return Grid.from_axes([stretched(size)])
+    return Grid.from_axes([stretched(size + 1)[:-1]], True, 1.7)
+
+
+KINDS = ["periodic", "nodes", "cells", "stretched", "stretched periodic"]
+
+
+def test_coordinates_of_each_kind():
+    assert Grid(4, 2.0, True).axis(0).tolist() == [0.0, 0.5, 1.0, 1.5]
+    assert Grid(5, 2.0, False).axis(0).tolist() == [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert Grid(4, 2.0, False, "cells").axis(0).tolist() == [0.25, 0.75, 1.25, 1.75]
+    assert Grid.from_axes([[1.0, 1.5, 3.0]]).axis(0).tolist() == [1.0, 1.5, 3.0]
+    mesh = Grid((4, 3), (2.0, 1.0), (True, False)).mesh()
+    assert mesh.shape == (4, 3, 2)
+    assert mesh[1, 2].tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_exact_for_constants_and_second_order(kind):
+    errors = []
+    for size in (16, 32, 64):
+        grid = make(kind, size)
+        x, w = grid.axis(0), grid.weights(0)
+        assert abs(float(w.sum()) - 1) < 1e-14
+        assert (w > 0).all()
+        function = torch.exp(torch.sin(2 * math.pi * x / 1.7)) if "periodic" in kind else torch.exp(x) * torch.cos(2 * x)
+        if "periodic" in kind:
+            exact = 1.2660658777520084  # I_0(1)
+        else:
+            a = 1.7
+            exact = ((math.exp(a) * (math.cos(2 * a) + 2 * math.sin(2 * a)) - 1) / 5) / a
+        errors.append(abs(float((w * function).sum()) - exact))
+    if kind == "periodic":
+        assert errors[0] < 1e-12
+    else:
+        assert math.log2(errors[0] / errors[1]) > 1.8
+        assert math.log2(errors[1] / errors[2]) > 1.8
+
+
+def test_equal_weights_where_the_paper_takes_a_mean():
+    for grid in (Grid(6, 1.0, True), Grid(6, 1.0, False, "cells")):
+        assert torch.equal(grid.weights(0), torch.full((6,), 1 / 6, dtype=torch.float64))
+        assert grid.equal_weights(0)
+    assert not Grid(6, 1.0, False).equal_weights(0)
+
+
+@given(st.lists(st.integers(2, 9), min_size=1, max_size=4), st.floats(0.1, 50))
+@settings(max_examples=40, deadline=None)
+def test_any_grid_round_trips_and_integrates_one(shape, length):
+    grid = Grid(shape, length, [m % 2 == 0 for m in range(len(shape))])
+    assert Grid.from_dict(grid.to_dict()) == grid
+    assert hash(Grid.from_dict(grid.to_dict())) == hash(grid)
+    assert all(abs(float(grid.weights(m).sum()) - 1) < 1e-12 for m in range(grid.num_axes))
+
+
+def test_wavenumbers():
+    grid = Grid((4, 5), (2 * math.pi, math.pi), True)
+    assert grid.wavenumbers(0).tolist() == [0.0, 1.0, -2.0, -1.0]
+    assert grid.wavenumbers(1, real=True).tolist() == pytest.approx([0.0, 2.0, 4.0])
+    with pytest.raises(ValueError, match="no wavenumbers"):
+        Grid(4, 1.0, False).wavenumbers(0)
+
+
+def test_resample_keeps_the_box():
+    grid = Grid((8, 9), (1.0, 2.0), (True, False)).resample((16, 17))
+    assert grid.shape == (16, 17)
+    assert grid.axis(1)[-1] == 2.0
+    with pytest.raises(ValueError, match="explicit coordinates"):
+        Grid.from_axes([[0.0, 0.1, 1.0]]).resample(5)
+
+
+@pytest.mark.parametrize(
+    ("make_grid", "words"),
+    [
+        (lambda: Grid((2,) * 5, 1.0, True), "1 to 4 axes"),
+        (lambda: Grid((8, 8), (1.0,), True), "extent has 1 entries"),
+        (lambda: Grid(8, -1.0, True), "positive length"),
+        (lambda: Grid(1, 1.0, True), "at least 2 points"),
+        (lambda: Grid(8, 1.0, False, "corners"), "points of axis 0"),
+        (lambda: Grid.from_axes([[0.0, 1.0, 0.5]]), "strictly increasing"),
+        (lambda: Grid.from_axes([[0.0, float("nan"), 1.0]]), "strictly increasing"),
+        (lambda: Grid.from_axes([[0.0, 0.5]], True), "period"),
+    ],
+)
+def test_bad_grids_are_named(make_grid, words):
+    with pytest.raises(ValueError, match=words):
+        make_grid()

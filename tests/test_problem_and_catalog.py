@@ -1,0 +1,82 @@
+"""Problems, the catalog, strict configurations and their overrides."""
+
+import pytest
+
+from factformer import Field, Grid, Problem, catalog
+from factformer.config import Config, apply_overrides, fingerprint
+
+PERIODIC = Grid((8, 8), 1.0, True)
+BOX = Grid((8, 8), 1.0, (True, False))
+
+
+def test_channels_of_field_groups():
+    problem = Problem("flow", PERIODIC, (Field("pressure"), Field("velocity", 2)), num_context_frames=3, horizon=5)
+    assert problem.num_output_channels == problem.num_input_channels == 3
+    assert problem.output_slices == {"pressure": slice(0, 1), "velocity": slice(1, 3)}
+    assert problem.padding == ("periodic", "periodic")
+    assert Problem.from_dict(problem.to_dict()) == problem
+
+
+def test_mixed_boundaries_and_steady_problems():
+    problem = Problem("darcy", BOX, (Field("solution"),), (Field("coefficient"),), boundary="zero", steady=True)
+    assert problem.padding == ("periodic", "zero")
+    assert Problem.from_dict(problem.to_dict()) == problem
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"outputs": ()}, "no fields"),
+        ({"outputs": (Field("a"), Field("a"))}, "twice"),
+        ({"grid": BOX}, "all periodic"),
+        ({"boundary": "open"}, "one of"),
+        ({"frame_dt": 0.0}, "positive"),
+        ({"inputs": (Field("b"),)}, "steady=True"),
+        ({"steady": True, "horizon": 2}, "one frame"),
+    ],
+)
+def test_impossible_problems_are_named(options, words):
+    with pytest.raises(ValueError, match=words):
+        Problem(**{"name": "x", "grid": PERIODIC, "outputs": (Field("a"),), **options})
+
+
+def test_catalog_finds_files_and_lists_choices():
+    assert "factformer" in catalog.names("models")
+    assert "kolmogorov_flow" in catalog.names("pdes")
+    assert not any(name.startswith("_") for folder in catalog.KINDS for name in catalog.names(folder))
+    with pytest.raises(ValueError, match=r"unknown model 'factfomer'; did you mean 'factformer'\?.*Choices: .*fno"):
+        catalog.find("models", "factfomer")
+    assert all(catalog.summaries("models").values())
+
+
+class Inner(Config):
+    updates: int = 3
+    rate: float = 0.1
+
+
+class Outer(Config):
+    training: Inner = Inner()
+    name: str = "a"
+
+
+def test_overrides_are_typed_and_strict():
+    values = apply_overrides(Outer().model_dump(), ["training.rate=1e-4", "name=b"])
+    outer = Outer.parse(values)
+    assert (outer.training.rate, outer.training.updates, outer.name) == (1e-4, 3, "b")
+    with pytest.raises(ValueError, match=r"did you mean 'training.updates'"):
+        Outer.parse(apply_overrides(Outer().model_dump(), ["training.update=5"]))
+    with pytest.raises(ValueError, match=r"training.updates: .*integer"):
+        Outer.parse(apply_overrides(Outer().model_dump(), ["training.updates=many"]))
+    with pytest.raises(ValueError, match="unknown section 'trainin'"):
+        apply_overrides(Outer().model_dump(), ["trainin.rate=1"])
+    with pytest.raises(ValueError, match="KEY=VALUE"):
+        apply_overrides(Outer().model_dump(), ["training.rate"])
+    with pytest.raises(ValueError, match="frozen"):
+        outer.name = "c"
+
+
+def test_fingerprints_differ_where_any_value_differs():
+    base = Outer()
+    changed = [base.replace(name="b"), base.replace(training=Inner(updates=4)), base.replace(training=Inner(rate=0.2))]
+    assert len({c.fingerprint() for c in [base, *changed]}) == 4
+    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
