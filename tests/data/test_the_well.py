@@ -1,0 +1,211 @@
+"""The Well's package reads our files, and we read files as The Well makes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from factformer.data import generate, open_dataset
+from factformer.errors import UserError
+from factformer.grid import Grid
+
+well_data = pytest.importorskip("the_well.data")
+
+
+def test_the_well_opens_our_files(decay, tmp_path: Path) -> None:
+    generate(decay, tmp_path, parameters={"rate": 0.25})
+    theirs = well_data.WellDataset(
+        path=str(tmp_path),
+        include_filters=["train.hdf5"],
+        n_steps_input=2,
+        n_steps_output=3,
+        use_normalization=False,
+    )
+    assert len(theirs) == 7
+    assert theirs.metadata.dataset_name == "decay"
+    assert theirs.metadata.spatial_resolution == (6, 6)
+    assert theirs.field_names == {0: ["pressure"], 1: ["velocity_x", "velocity_y"], 2: []}
+    assert theirs.metadata.constant_scalar_names == ["rate"]
+    sample = theirs[4]
+    assert sample["input_fields"].shape == (2, 6, 6, 3)
+    assert sample["output_fields"].shape == (3, 6, 6, 3)
+    assert float(sample["constant_scalars"][0]) == 0.25
+    ours = open_dataset(tmp_path).read([4])[0]
+    joined = torch.cat([sample["input_fields"], sample["output_fields"]])
+    assert torch.equal(joined, ours[..., [2, 0, 1]])  # scalars come first there
+    assert sample["boundary_conditions"].tolist() == [[2, 2], [1, 1]]  # periodic, open
+    expected = decay.problem(6).grid.mesh(dtype=torch.float32)
+    assert torch.allclose(sample["space_grid"], expected)
+    assert torch.allclose(sample["output_time_grid"], torch.tensor([0.5, 0.75, 1.0]))
+
+
+def test_the_well_normalizes_with_our_statistics(decay, tmp_path: Path) -> None:
+    from the_well.data.normalization import ZScoreNormalization
+
+    generate(decay, tmp_path)
+    theirs = well_data.WellDataset(
+        path=str(tmp_path),
+        include_filters=["train.hdf5"],
+        n_steps_input=2,
+        n_steps_output=3,
+        use_normalization=True,
+        normalization_type=ZScoreNormalization,
+    )
+    fields = torch.stack(
+        [torch.cat([theirs[i]["input_fields"], theirs[i]["output_fields"]]) for i in range(7)]
+    )
+    assert fields.mean(dim=(0, 1, 2, 3)).abs().max() < 1e-5
+    assert fields.std(dim=(0, 1, 2, 3)).tolist() == pytest.approx([1.0] * 3, abs=1e-3)
+
+
+def test_the_well_opens_a_steady_file(doubling, tmp_path: Path) -> None:
+    generate(doubling, tmp_path)
+    theirs = well_data.WellDataset(
+        path=str(tmp_path),
+        include_filters=["test.hdf5"],
+        n_steps_input=1,
+        n_steps_output=0,
+        use_normalization=False,
+    )
+    ours = open_dataset(tmp_path, "test")
+    assert torch.equal(theirs[1]["input_fields"], ours.read([1])[0])
+    assert torch.equal(theirs[1]["constant_fields"], ours.read_inputs([1])[0, 0])
+
+
+def write_well_file(path: Path, *, num_trajectories: int = 3, seed: int = 0) -> dict[str, np.ndarray]:
+    """A file as The Well's authors make them: chunks, compression, static and broadcast fields, scalars."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(seed)
+    num_frames, shape = 6, (8, 5)
+    values = {
+        "density": random.normal(size=(num_trajectories, num_frames, *shape)).astype("f4"),
+        "height": random.normal(size=(num_trajectories, num_frames, 5)).astype("f4"),
+        "velocity": random.normal(size=(num_trajectories, num_frames, *shape, 2)).astype("f4"),
+        "stress": random.normal(size=(num_trajectories, num_frames, *shape, 2, 2)).astype("f4"),
+        "mask": random.normal(size=shape).astype("f4"),
+    }
+    orders = {"density": 0, "height": 0, "mask": 0, "velocity": 1, "stress": 2}
+    with h5py.File(path, "w") as file:
+        file.attrs.update(dataset_name="invented", grid_type="cartesian", n_spatial_dims=2)
+        file.attrs["n_trajectories"] = num_trajectories
+        file.attrs["simulation_parameters"] = ["viscosity"]
+        file.attrs["viscosity"] = 0.1
+        dimensions = file.create_group("dimensions")
+        dimensions.attrs["spatial_dims"] = ["x", "y"]
+        dimensions["time"] = (10 + 0.5 * np.arange(num_frames)).astype("f4")
+        dimensions["x"] = (np.arange(8) * (2 * np.pi / 8)).astype("f4")
+        dimensions["y"] = (-1 + 2 * np.arange(5) / 4).astype("f4")
+        for name in ("time", "x", "y"):
+            dimensions[name].attrs.update(sample_varying=False, time_varying=name == "time")
+        conditions = file.create_group("boundary_conditions")
+        for name, size, kind in (("x", 8, "PERIODIC"), ("y", 5, "WALL")):
+            condition = conditions.create_group(f"{name}_{kind.lower()}")
+            condition.attrs.update(bc_type=kind, sample_varying=False, time_varying=False)
+            condition.attrs["associated_dims"] = [name]
+            condition.attrs["associated_fields"] = []
+            condition["mask"] = np.isin(np.arange(size), (0, size - 1))
+        scalars = file.create_group("scalars")
+        scalars.attrs["field_names"] = ["viscosity"]
+        scalars["viscosity"] = np.float32(0.1)
+        scalars["viscosity"].attrs.update(sample_varying=False, time_varying=False)
+        for order in range(3):
+            group = file.create_group(f"t{order}_fields")
+            names = [name for name in values if orders[name] == order]
+            group.attrs["field_names"] = names
+            for name in names:
+                group.create_dataset(name, data=values[name], chunks=True, compression="gzip")
+                group[name].attrs.update(sample_varying=name != "mask", time_varying=name != "mask")
+                group[name].attrs["dim_varying"] = [name != "height", True]
+    return values
+
+
+def test_a_file_of_the_well_loads_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "invented.hdf5"
+    values = write_well_file(path)
+    assert (
+        len(well_data.WellDataset(path=str(tmp_path), use_normalization=False)) == 15
+    )  # it is one of theirs
+    data = open_dataset(path)
+    problem = data.problem
+    assert (problem.name, problem.frame_dt, problem.boundary) == ("invented", 0.5, "zero")
+    assert [(f.name, f.num_channels) for f in problem.outputs] == [
+        ("density", 1),
+        ("height", 1),
+        ("velocity", 2),
+        ("stress", 4),
+    ]
+    assert problem.grid.periodic == (True, False)
+    assert problem.grid.extent == pytest.approx((2 * np.pi, 2.0), rel=1e-6)
+    assert problem.grid.is_uniform(0)
+    assert problem.grid.axis(1).tolist() == [-1, -0.5, 0, 0.5, 1]
+    read = data.read([2, 0], slice(1, 4)).numpy()
+    assert read.shape == (2, 3, 8, 5, 8)
+    for position, trajectory in enumerate((2, 0)):
+        assert np.array_equal(read[position, ..., 0], values["density"][trajectory, 1:4])
+        assert np.array_equal(
+            read[position, ..., 1], np.tile(values["height"][trajectory, 1:4, None], (1, 8, 1))
+        )
+        assert np.array_equal(read[position, ..., 2:4], values["velocity"][trajectory, 1:4])
+        assert np.array_equal(read[position, ..., 4:], values["stress"][trajectory, 1:4].reshape(3, 8, 5, 4))
+    assert float(data.normalizer().output_mean[0]) == pytest.approx(values["density"].mean(), abs=1e-6)
+
+
+def test_the_caller_may_say_what_the_file_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "invented.hdf5"
+    values = write_well_file(path)
+    grid = Grid((8, 5), (6.0, 2.5), (True, False), "cells")
+    data = open_dataset(
+        path, outputs=["velocity", "density"], grid=grid, num_context_frames=2, horizon=3, boundary="reflect"
+    )
+    assert [f.name for f in data.problem.outputs] == ["velocity", "density"]
+    assert data.problem.grid == grid
+    assert (data.problem.num_context_frames, data.problem.horizon, data.problem.boundary) == (2, 3, "reflect")
+    assert np.array_equal(data.read([1])[0, ..., 2], values["density"][1])
+    with pytest.raises(UserError, match="hold the fields"):
+        open_dataset(path, outputs=["temperature"])
+    with pytest.raises(UserError, match="have grid"):
+        open_dataset(path, grid=Grid((8, 6), 1.0, True))
+    with pytest.raises(UserError, match="has the attributes"):
+        open_dataset(path, contxt=3)
+
+
+def test_a_download_of_the_well_has_many_files_and_statistics_of_its_own(tmp_path: Path) -> None:
+    first = write_well_file(tmp_path / "data" / "train" / "a.hdf5", num_trajectories=2, seed=1)
+    second = write_well_file(tmp_path / "data" / "train" / "b.hdf5", num_trajectories=3, seed=2)
+    write_well_file(tmp_path / "data" / "test" / "a.hdf5", num_trajectories=1, seed=3)
+    data = open_dataset(tmp_path, "train", outputs=["density"])
+    assert data.num_trajectories == 5
+    assert np.array_equal(
+        data.read([4, 1, 2])[..., 0], [second["density"][2], first["density"][1], second["density"][0]]
+    )
+    together = np.concatenate([first["density"], second["density"]])
+    test = open_dataset(tmp_path, "test", outputs=["density"])
+    assert float(test.normalizer().output_std[0]) == pytest.approx(together.std(), rel=1e-5)
+    (tmp_path / "stats.yaml").write_text(
+        "mean: {density: 5.0}\nstd: {density: 2.0}\nmean_delta: {density: 0.0}\nstd_delta: {density: 0.5}\n"
+    )
+    again = open_dataset(tmp_path, "test", outputs=["density"]).normalizer()
+    assert again.to_dict() == {
+        "input_mean": [5.0],
+        "input_std": [2.0],
+        "output_mean": [5.0],
+        "output_std": [2.0],
+        "increment_std": [0.5],
+    }
+
+
+def test_uneven_frames_and_missing_groups_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "invented.hdf5"
+    write_well_file(path)
+    with h5py.File(path, "r+") as file:
+        file["dimensions/time"][3] = 100.0
+    with pytest.raises(UserError, match="not evenly spaced"):
+        open_dataset(path)
+    with h5py.File(tmp_path / "other.hdf5", "w") as file:
+        file["data"] = np.zeros(3)
+    with pytest.raises(UserError, match="not in The Well's layout"):
+        open_dataset(tmp_path / "other.hdf5")
