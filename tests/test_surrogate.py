@@ -1,0 +1,208 @@
+"""The surrogate: shapes, sizes, switches, checks, roll-out, compile, checkpointing."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from factformer import Field, Grid, Problem, build_surrogate, metrics, rollout
+from factformer.data.normalization import Normalizer
+
+SMALL = {"dim": 16, "depth": 2, "heads": 2, "head_dim": 8, "kernel_dim": 8}
+
+
+def problem(shape=(8, 9), periodic=True, fields=(Field("vorticity"),), context=3, **options):
+    grid = Grid(shape, 1.0, periodic)
+    boundary = "periodic" if periodic else "zero"
+    return Problem("test", grid, fields, num_context_frames=context, horizon=6, boundary=boundary, **options)
+
+
+def frames(problem, batch=2, seed=0):
+    shape = (batch, problem.num_context_frames, *problem.grid.shape, problem.num_input_channels)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("shape", [(8,), (7, 8), (5, 4, 6), (3, 4, 3, 2)])
+@pytest.mark.parametrize("periodic", [True, False])
+def test_shapes_for_any_number_of_axes(shape, periodic):
+    p = problem(shape, periodic, (Field("p"), Field("u", 2)))
+    surrogate = build_surrogate(p, marching_steps=3, **SMALL)
+    for steps in (1, 3):
+        assert surrogate(frames(p, 1), steps).shape == (1, steps, *shape, 3)
+
+
+def test_every_parameter_learns():
+    p = problem(periodic=False, fields=(Field("p"), Field("u", 2)))
+    surrogate = build_surrogate(p, marching_steps=2, **SMALL)
+    prediction = surrogate(frames(p), 2)
+    metrics.loss(prediction, torch.randn_like(prediction), p.output_slices).backward()
+    for name, parameter in surrogate.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("block", ["boundary_block", "positions", "attention", "marching.mlp", "layer"])
+def test_removing_any_block_changes_the_output(block, monkeypatch):
+    p = problem(periodic=False)
+    surrogate = build_surrogate(p, marching_steps=1, **SMALL)
+    x, before = frames(p), surrogate(frames(p), 1)
+    layer = surrogate.backbone.layers[1]
+    if block == "boundary_block":
+        monkeypatch.setattr(surrogate.boundary_block.last, "forward", lambda z: torch.zeros(*z.shape[:-1], 8))
+    elif block == "positions":
+        monkeypatch.setattr(layer.positions, "forward", lambda grid: torch.zeros(16))
+    elif block == "attention":
+        monkeypatch.setattr(layer.attention, "forward", lambda u, grid: torch.zeros_like(u))
+    elif block == "marching.mlp":
+        monkeypatch.setattr(surrogate.marching.mlp, "forward", torch.zeros_like)
+    else:
+        surrogate.backbone.layers = surrogate.backbone.layers[:1]
+    assert (surrogate(x, 1) - before).abs().max() > 1e-4
+
+
+def paper_problem(name):
+    if name == "kolmogorov":
+        return Problem(name, Grid((64, 64), 2 * math.pi, True), (Field("vorticity"),), num_context_frames=10, horizon=16)
+    if name == "turbulence":
+        fields = (Field("pressure"), Field("velocity", 3))
+        return Problem(name, Grid((60,) * 3, 2 * math.pi, True), fields, num_context_frames=10, horizon=10)
+    fields = (Field("density"), Field("velocity", 3))
+    grid = Grid((64,) * 3, 8.0, False, "cells")
+    return Problem(name, grid, fields, num_context_frames=4, horizon=16, boundary="zero")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "steps", "millions"),
+    [
+        ("kolmogorov", {}, 4, 3.5),
+        ("turbulence", {"heads": 6, "kernel_dim": 192}, 2, 5.1),
+        ("smoke", {"heads": 6, "kernel_dim": 192, "depth": 3}, 4, 4.6),
+    ],
+)
+def test_sizes_are_the_paper_s(name, options, steps, millions):
+    with torch.device("meta"):
+        surrogate = build_surrogate(paper_problem(name), marching_steps=steps, **options)
+    assert surrogate.num_parameters == pytest.approx(millions * 1e6, rel=0.03)
+
+
+def test_physical_units_in_and_out():
+    """Scaling the data and the statistics together scales the prediction and nothing else."""
+    p = problem()
+    torch.manual_seed(0)
+    plain = build_surrogate(p, normalizer=Normalizer([0.5], [2.0], [0.5], [2.0], [0.3]), **SMALL)
+    torch.manual_seed(0)
+    scaled = build_surrogate(p, normalizer=Normalizer([50.0], [200.0], [50.0], [200.0], [30.0]), **SMALL)
+    x = frames(p)
+    assert torch.allclose(scaled(100 * x, 2), 100 * plain(x, 2), rtol=1e-4, atol=1e-3)
+
+
+def test_residual_predicts_the_increment():
+    p = problem()
+    surrogate = build_surrogate(p, residual=True, normalizer=Normalizer([0.0], [1.0], [0.0], [1.0], [0.25]), **SMALL)
+    with torch.no_grad():
+        surrogate.decoder.project.weight.zero_()
+        surrogate.decoder.project.bias.fill_(2.0)
+    x = frames(p)
+    assert torch.allclose(surrogate(x, 3), (x[:, -1:] + 0.5).expand(-1, 3, -1, -1, -1))
+
+
+def test_rollout_feeds_predictions_back_and_keeps_gradients():
+    p = problem(context=3)
+    surrogate = build_surrogate(p, marching_steps=2, **SMALL)
+    x = frames(p)
+    result = torch.stack(list(rollout(surrogate, x, 5)), dim=1)
+    assert result.shape == (2, 5, 8, 9, 1)
+    first = surrogate(x, 2)
+    second = surrogate(torch.cat([x[:, 2:], first], 1), 2)
+    third = surrogate(torch.cat([first[:, 1:], second], 1), 1)
+    assert torch.equal(result, torch.cat([first, second, third], 1))
+    assert result[:, -1].requires_grad
+    one = list(rollout(surrogate, x, 2, steps_per_call=1))
+    assert torch.equal(one[1], surrogate(torch.cat([x[:, 1:], one[0][:, None]], 1), 1)[:, 0])
+
+
+def test_other_resolutions_of_the_same_box():
+    p = problem((8, 8))
+    surrogate = build_surrogate(p, **SMALL)
+    assert surrogate(torch.randn(1, 3, 12, 10, 1), 2).shape == (1, 2, 12, 10, 1)
+
+
+def test_gradient_checkpointing_gives_the_same_gradients():
+    p = problem()
+    gradients = []
+    for checkpointing in (False, True):
+        torch.manual_seed(0)
+        surrogate = build_surrogate(p, checkpointing=checkpointing, **SMALL)
+        surrogate(frames(p), 2).square().sum().backward()
+        gradients.append([q.grad for q in surrogate.parameters()])
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*gradients, strict=True))
+
+
+def test_bfloat16_autocast_stays_close():
+    p = problem((16, 16))
+    surrogate = build_surrogate(p, **SMALL)
+    x = frames(p)
+    exact = surrogate(x, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = surrogate(x, 4)
+    assert ((result - exact).norm() / exact.norm()).item() < 3e-2
+
+
+COMPILE = """
+import torch
+from factformer import Field, Grid, Problem, build_surrogate
+problem = Problem("test", Grid((6, 5), 1.0, False), (Field("a"),), num_context_frames=3, horizon=6, boundary="zero")
+surrogate = build_surrogate(problem, dim=16, depth=2, heads=2, head_dim=8, kernel_dim=8)
+frames = torch.randn(2, 3, 6, 5, 1)
+expected = surrogate(frames, 2)
+compiled = torch.compile(surrogate.predict, backend="aot_eager", fullgraph=True)
+for _ in range(2):
+    result = compiled(frames, 2, problem.grid)
+    assert torch.allclose(result, expected, atol=1e-5)
+result.sum().backward()
+print("agrees")
+"""
+
+
+def test_compiles_whole_and_agrees():
+    """In a process of its own: the run-time shape checks of the tests are not part of the graph."""
+    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "agrees", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda x: (x[..., :0], 1), "expected 1 channels: vorticity"),
+        (lambda x: (x[:, :2], 1), "expected 3 context frames, got 2"),
+        (lambda x: (x[:, :, 0], 1), "got a tensor of shape"),
+        (lambda x: (x * float("nan"), 1), "NaN or infinite values"),
+        (lambda x: (x, 5), "built for 1 to 4"),
+        (lambda x: (x, 0), "built for 1 to 4"),
+        (lambda x: (x, 1, Grid(8, 1.0, True)), "2 axes, got a grid of 1"),
+    ],
+)
+def test_bad_input_is_named(make, words):
+    p = problem()
+    surrogate = build_surrogate(p, **SMALL)
+    with pytest.raises(ValueError, match=words):
+        surrogate(*make(frames(p)))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"model": "factformr"}, "did you mean 'factformer'"),
+        ({"haeds": 3}, "did you mean 'model.heads'"),
+        ({"dim": 20}, "20 channels do not divide into 8"),
+        ({"dim": 15}, "even number of channels"),
+        ({"kernel_dim": 7}, "kernel_dim must be even"),
+        ({"marching_steps": 0}, "marching_steps must be at least 1"),
+        ({"depth": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_bad_options_are_named(options, words):
+    with pytest.raises(ValueError, match=words):
+        build_surrogate(problem(), **{**SMALL, **options})
