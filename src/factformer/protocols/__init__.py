@@ -14,6 +14,6 @@ def build_protocol(config: ProtocolConfig, problem: Problem) -> BaseProtocol:
     """The protocol of that name for a problem; unknown names list the choices."""
     module = catalog.find("protocols", config.name)
     if problem.steady and config.name != "steady":
-        raise UserError(f"problem {problem.name!r} is steady; set protocol.name=steady instead of {config.name}")
+        raise UserError(f"problem {problem.name!r} is steady; set protocol.name=steady, not {config.name}")
     protocol: BaseProtocol = module.Protocol(config, problem)
     return protocol

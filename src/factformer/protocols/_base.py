@@ -34,17 +34,17 @@ class ProtocolConfig(Config):
     """How frames are predicted in training; each protocol reads the keys that concern it."""
 
     name: str = "latent_marching"
-    marching_steps: int = Field(4, ge=1)
+    marching_steps: int = Field(default=4, ge=1)
     """Frames per call of the model once the curriculum is over (``latent_marching``)."""
-    curriculum: float = Field(0.06, ge=0, le=1)
+    curriculum: float = Field(default=0.06, ge=0, le=1)
     """Part of training over which the marching steps grow from 1 to ``marching_steps``; 0 starts with all."""
-    pushforward: int = Field(1, ge=0)
+    pushforward: int = Field(default=1, ge=0)
     """Gradient-free calls before the one that is trained on; 0 turns pushforward off."""
-    pushforward_from: float = Field(0.06, ge=0, le=1)
+    pushforward_from: float = Field(default=0.06, ge=0, le=1)
     """Part of training after which pushforward begins."""
-    pushforward_every: int = Field(3, ge=1)
+    pushforward_every: int = Field(default=3, ge=1)
     """Push forward at every m-th update; the others predict from true frames."""
-    unroll: int = Field(2, ge=1)
+    unroll: int = Field(default=2, ge=1)
     """Calls of one frame each that are rolled out with gradients through all (``autoregressive``)."""
 
 
@@ -85,8 +85,10 @@ class BaseProtocol(ABC):
     def predict(self, surrogate: Surrogate, window: Window, plan: Plan) -> tuple[Frames, Frames]:
         """Predicted frames, with gradients, and the true ones they are held against."""
 
-    def loss(self, surrogate: Surrogate, window: Window, plan: Plan) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
-        """Sum over field groups of the relative L2 error on the joint window, and its terms without gradient."""
+    def loss(
+        self, surrogate: Surrogate, window: Window, plan: Plan
+    ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
+        """Sum over field groups of the relative L2 error on the joint window, and its terms, detached."""
         prediction, target = self.predict(surrogate, window, plan)
         terms = metrics.grouped_relative_l2(prediction, target, self.problem.output_slices)
         return torch.stack(list(terms.values())).sum(), {name: term.detach() for name, term in terms.items()}

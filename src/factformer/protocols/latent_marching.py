@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def marching_steps(progress: float, final: int, curriculum: float) -> int:
-    """``min(k, 1 + ⌊(k - 1) · progress / curriculum⌋)``: grows linearly and reaches k when the curriculum ends."""
+    """``min(k, 1 + ⌊(k - 1) · progress / curriculum⌋)``: k when the curriculum ends."""
     if curriculum <= 0 or progress >= curriculum:
         return final
     return min(final, 1 + math.floor((final - 1) * progress / curriculum))

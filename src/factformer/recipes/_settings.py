@@ -39,7 +39,7 @@ def model_section(model: str, scale: str, values: Mapping[str, Any]) -> dict[str
 
 
 def optimizer_section(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Appendix B of the paper: AdamW and one cycle for Transformers, Adam from 5e-4 to 5e-6 for the others."""
+    """The paper's appendix: AdamW and one cycle for Transformers, Adam from 5e-4 to 5e-6 for the others."""
     if catalog.find("models", model).Model.paper_optimizer == "adamw":
         return {"optimizer": "adamw", "weight_decay": 1e-4, "schedule": "one_cycle", "warmup": 0.2, **values}
     adam = {

@@ -13,19 +13,46 @@ PROBLEM = "kolmogorov_flow"
 RESOLUTION = 32
 
 
-def experiment(scale: str = "small", model: str = "factformer", protocol: str = "latent_marching") -> Experiment:
+def experiment(
+    scale: str = "small", model: str = "factformer", protocol: str = "latent_marching"
+) -> Experiment:
     """The same small experiment at either scale; the paper has no such problem."""
     check_scale(scale)
-    sizes = {"dim": 32, "depth": 2, "heads": 4, "head_dim": 16, "kernel_dim": 32, "fourier_std": 1.0, "residual": True}
-    training = {"updates": 400, "batch_size": 8, "learning_rate": 2e-3, "ema_decay": 0.99, "augment": True,
-                "log_every": 10, "validate_every": 100, "checkpoint_every": 100}
-    return Experiment.parse({
-        "problem": PROBLEM,
-        "recipe": "demo",
-        "scale": scale,
-        "model": model_section(model, "small", sizes),
-        "data": {"path": "data/demo", "preset": "small", "resolution": RESOLUTION},
-        "protocol": {"name": protocol, "marching_steps": 4, "curriculum": 0.2, "pushforward": 1,
-                     "pushforward_from": 0.5, "pushforward_every": 3, "unroll": 2},
-        "training": optimizer_section(model, training),
-    })
+    sizes = {
+        "dim": 32,
+        "depth": 2,
+        "heads": 4,
+        "head_dim": 16,
+        "kernel_dim": 32,
+        "fourier_std": 1.0,
+        "residual": True,
+    }
+    training = {
+        "updates": 400,
+        "batch_size": 8,
+        "learning_rate": 2e-3,
+        "ema_decay": 0.99,
+        "augment": True,
+        "log_every": 10,
+        "validate_every": 100,
+        "checkpoint_every": 100,
+    }
+    return Experiment.parse(
+        {
+            "problem": PROBLEM,
+            "recipe": "demo",
+            "scale": scale,
+            "model": model_section(model, "small", sizes),
+            "data": {"path": "data/demo", "preset": "small", "resolution": RESOLUTION},
+            "protocol": {
+                "name": protocol,
+                "marching_steps": 4,
+                "curriculum": 0.2,
+                "pushforward": 1,
+                "pushforward_from": 0.5,
+                "pushforward_every": 3,
+                "unroll": 2,
+            },
+            "training": optimizer_section(model, training),
+        }
+    )

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from factformer.training.experiment import Experiment as Experiment
-    from factformer.training.fit import fit as fit
-    from factformer.training.loop import Outcome as Outcome
+    from factformer.training.fitting import fit as fit
+    from factformer.training.launch import run_experiment as run_experiment
     from factformer.training.loop import train as train
     from factformer.training.machine import Machine as Machine
-    from factformer.training.run import run_experiment as run_experiment
+    from factformer.training.outcome import Outcome as Outcome
 
 _HOMES = {
     "Experiment": "experiment",
     "Machine": "machine",
-    "Outcome": "loop",
-    "fit": "fit",
-    "run_experiment": "run",
+    "Outcome": "outcome",
+    "fit": "fitting",
+    "run_experiment": "launch",
     "train": "loop",
 }
 

@@ -17,14 +17,14 @@ class DataConfig(Config):
     """Folder with ``train.hdf5`` (and ``valid.hdf5``); filled in from ``--data``."""
     preset: Literal["small", "paper"] = "small"
     """The preset of ``factformer generate`` that makes this data."""
-    resolution: int = Field(64, ge=2)
+    resolution: int = Field(default=64, ge=2)
     """Points per axis that the data must have."""
-    num_context_frames: int | None = Field(None, ge=1)
+    num_context_frames: int | None = Field(default=None, ge=1)
     """Frames the model sees; by default as many as the problem says."""
-    stride: int = Field(1, ge=1)
+    stride: int = Field(default=1, ge=1)
     """Distance in frames between the starts of neighbouring training windows."""
     residence: Literal["auto", "device", "stream"] = "auto"
-    """Keep all frames on the device, or read each window from the file in the background; ``auto``: whatever fits."""
+    """Keep all frames on the device, or read windows from the file in the background; ``auto``: what fits."""
     storage: Literal["float32", "bfloat16"] = "float32"
     """Number format of frames that are kept on the device."""
 
@@ -32,47 +32,47 @@ class DataConfig(Config):
 class TrainingConfig(Config):
     """Length, optimiser, schedule and bookkeeping of a training run."""
 
-    updates: int = Field(1000, ge=1)
+    updates: int = Field(default=1000, ge=1)
     """Updates of the weights; not read when ``budget_minutes`` is set."""
-    budget_minutes: float | None = Field(None, gt=0)
+    budget_minutes: float | None = Field(default=None, gt=0)
     """Train for this long instead: schedule, curriculum and pushforward stretch over the time. Only training
     steps count, not start-up, the first update of a process (compilation), validation and checkpoints."""
-    batch_size: int = Field(8, ge=1)
-    """Windows per update on all devices together, so that the number of devices does not change the result."""
-    accumulate: int = Field(1, ge=1)
+    batch_size: int = Field(default=8, ge=1)
+    """Windows per update on all devices together: the number of devices does not change the result."""
+    accumulate: int = Field(default=1, ge=1)
     """Parts the batch of a device is cut into, one after the other, to save memory."""
 
     optimizer: Literal["adamw", "adam"] = "adamw"
-    learning_rate: float = Field(3e-4, gt=0)
+    learning_rate: float = Field(default=3e-4, gt=0)
     """The highest learning rate of the schedule."""
-    weight_decay: float = Field(1e-4, ge=0)
+    weight_decay: float = Field(default=1e-4, ge=0)
     schedule: ScheduleName = "one_cycle"
-    warmup: float = Field(0.2, ge=0, lt=1)
+    warmup: float = Field(default=0.2, ge=0, lt=1)
     """Part of training over which the learning rate rises."""
-    initial_fraction: float = Field(0.04, ge=0, le=1)
+    initial_fraction: float = Field(default=0.04, ge=0, le=1)
     """Learning rate at the start, as a fraction of the highest."""
-    final_fraction: float = Field(4e-6, ge=0, le=1)
+    final_fraction: float = Field(default=4e-6, ge=0, le=1)
     """Learning rate at the end, as a fraction of the highest."""
-    clip: float | None = Field(1.0, gt=0)
+    clip: float | None = Field(default=1.0, gt=0)
     """Largest norm of the gradient; longer ones are scaled down."""
-    ema_decay: float | None = Field(None, gt=0, lt=1)
+    ema_decay: float | None = Field(default=None, gt=0, lt=1)
     """Decay of the moving average of the weights that is validated and shipped; none by default."""
     augment: bool = False
     """Apply a random symmetry of the PDE to every training window."""
 
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
-    log_every: int = Field(10, ge=1)
+    log_every: int = Field(default=10, ge=1)
     """Updates between lines of ``metrics.jsonl``."""
-    validate_every: int = Field(100, ge=1)
+    validate_every: int = Field(default=100, ge=1)
     """Updates between roll-outs of held-out windows."""
-    validation_windows: int = Field(8, ge=1)
+    validation_windows: int = Field(default=8, ge=1)
     """Held-out windows that are rolled out."""
-    checkpoint_every: int = Field(100, ge=1)
+    checkpoint_every: int = Field(default=100, ge=1)
     """Updates between checkpoints."""
-    keep_last: int = Field(2, ge=1)
+    keep_last: int = Field(default=2, ge=1)
     """Checkpoints kept besides the best one."""
     on_divergence: Literal["stop", "halve"] = "stop"
-    """When the loss is not finite or explodes: stop, or go back to the last checkpoint at half the learning rate."""
-    explosion: float = Field(1e3, gt=1)
+    """When the loss is not finite or explodes: stop, or go back a checkpoint and halve the learning rate."""
+    explosion: float = Field(default=1e3, gt=1)
     """The loss counts as exploded at this multiple of the lowest one logged so far."""

@@ -22,7 +22,7 @@ def learning_rate_factor(
     progress = min(max(progress, 0.0), 1.0)
     if progress < warmup:
         rise = progress / warmup
-        return _half_cosine(initial, 1.0, rise) if schedule == "one_cycle" else initial + (1.0 - initial) * rise
+        return _half_cosine(initial, 1.0, rise) if schedule == "one_cycle" else initial + (1 - initial) * rise
     if schedule == "constant":
         return 1.0
     return _half_cosine(1.0, final, (progress - warmup) / (1.0 - warmup))

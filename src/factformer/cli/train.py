@@ -1,0 +1,97 @@
+"""The command that trains: train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="A recipe (see `factformer list`), or a config.yaml; not needed with --resume.",
+            show_default=False,
+        ),
+    ] = None,
+    scale: Annotated[str | None, typer.Option(help="small (default) or paper.", show_default=False)] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with train.hdf5 and valid.hdf5.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder; by default runs/RECIPE.", show_default=False)
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    max_minutes: Annotated[
+        float | None,
+        typer.Option(help="Save and stop after this long; --resume goes on.", show_default=False),
+    ] = None,
+    budget_minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="Train for this long instead of a number of updates; schedules stretch over it.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", "--accelerator", help="auto, cpu or cuda.")] = "auto",
+    devices: Annotated[int, typer.Option(help="GPUs per node, or CPU processes.", min=1)] = 1,
+    num_nodes: Annotated[int, typer.Option(help="Computers that train together.", min=1)] = 1,
+    strategy: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
+    precision: Annotated[
+        str | None, typer.Option(help="32-true or bf16-mixed; by default the recipe's.", show_default=False)
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Any config value, e.g. training.updates=500; may be repeated.", show_default=False
+        ),
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
+    wandb: Annotated[bool, typer.Option("--wandb", help="Also log to Weights & Biases.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Train a surrogate; SIGINT, SIGTERM and --max-minutes save and stop, --resume goes on exactly.
+
+    Example: factformer train kolmogorov --data data/kolmogorov_flow --out runs/kolmogorov --set model.dim=64
+    """
+    import json as json_module
+    import sys
+
+    from factformer import recipes
+    from factformer.training import Machine, run_experiment
+    from factformer.training.options import choose_experiment, choose_machine
+    from factformer.training.trackers import open_reporter
+
+    shorthands = {
+        "data.path": data,
+        "training.budget_minutes": budget_minutes,
+        "training.precision": precision,
+    }
+    changes = [
+        *(assignments or []),
+        *(f"{key}={value}" for key, value in shorthands.items() if value is not None),
+    ]
+    machine: Machine = choose_machine(device, devices, num_nodes, strategy)
+    experiment, folder = choose_experiment(recipes.build, recipe, scale, changes, out, resume)
+    reporter = open_reporter(folder, quiet=quiet, tensorboard=tensorboard, wandb=wandb)
+    outcome = run_experiment(
+        experiment, folder, machine=machine, resume=resume, overwrite=overwrite, max_minutes=max_minutes,
+        command=" ".join(["factformer", *sys.argv[1:]]), reporter=reporter,
+    )  # fmt: skip
+    if outcome.rank != 0:
+        return
+    if json:
+        typer.echo(json_module.dumps(outcome.summary(), indent=2))
+    elif outcome.finished:
+        typer.echo(f"trained {outcome.update} updates; bundle at {outcome.folder / 'bundle'}")
+    else:
+        typer.echo(
+            f"stopped after update {outcome.update} ({outcome.reason}); everything is saved, go on with "
+            f"`factformer train --resume --out {outcome.folder}`"
+        )

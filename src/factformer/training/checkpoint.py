@@ -1,0 +1,178 @@
+"""Checkpoints: folders that are there whole or not at all, verified by checksum when read; no pickle.
+
+    checkpoints/update-00000400/
+        tensors.safetensors     weights, their average, optimiser state, states of the random generators
+        metrics.jsonl           the log up to this update
+        checkpoint.json         everything else, with the SHA-256 of the other two and of itself
+
+A checkpoint is written to a hidden folder beside its place, flushed to the disk and renamed. After a
+roll-back the run goes on as another ``attempt``, whose checkpoints are named ``update-00000400.1`` and
+count as later.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from factformer.errors import UserError
+
+FORMAT = "factformer checkpoint"
+FORMAT_VERSION = 1
+TENSORS, METRICS, DESCRIPTION = "tensors.safetensors", "metrics.jsonl", "checkpoint.json"
+NAME = re.compile(r"update-(\d{8,})(?:\.(\d+))?")
+HIDDEN = ".partial-"
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a run after ``state["update"]`` updates."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+    metrics: str
+
+
+def name_of(update: int, attempt: int = 0) -> str:
+    return f"update-{update:08d}" + (f".{attempt}" if attempt else "")
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """All checkpoints, oldest first."""
+    found = []
+    if folder.is_dir():
+        for path in folder.iterdir():
+            match = NAME.fullmatch(path.name)
+            if match and path.is_dir():
+                found.append(((int(match[2] or 0), int(match[1])), path))
+    return [path for _, path in sorted(found)]
+
+
+def latest(folder: Path) -> Path | None:
+    """The checkpoint to go on from."""
+    found = checkpoints(folder)
+    return found[-1] if found else None
+
+
+def save(folder: Path, snapshot: Snapshot) -> Path:
+    """Write a checkpoint; what was there under the same name is complete and equal, and stays."""
+    target = folder / name_of(snapshot.state["update"], snapshot.state.get("attempt", 0))
+    if target.exists():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=HIDDEN, dir=folder))
+    try:
+        save_file({name: t.contiguous() for name, t in snapshot.tensors.items()}, scratch / TENSORS)
+        (scratch / METRICS).write_text(snapshot.metrics)
+        description: dict[str, Any] = {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "state": snapshot.state,
+            "sha256": {name: _checksum(scratch / name) for name in (TENSORS, METRICS)},
+        }
+        description["checksum"] = _digest(description)
+        (scratch / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
+        scratch.chmod(0o755)
+        for name in (TENSORS, METRICS, DESCRIPTION):
+            flush(scratch / name)
+        flush(scratch)
+        os.replace(scratch, target)
+        flush(folder)
+    except (OSError, SafetensorError) as error:
+        raise UserError(describe_write_error(target, error)) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return target
+
+
+def load(path: Path) -> Snapshot:
+    """Read a checkpoint and verify every byte of it."""
+    description = _read_description(path)
+    for name, expected in description["sha256"].items():
+        file = path / name
+        if not file.is_file():
+            raise _corrupted(path, f"{name} is missing")
+        if _checksum(file) != expected:
+            raise _corrupted(path, f"{name} does not match its checksum")
+    try:
+        tensors = load_file(path / TENSORS)
+    except SafetensorError as error:
+        raise _corrupted(path, str(error)) from None
+    return Snapshot(tensors, description["state"], (path / METRICS).read_text())
+
+
+def prune(folder: Path, keep_last: int, best: str | None) -> None:
+    """Remove all but the last ``keep_last`` checkpoints and the one named ``best``."""
+    for path in checkpoints(folder)[:-keep_last]:
+        if path.name != best:
+            doomed = path.with_name(f"{HIDDEN}{path.name}")  # renamed first: never a half-removed checkpoint
+            os.replace(path, doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+
+
+def clean(folder: Path) -> None:
+    """Remove what a killed process left half-written or half-removed."""
+    for path in folder.glob(f"{HIDDEN}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def flush(path: Path) -> None:
+    """Make sure that a file or the entries of a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def describe_write_error(path: Path, error: Exception) -> str:
+    """One line for a failed write; a full disk is named as such."""
+    number = getattr(error, "errno", None)
+    if number in DISK_FULL or "No space left" in str(error) or "File too large" in str(error):
+        return f"the disk is full: {path} could not be written; free some space and go on with --resume"
+    return f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    file = path / DESCRIPTION
+    try:
+        description = json.loads(file.read_text())
+        checksum = description.pop("checksum")
+    except FileNotFoundError:
+        raise _corrupted(path, f"{DESCRIPTION} is missing") from None
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise _corrupted(path, f"{DESCRIPTION} is damaged") from None
+    if description.get("format") != FORMAT or checksum != _digest(description):
+        raise _corrupted(path, f"{DESCRIPTION} does not match its checksum")
+    if description["version"] != FORMAT_VERSION:
+        raise UserError(
+            f"{path} has checkpoint version {description['version']}, this program reads {FORMAT_VERSION}; "
+            "install a matching version"
+        )
+    return dict(description)
+
+
+def _corrupted(path: Path, why: str) -> UserError:
+    return UserError(f"checkpoint {path} is corrupted: {why}; remove the folder to go on from the one before")
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

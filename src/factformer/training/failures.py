@@ -1,0 +1,76 @@
+"""What can go wrong in training, said in one line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+from factformer.errors import UserError
+from factformer.training import checkpoint
+from factformer.training.experiment import Experiment
+from factformer.training.run import RunFolder
+
+
+class Diverged(RuntimeError):  # noqa: N818 - says what happened
+    """The loss is not finite or grew out of all proportion."""
+
+
+def exploded(values: Mapping[str, float], lowest_loss: float | None, factor: float) -> bool:
+    """Whether a loss or gradient is not finite, or the loss is ``factor`` times the lowest one so far."""
+    if not all(math.isfinite(value) for value in values.values()):
+        return True
+    return lowest_loss is not None and values["loss"] > factor * lowest_loss
+
+
+@contextmanager
+def explained(run: RunFolder, experiment: Experiment) -> Iterator[None]:
+    """Turn failures of the machine into errors that say what helps."""
+    try:
+        yield
+    except (UserError, Diverged):
+        raise
+    except OSError as error:
+        if error.errno in checkpoint.DISK_FULL:
+            raise UserError(checkpoint.describe_write_error(run.path, error)) from error
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise UserError(out_of_memory(experiment)) from error
+        if is_lost_process(error):
+            raise RuntimeError(
+                f"a process of the run was lost ({str(error).splitlines()[0][:80]}); go on from the "
+                f"last checkpoint with `factformer train --resume --out {run.path}`"
+            ) from error
+        raise
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return "can't allocate memory" in str(error) or "not enough memory" in str(error)
+
+
+def is_lost_process(error: BaseException) -> bool:
+    if isinstance(error, torch.distributed.DistError):
+        return True
+    return torch.distributed.is_initialized() and any(
+        word in str(error)
+        for word in ("Connection closed by peer", "Connection reset", "Broken pipe", "gloo")
+    )
+
+
+def out_of_memory(experiment: Experiment) -> str:
+    """Which knobs help, with the values they have now."""
+    training = experiment.training
+    knobs = [f"training.accumulate={2 * training.accumulate} (same result, half the memory)"]
+    if training.batch_size > 1:
+        knobs.append(f"training.batch_size={training.batch_size // 2}")
+    if not experiment.model.checkpointing:
+        knobs.append("model.checkpointing=true (recomputes layers)")
+    if training.precision != "bf16-mixed":
+        knobs.append("--precision bf16-mixed")
+    knobs.append("data.residence=stream")
+    return f"out of memory in training; what helps, by --set: {', '.join(knobs)}"

@@ -1,0 +1,209 @@
+"""Bringing windows to the device so that the training step never waits for them.
+
+The windows of update u are a function of (seed, u) alone: visits follow one endless list, epoch after epoch,
+each epoch in the order `Windows.order(seed, epoch)`. Of the batch of an update, every process takes its own
+slots, so the data position of a run is its number of updates and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+
+import torch
+from torch import Tensor
+
+from factformer.data.store import Dataset
+from factformer.data.windows import Windows
+from factformer.errors import UserError
+from factformer.protocols import Window
+from factformer.training.config import DataConfig
+
+PREFETCH = 4
+MEMORY_SHARE = 0.4
+"""Largest part of the free memory of the device that frames may fill; the rest is for training."""
+STORAGE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class Visits:
+    """Which windows each update sees, and which of them are this process's."""
+
+    def __init__(
+        self, windows: Windows, seed: int, batch_size: int, *, rank: int = 0, num_ranks: int = 1
+    ) -> None:
+        self.windows = windows
+        self.seed = seed
+        self.batch_size = batch_size
+        self.rank = rank
+        self.num_ranks = num_ranks
+        self._epoch = -1
+        self._order: list[int] = []
+
+    @property
+    def slots(self) -> range:
+        """The places in the batch that this process fills."""
+        share = self.batch_size // self.num_ranks
+        return range(self.rank * share, (self.rank + 1) * share)
+
+    def at(self, update: int) -> list[int]:
+        """Window indices of this process at ``update``, counted from 1."""
+        first = (update - 1) * self.batch_size
+        return [self._index(first + slot) for slot in self.slots]
+
+    def _index(self, position: int) -> int:
+        epoch, place = divmod(position, len(self.windows))
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, self.windows.order(self.seed, epoch).tolist()
+        return self._order[place]
+
+
+class Feed(ABC):
+    """An endless supply of batches, one per update."""
+
+    def __init__(self, dataset: Dataset, visits: Visits, device: torch.device) -> None:
+        self.dataset = dataset
+        self.visits = visits
+        self.device = device
+
+    @abstractmethod
+    def batches(self, first_update: int) -> Generator[Window]:
+        """The batches of ``first_update`` and all later updates, on the device."""
+
+
+class ResidentFeed(Feed):
+    """All frames live on the device and windows are gathered by index."""
+
+    def __init__(
+        self, dataset: Dataset, visits: Visits, device: torch.device, storage: torch.dtype = torch.float32
+    ) -> None:
+        super().__init__(dataset, visits, device)
+        self.frames = _resident(dataset, device, storage)
+        self.inputs: Tensor | None = None
+        if dataset.problem.steady:
+            self.inputs = dataset.read_inputs(slice(None)).to(device, storage)
+        self.offsets = torch.arange(visits.windows.length, device=device)
+
+    def batches(self, first_update: int) -> Generator[Window]:
+        windows, num_frames, update = self.visits.windows, self.dataset.num_frames, first_update
+        while True:
+            chosen = [windows[index] for index in self.visits.at(update)]
+            starts = torch.tensor([trajectory * num_frames + start for trajectory, start in chosen])
+            if self.device.type == "cuda":
+                starts = starts.pin_memory().to(self.device, non_blocking=True)
+            yield self.gather(starts)
+            update += 1
+
+    def gather(self, starts: Tensor) -> Window:
+        """The windows that begin at the given places in the list of all frames."""
+        where = (starts[:, None] + self.offsets).flatten()
+        frames = self.frames.index_select(0, where).unflatten(0, (len(starts), -1)).float()
+        if self.inputs is None:
+            return Window(frames)
+        return Window(frames, self.inputs.index_select(0, starts).float())
+
+
+class StreamingFeed(Feed):
+    """A thread reads the next few batches from the dataset while the device works on this one."""
+
+    def batches(self, first_update: int) -> Generator[Window]:
+        ready: queue.Queue[Window | BaseException] = queue.Queue(PREFETCH)
+        done = threading.Event()
+
+        def offer(item: Window | BaseException) -> None:
+            while not done.is_set():
+                try:
+                    ready.put(item, timeout=0.1)
+                    return
+                except queue.Full:
+                    continue
+
+        def fill() -> None:
+            update = first_update
+            try:
+                while not done.is_set():
+                    offer(self.read(update))
+                    update += 1
+            except Exception as error:
+                offer(error)
+
+        thread = threading.Thread(target=fill, name="window-reader", daemon=True)
+        thread.start()
+        try:
+            while True:
+                item = ready.get()
+                if isinstance(item, BaseException):
+                    raise item
+                yield self._to_device(item)
+        finally:
+            done.set()
+            thread.join()
+
+    def read(self, update: int) -> Window:
+        """The batch of ``update`` on the CPU."""
+        windows = self.visits.windows
+        chosen = [windows[index] for index in self.visits.at(update)]
+        frames = [self.dataset.read([t], slice(start, start + windows.length)) for t, start in chosen]
+        inputs = [self.dataset.read_inputs([t]) for t, _ in chosen] if self.dataset.problem.steady else None
+        window = Window(torch.cat(frames), None if inputs is None else torch.cat(inputs))
+        if not all(bool(torch.isfinite(part).all()) for part in window if part is not None):
+            raise UserError(
+                f"the {self.dataset.split} split holds NaN or infinite values in trajectory "
+                f"{_first_bad(frames, [t for t, _ in chosen])}; make or convert the data again"
+            )
+        if self.device.type == "cuda":
+            return Window(*(None if part is None else part.pin_memory() for part in window))  # type: ignore[arg-type]
+        return window
+
+    def _to_device(self, window: Window) -> Window:
+        if self.device.type == "cpu":
+            return window
+        return Window(*(None if p is None else p.to(self.device, non_blocking=True) for p in window))  # type: ignore[arg-type]
+
+
+def open_feed(dataset: Dataset, visits: Visits, device: torch.device, config: DataConfig) -> Feed:
+    """The feed that ``config.residence`` asks for; ``auto`` keeps on the device what fits there."""
+    storage = STORAGE[config.storage]
+    fits = _size(dataset, storage) <= MEMORY_SHARE * free_memory(device)
+    if config.residence == "device" or (config.residence == "auto" and fits):
+        return ResidentFeed(dataset, visits, device, storage)
+    return StreamingFeed(dataset, visits, device)
+
+
+def free_memory(device: torch.device) -> int:
+    """Free bytes on a GPU, or of the computer's memory."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _size(dataset: Dataset, storage: torch.dtype) -> int:
+    problem = dataset.problem
+    channels = problem.num_output_channels + (problem.num_input_channels if problem.steady else 0)
+    values = dataset.num_trajectories * dataset.num_frames * problem.grid.num_points * channels
+    return values * storage.itemsize
+
+
+def _resident(dataset: Dataset, device: torch.device, storage: torch.dtype) -> Tensor:
+    """All frames of a split on the device, one trajectory at a time so that memory never holds them twice."""
+    problem = dataset.problem
+    shape = (dataset.num_trajectories, dataset.num_frames, *problem.grid.shape, problem.num_output_channels)
+    frames = torch.empty(shape, dtype=storage, device=device)
+    for index in range(dataset.num_trajectories):
+        values = dataset.read([index])[0]
+        if not bool(torch.isfinite(values).all()):
+            raise UserError(
+                f"the {dataset.split} split holds NaN or infinite values in trajectory {index}; "
+                "make or convert the data again"
+            )
+        frames[index].copy_(values)
+    return frames.flatten(0, 1)
+
+
+def _first_bad(frames: list[Tensor], trajectories: list[int]) -> int:
+    bad = [
+        t for values, t in zip(frames, trajectories, strict=True) if not bool(torch.isfinite(values).all())
+    ]
+    return (bad or trajectories)[0]

@@ -1,0 +1,134 @@
+"""Training on one's own arrays with the same loop, in one call."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from factformer.data.store import ArrayDataset
+from factformer.errors import UserError
+from factformer.grid import Grid
+from factformer.problem import Boundary, Field, Problem
+from factformer.surrogate import Surrogate
+from factformer.training.experiment import Experiment
+from factformer.training.loop import train
+from factformer.training.machine import Machine
+from factformer.training.progress import LiveReporter, Reporter
+
+Array = Tensor | NDArray[Any]
+
+
+def fit(
+    train_array: Array,
+    *,
+    grid: Grid,
+    frame_dt: float = 1.0,
+    fields: Sequence[str] | Mapping[str, int],
+    inputs: Array | None = None,
+    input_fields: Sequence[str] | Mapping[str, int] | None = None,
+    valid_array: Array | None = None,
+    valid_inputs: Array | None = None,
+    num_context_frames: int = 4,
+    horizon: int | None = None,
+    boundary: Boundary | None = None,
+    name: str = "custom",
+    model: str = "factformer",
+    updates: int = 1000,
+    out: str | Path | None = None,
+    resume: bool = False,
+    machine: Machine = Machine(),  # noqa: B008 - immutable
+    progress: bool = True,
+    settings: Mapping[str, Any] | None = None,
+) -> Surrogate:
+    """Train a surrogate on frames ``(trajectory, frame, *grid, channel)`` in physical units.
+
+    ``fields`` names the channels: ``["pressure"]`` for scalars, ``{"pressure": 1, "velocity": 2}`` for
+    groups.
+    ``settings`` are dotted keys of an experiment, such as ``{"model.dim": 64, "training.batch_size": 4}``.
+    A steady problem gives ``inputs`` ``(sample, 1, *grid, channel)`` with their ``input_fields``; its frames
+    then hold one frame per sample. ``out`` keeps the run folder, so that ``resume=True`` can go on with it.
+
+    A run that is stopped by a signal raises `InterruptedError`; with ``out`` nothing is lost.
+    """
+    steady = inputs is not None
+    if steady != (input_fields is not None):
+        raise UserError(
+            "a steady problem needs both inputs and input_fields; leave both out for frames in time"
+        )
+    frames = _as_tensor(train_array)
+    problem = Problem(
+        name=name,
+        grid=grid,
+        outputs=_fields(fields),
+        inputs=() if input_fields is None else _fields(input_fields),
+        frame_dt=frame_dt,
+        num_context_frames=1 if steady else num_context_frames,
+        horizon=1 if steady else horizon or max(1, min(16, frames.shape[1] - num_context_frames)),
+        boundary=boundary or ("periodic" if all(grid.periodic) else "reflect"),
+        steady=steady,
+    )
+    dataset = ArrayDataset(frames, problem, "train", inputs=inputs)
+    held_out = None
+    if valid_array is not None:
+        statistics = dataset.normalizer()
+        held_out = ArrayDataset(valid_array, problem, "valid", inputs=valid_inputs, normalizer=statistics)
+    experiment = _experiment(problem, model, updates, frames.shape[1], settings or {})
+    reporter = LiveReporter() if progress else Reporter()
+
+    with tempfile.TemporaryDirectory(prefix="factformer-") as scratch:
+        outcome = train(
+            experiment, dataset, held_out, folder=out or Path(scratch) / "run", machine=machine,
+            resume=resume, command="factformer.fit", reporter=reporter,
+        )  # fmt: skip
+    if outcome.surrogate is None:
+        where = f"; go on with resume=True, out={str(out)!r}" if out else "; give out= to be able to go on"
+        raise InterruptedError(f"training stopped after update {outcome.update}: {outcome.reason}{where}")
+    return outcome.surrogate
+
+
+def _experiment(
+    problem: Problem, model: str, updates: int, num_frames: int, settings: Mapping[str, Any]
+) -> Experiment:
+    """Defaults that suit any data; marching as far as the trajectories allow, up to four frames per call."""
+    steps = min(4, max(1, (num_frames - problem.num_context_frames) // 2))
+    room = num_frames - problem.num_context_frames >= 2 * steps
+    protocol: dict[str, Any] = {"name": "steady"} if problem.steady else {
+        "name": "latent_marching", "marching_steps": steps, "pushforward": 1 if room else 0,
+    }  # fmt: skip
+    every = max(1, updates // 10)
+    experiment = Experiment.parse({
+        "problem": problem.name,
+        "model": {"name": model, **({} if problem.steady else {"residual": True})},
+        "data": {"resolution": problem.grid.shape[0]},
+        "protocol": protocol,
+        "training": {"updates": updates, "learning_rate": 1e-3, "checkpoint_every": every,
+                     "validate_every": every, "log_every": max(1, updates // 100)},
+    })  # fmt: skip
+    return experiment.override([f"{key}={_text(value)}" for key, value in settings.items()])
+
+
+def _fields(names: Sequence[str] | Mapping[str, int]) -> tuple[Field, ...]:
+    if isinstance(names, Mapping):
+        return tuple(Field(name, channels) for name, channels in names.items())
+    if isinstance(names, str):
+        names = [names]
+    return tuple(Field(name) for name in names)
+
+
+def _as_tensor(array: Array) -> Tensor:
+    tensor = torch.as_tensor(array)
+    if tensor.ndim < 4:
+        raise UserError(
+            f"train_array must have shape (trajectory, frame, *grid, channel), got {tuple(tensor.shape)}"
+        )
+    return tensor
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else str(value)

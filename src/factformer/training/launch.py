@@ -1,0 +1,74 @@
+"""From an experiment to a run: find the data, hold it against the problem, train."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from factformer import catalog
+from factformer.data.store import Dataset, open_dataset
+from factformer.errors import UserError
+from factformer.problem import Problem
+from factformer.training.experiment import Experiment
+from factformer.training.loop import train
+from factformer.training.machine import Machine
+from factformer.training.outcome import Outcome
+from factformer.training.progress import Reporter
+
+
+def run_experiment(
+    experiment: Experiment,
+    out: str | Path,
+    *,
+    machine: Machine = Machine(),  # noqa: B008 - immutable
+    resume: bool = False,
+    overwrite: bool = False,
+    max_minutes: float | None = None,
+    command: str = "",
+    reporter: Reporter | None = None,
+) -> Outcome:
+    """Train an experiment on the dataset at ``experiment.data.path`` and keep the run in ``out``."""
+    machine.check()
+    dataset, held_out = open_data(experiment)
+    return train(
+        experiment, dataset, held_out, folder=out, machine=machine, resume=resume, overwrite=overwrite,
+        max_minutes=max_minutes, command=command, reporter=reporter,
+    )  # fmt: skip
+
+
+def wanted_problem(experiment: Experiment) -> Problem:
+    """The problem of an experiment's PDE at the resolution that its data section names."""
+    problem: Problem = catalog.find("pdes", experiment.problem).pde.problem(experiment.data.resolution)
+    num_context = experiment.data.num_context_frames
+    return problem if num_context is None else replace(problem, num_context_frames=num_context)
+
+
+def open_data(experiment: Experiment) -> tuple[Dataset, Dataset | None]:
+    """The training split, and the validation split where there is one; both must fit the problem."""
+    problem, path = wanted_problem(experiment), Path(experiment.data.path)
+    make = (
+        f"`factformer generate {experiment.problem} --preset {experiment.data.preset} "
+        f"--resolution {experiment.data.resolution} --out {path}`"
+    )
+    if not experiment.data.path or not path.exists():
+        raise UserError(f"there is no data at {path}; make it with {make} or say where it is with --data")
+    changes = {"num_context_frames": problem.num_context_frames, "horizon": problem.horizon}
+    splits: list[Dataset] = []
+    for split in ("train", "valid"):
+        if split == "valid" and not _has_split(path, split):
+            continue
+        dataset = open_dataset(path, split, **changes)
+        try:
+            dataset.require(problem)
+        except UserError as error:
+            raise UserError(f"{path}: {error}; choose other --data or make it with {make}") from None
+        if dataset.num_trajectories < 1:
+            raise UserError(f"the {split} split of {path} is empty; make it with {make}")
+        splits.append(dataset)
+    return splits[0], splits[1] if len(splits) > 1 else None
+
+
+def _has_split(path: Path, split: str) -> bool:
+    return path.is_dir() and any(
+        [*path.glob(f"{split}.*"), *path.glob(f"{split}/*"), *path.glob(f"data/{split}/*")]
+    )

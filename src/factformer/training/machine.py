@@ -1,0 +1,127 @@
+"""The machines of a run, through Lightning Fabric: device, precision, processes, and what they agree on."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.strategies import ModelParallelStrategy
+from torch import Tensor, nn
+
+from factformer.errors import UserError
+from factformer.models._backbone import Backbone
+
+DeviceKind = Literal["auto", "cpu", "cuda"]
+StrategyName = Literal["auto", "ddp", "fsdp"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """``devices`` counts processes per node: CPU processes, or one per GPU. None takes one."""
+
+    device: DeviceKind = "auto"
+    devices: int = 1
+    num_nodes: int = 1
+    strategy: StrategyName = "auto"
+
+    def check(self) -> None:
+        """Raise where the computer cannot give what is asked for."""
+        if self.devices < 1 or self.num_nodes < 1:
+            raise UserError(f"--devices and --num-nodes start at 1, got {self.devices} and {self.num_nodes}")
+        available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if self.device == "cuda" and available == 0:
+            raise UserError(
+                "a GPU was asked for and there is none; use --device cpu or install torch with CUDA"
+            )
+        if self.kind == "cuda" and self.devices > available:
+            raise UserError(f"--devices {self.devices} asked for, this computer has {available} GPUs")
+
+    @property
+    def kind(self) -> Literal["cpu", "cuda"]:
+        if self.device == "auto":
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        return self.device
+
+    @property
+    def num_processes(self) -> int:
+        return self.devices * self.num_nodes
+
+
+def start(machine: Machine, precision: str) -> Fabric:
+    """Fabric with all processes running; from here on every line is run by each of them."""
+    machine.check()
+    strategy: Any = machine.strategy
+    if strategy == "fsdp":
+        strategy = ModelParallelStrategy(
+            shard, data_parallel_size=machine.num_processes, tensor_parallel_size=1
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fabric = Fabric(
+            accelerator=machine.kind, devices=machine.devices, num_nodes=machine.num_nodes,
+            strategy=strategy, precision=precision,
+        )  # fmt: skip
+        if machine.num_processes > 1 or machine.strategy != "auto":
+            fabric.launch()
+    return fabric
+
+
+def shard(module: nn.Module, mesh: Any) -> nn.Module:
+    """Fully sharded data parallel (FSDP2): layers of the backbone are gathered as they run, the rest once."""
+    from torch.distributed.fsdp import fully_shard
+
+    for part in list(module.modules()):
+        if isinstance(part, Backbone):
+            for layers in part.children():
+                if isinstance(layers, nn.ModuleList):
+                    for layer in layers:
+                        fully_shard(layer, mesh=mesh["data_parallel"])
+    fully_shard(module, mesh=mesh["data_parallel"])
+    return module
+
+
+class Agreement:
+    """What all processes must decide alike: the clock and whether to stop. One process needs no talk."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.num_processes = fabric.world_size
+        # Over the processors even where GPUs train: an answer from a GPU would hold up its queue.
+        self.group = torch.distributed.new_group(backend="gloo") if self.num_processes > 1 else None
+
+    def largest(self, *values: float) -> list[float]:
+        """The largest of each value over all processes."""
+        if self.group is None:
+            return list(values)
+        tensor = torch.tensor(values, dtype=torch.float64)
+        torch.distributed.all_reduce(tensor, torch.distributed.ReduceOp.MAX, group=self.group)
+        return [float(value) for value in tensor]
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """The CPU tensors of all processes, stacked."""
+        if self.group is None:
+            return tensor[None]
+        parts = [torch.empty_like(tensor) for _ in range(self.num_processes)]
+        torch.distributed.all_gather(parts, tensor, group=self.group)
+        return torch.stack(parts)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The full tensor on the CPU; every process must ask for a sharded one."""
+    if hasattr(tensor, "full_tensor"):
+        tensor = tensor.full_tensor()
+    return tensor.detach().cpu()
+
+
+@torch.no_grad()
+def assign(target: Tensor, values: Tensor) -> None:
+    """Write the full tensor ``values`` into ``target``, or this process's shard of it."""
+    if hasattr(target, "full_tensor"):
+        from torch.distributed.tensor import distribute_tensor
+
+        sharded = distribute_tensor(values.to(target.device), target.device_mesh, target.placements)  # type: ignore[attr-defined]
+        target.to_local().copy_(sharded.to_local())  # type: ignore[attr-defined]
+    else:
+        target.copy_(values)

@@ -1,0 +1,77 @@
+"""What the options of ``factformer train`` mean: which experiment, in which folder, on which machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from factformer.config import unknown_name
+from factformer.errors import UserError
+from factformer.training.experiment import Experiment
+from factformer.training.machine import DeviceKind, Machine, StrategyName
+from factformer.training.run import RunFolder, check_same
+
+Build = Callable[[str, str, Sequence[str]], Experiment]
+
+
+def choose_machine(device: str, devices: int, num_nodes: int, strategy: str) -> Machine:
+    """The machine by the names of the command line; ``gpu`` is another word for ``cuda``."""
+    kind: Any = "cuda" if device == "gpu" else device
+    name: Any = strategy
+    if kind not in get_args(DeviceKind):
+        raise unknown_name("device", device, get_args(DeviceKind))
+    if name not in get_args(StrategyName):
+        raise unknown_name("strategy", strategy, get_args(StrategyName))
+    machine = Machine(kind, devices, num_nodes, name)
+    machine.check()
+    return machine
+
+
+def choose_experiment(
+    build: Build,
+    recipe: str | None,
+    scale: str | None,
+    assignments: Sequence[str],
+    out: Path | None,
+    resume: bool,
+) -> tuple[Experiment, Path]:
+    """The experiment of a recipe or of a configuration file, or the saved one of the run to go on with.
+
+    A run goes on as it began: values given again must be those it was started with, but for the few that do
+    not decide its outcome.
+    """
+    if recipe is None and not resume:
+        raise UserError(
+            "say which recipe to train, e.g. `factformer train demo`; `factformer list` shows them"
+        )
+    folder = out or (Path("runs") / Path(recipe).stem if recipe else None)
+    if folder is None:
+        raise UserError("--resume needs --out with the folder of the run, or the recipe it was made with")
+    saved_config = RunFolder(folder).config
+    if resume and saved_config.is_file():
+        saved = Experiment.read(saved_config)
+        if recipe is not None and not _is_file(recipe) and recipe != saved.recipe:
+            raise UserError(
+                f"{folder} was trained with recipe {saved.recipe!r}, not {recipe!r}; choose another --out"
+            )
+        if scale is not None and scale != saved.scale:
+            raise UserError(
+                f"{folder} was trained at scale {saved.scale!r}, not {scale!r}; choose another --out"
+            )
+        wanted = saved.override(assignments)
+        check_same(saved, wanted, folder)
+        return wanted, folder
+    if recipe is None:
+        raise UserError(f"there is no run at {folder}: it has no config.yaml; name a recipe to start one")
+    if _is_file(recipe):
+        return _from_file(Path(recipe), assignments), folder
+    return build(recipe, scale or "small", assignments), folder
+
+
+def _is_file(recipe: str) -> bool:
+    return recipe.endswith((".yaml", ".yml"))
+
+
+def _from_file(path: Path, assignments: Sequence[str]) -> Experiment:
+    return Experiment.read(path).override(assignments)

@@ -1,0 +1,137 @@
+"""The run folder: ``config.yaml``, ``metrics.jsonl``, ``checkpoints/``, ``bundle/``, ``environment.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from factformer import __version__
+from factformer.errors import UserError
+from factformer.training import checkpoint
+from factformer.training.experiment import Experiment, differences
+
+FREE_KEYS = ("data.path", "data.residence", "training.checkpoint_every", "training.keep_last")
+"""Values that may change when a run goes on: they do not decide its outcome."""
+
+
+class RunFolder:
+    """The files of one training run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.metrics = self.path / "metrics.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.bundle = self.path / "bundle"
+        self.environment = self.path / "environment.json"
+        self.lines: list[str] = []
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything of a run here."""
+        return any(item.exists() for item in self._files())
+
+    def check_free(self, overwrite: bool) -> None:
+        """Raise where a new run would write over another one."""
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path} is a file; a run needs a folder")
+        if self.exists and not overwrite:
+            raise UserError(
+                f"{self.path} holds a run already; go on with --resume or replace it: --overwrite"
+            )
+
+    def create(self, experiment: Experiment, command: str, overwrite: bool = False) -> None:
+        """A fresh run; with ``overwrite`` the files of the run before go, and nothing else in the folder."""
+        self.check_free(overwrite)
+        try:
+            for item in self._files():
+                if item.is_dir():
+                    shutil.rmtree(item)
+                else:
+                    item.unlink(missing_ok=True)
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.environment, json.dumps(environment(command), indent=2) + "\n")
+            # Written last: a folder with a configuration is one that can be resumed.
+            write_atomically(self.config, experiment.to_yaml())
+        except OSError as error:
+            raise UserError(checkpoint.describe_write_error(self.path, error)) from error
+
+    def append(self, values: dict[str, Any]) -> None:
+        """One line of the log."""
+        line = json.dumps(values) + "\n"
+        self.lines.append(line)
+        try:
+            with self.metrics.open("a") as file:
+                file.write(line)
+        except OSError as error:
+            raise UserError(checkpoint.describe_write_error(self.metrics, error)) from error
+
+    def reset_log(self, text: str) -> None:
+        """Take the log back to what a checkpoint holds of it."""
+        self.lines = text.splitlines(keepends=True)
+        write_atomically(self.metrics, text)
+
+    def _files(self) -> list[Path]:
+        # The configuration first: without it, what is left of a half-removed run is not taken for one.
+        return [self.config, self.metrics, self.environment, self.checkpoints, self.bundle]
+
+
+def check_same(saved: Experiment, wanted: Experiment, folder: Path) -> None:
+    """Raise where a run would go on under another configuration than it began with."""
+    found = [item for item in differences(saved, wanted) if item.split(" ", 1)[0] not in FREE_KEYS]
+    if found:
+        raise UserError(
+            f"{folder} was trained with another configuration: {'; '.join(found[:3])}"
+            f"{' and more' if len(found) > 3 else ''}; drop the change or choose another --out"
+        )
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a small file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with scratch.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides the numbers."""
+    import lightning_fabric
+    import numpy
+
+    return {
+        "factformer": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "lightning_fabric": lightning_fabric.__version__,
+    }
+
+
+def environment(command: str) -> dict[str, Any]:
+    """Where and how a run was started."""
+    cuda = torch.cuda.is_available()
+    return {
+        "command": command,
+        "versions": versions(),
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "num_cores": os.cpu_count(),
+        "num_threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
+        "cuda": torch.version.cuda,
+        "executable": Path(sys.executable).name,
+    }

@@ -1,0 +1,45 @@
+"""Asking a run to stop: SIGINT, SIGTERM and a time limit set a flag that is read between two updates."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopRequest:
+    """``reason`` says why to stop, empty while there is none."""
+
+    def __init__(self, max_minutes: float | None = None) -> None:
+        self._reason = ""
+        self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+        self._max_minutes = max_minutes
+
+    @property
+    def reason(self) -> str:
+        if not self._reason and self._deadline is not None and time.monotonic() >= self._deadline:
+            self._reason = f"{self._max_minutes:g} minutes are over"
+        return self._reason
+
+    def receive(self, number: int, _frame: FrameType | None) -> None:
+        """The signal handler; a second signal of the same kind ends the process at once."""
+        self._reason = f"received {signal.Signals(number).name}"
+        signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def listening(request: StopRequest) -> Iterator[None]:
+    """SIGINT and SIGTERM reach ``request`` instead of ending the process; the main thread alone can do so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, request.receive) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

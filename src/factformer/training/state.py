@@ -1,0 +1,172 @@
+"""The state of a run: what a checkpoint holds and a resumed run starts from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+from torch.optim import Adam, AdamW, Optimizer
+
+from factformer.surrogate import Surrogate
+from factformer.training.checkpoint import Snapshot
+from factformer.training.config import TrainingConfig
+from factformer.training.ema import WeightAverage
+from factformer.training.machine import Agreement, assign, whole
+
+
+@dataclass
+class Counters:
+    """Where the run stands."""
+
+    update: int = 0
+    """Updates done; also the position in the data, whose order is a function of it."""
+    seconds: float = 0.0
+    """Seconds of training, over all legs of the run."""
+    attempt: int = 0
+    """Roll-backs so far; each halves the learning rate."""
+    lowest_loss: float | None = None
+    best: str | None = None
+    """Name of the checkpoint with the lowest error on held-out windows, and that error."""
+    best_error: float | None = None
+    last: dict[str, Any] = field(default_factory=dict)
+    """The latest logged values."""
+
+
+class Tally:
+    """Sums of losses on the device since the last line of the log, so that no update waits for a number."""
+
+    def __init__(self, names: list[str], device: torch.device) -> None:
+        self.names = ["loss", *names, "gradient_norm"]
+        self.sums = torch.zeros(len(self.names), device=device)
+        self.count = 0
+
+    def add(self, values: Mapping[str, Tensor]) -> None:
+        self.sums += torch.stack([values[name].detach().float() for name in self.names])
+        self.count += 1
+
+    def combine(self, fabric: Fabric) -> None:
+        """The same sums in every process: the mean over all of them."""
+        if fabric.world_size > 1:
+            self.sums = fabric.all_reduce(self.sums, reduce_op="mean")
+
+    def means(self) -> dict[str, float]:
+        values = (self.sums / max(self.count, 1)).tolist()
+        return dict(zip(self.names, values, strict=True))
+
+    def reset(self) -> None:
+        self.sums.zero_()
+        self.count = 0
+
+
+def build_optimizer(surrogate: Surrogate, config: TrainingConfig) -> Optimizer:
+    """AdamW, or Adam with its weight decay as a penalty; fused where the parameters are on a GPU."""
+    kind = AdamW if config.optimizer == "adamw" else Adam
+    parameters = [p for p in surrogate.parameters() if p.requires_grad]
+    fused = all(p.is_cuda for p in parameters)
+    return kind(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=fused or None)
+
+
+class RunState:
+    """Weights, their average, optimiser, counters and random generators, to and from a `Snapshot`."""
+
+    def __init__(
+        self,
+        surrogate: Surrogate,
+        optimizer: Optimizer,
+        average: WeightAverage | None,
+        tally: Tally,
+        agreement: Agreement,
+    ) -> None:
+        self.surrogate = surrogate
+        self.optimizer = optimizer
+        self.average = average
+        self.tally = tally
+        self.agreement = agreement
+        self.counters = Counters()
+
+    def snapshot(self, identity: Mapping[str, Any], metrics: str) -> Snapshot:
+        """A copy of everything on the CPU; all processes take part."""
+        tensors = {f"weights.{name}": whole(t) for name, t in self.surrogate.state_dict().items()}
+        if self.average is not None:
+            tensors |= {f"average.{name}": whole(t) for name, t in self.average.average.items()}
+        for name, parameter in self._trained().items():
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer.{name}/{key}"] = whole(value)
+        tensors["tally"] = whole(self.tally.sums)
+        generators = _generator_states()
+        tensors |= {f"random.{name}": self.agreement.gather(state) for name, state in generators.items()}
+        state = {**asdict(self.counters), **identity, "tally_count": self.tally.count}
+        return Snapshot(tensors, state, metrics)
+
+    def restore(self, snapshot: Snapshot, rank: int = 0) -> None:
+        """Continue exactly where the snapshot was taken."""
+        tensors = snapshot.tensors
+        for name, target in self.surrogate.state_dict().items():
+            assign(target, tensors[f"weights.{name}"])
+        if self.average is not None:
+            for name, target in self.average.average.items():
+                assign(target, tensors[f"average.{name}"])
+        self._restore_optimizer(tensors)
+        self.tally.sums.copy_(tensors["tally"])
+        self.tally.count = snapshot.state["tally_count"]
+        names = Counters.__dataclass_fields__
+        self.counters = Counters(**{key: value for key, value in snapshot.state.items() if key in names})
+        saved = {n.removeprefix("random."): t for n, t in tensors.items() if n.startswith("random.")}
+        # A run that goes on with more processes than it began with has no state for the new ones.
+        _set_generator_states({name: states[rank % len(states)] for name, states in saved.items()})
+
+    def _trained(self) -> dict[str, Tensor]:
+        return {name: p for name, p in self.surrogate.named_parameters() if p.requires_grad}
+
+    def _restore_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
+        described = self.optimizer.state_dict()
+        described["state"] = {}
+        for index, (name, parameter) in enumerate(self._trained().items()):
+            prefix = f"optimizer.{name}/"
+            entry: dict[str, Tensor] = {}
+            for key, value in tensors.items():
+                if key.startswith(prefix):
+                    full = value.clone()
+                    if full.shape == parameter.shape and full.ndim:
+                        target = torch.zeros_like(parameter)
+                        assign(target, full)
+                        full = target.detach()
+                    entry[key.removeprefix(prefix)] = full
+            if entry:
+                described["state"][index] = entry
+        self.optimizer.load_state_dict(described)
+
+
+def _generator_states() -> dict[str, Tensor]:
+    """The states of all global random generators as bytes."""
+    version, internal, gauss = random.getstate()
+    numpy_state: Any = np.random.get_state(legacy=True)
+    _, keys, position, has_gauss, cached = numpy_state
+    states = {
+        "torch": torch.get_rng_state(),
+        "python": torch.tensor([version, *internal], dtype=torch.int64),
+        "python_gauss": torch.tensor([gauss is not None, gauss or 0.0], dtype=torch.float64),
+        "numpy": torch.tensor([*keys.tolist(), position, has_gauss], dtype=torch.int64),
+        "numpy_gauss": torch.tensor([cached], dtype=torch.float64),
+    }
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def _set_generator_states(states: Mapping[str, Tensor]) -> None:
+    torch.set_rng_state(states["torch"])
+    version, *internal = states["python"].tolist()
+    present, gauss = states["python_gauss"].tolist()
+    random.setstate((version, tuple(internal), gauss if present else None))
+    *keys, position, has_gauss = states["numpy"].tolist()
+    cached = float(states["numpy_gauss"])
+    np.random.set_state(("MT19937", np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])

@@ -1,0 +1,53 @@
+"""One update: forward, backward and the optimiser on one batch. Nothing here waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from factformer.protocols import Plan, Window
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """What a step works on: the objective and optimiser as Fabric wraps them, and how they are used."""
+
+    fabric: Fabric
+    objective: Any
+    optimizer: Any
+    parameters: list[nn.Parameter]
+    clip: float | None
+    accumulate: int
+
+
+def train_step(parts: StepParts, window: Window, plan: Plan, learning_rate: float) -> Mapping[str, Tensor]:
+    """Move the weights once; the loss, its terms and the norm of the gradient, all still on the device."""
+    for group in parts.optimizer.param_groups:
+        group["lr"] = learning_rate
+    totals: dict[str, Tensor] = {}
+    size = len(window.frames) // parts.accumulate
+    for index in range(parts.accumulate):
+        rows = slice(index * size, (index + 1) * size)
+        inputs = None if window.inputs is None else window.inputs[rows]
+        with parts.fabric.no_backward_sync(parts.objective, enabled=index < parts.accumulate - 1):
+            loss, terms = parts.objective(window.frames[rows], inputs, plan)
+            parts.fabric.backward(loss / parts.accumulate)
+        for name, value in {"loss": loss.detach(), **terms}.items():
+            share = value / parts.accumulate
+            totals[name] = totals[name] + share if name in totals else share
+    limit = float("inf") if parts.clip is None else parts.clip
+    norm: Any = nn.utils.clip_grad_norm_(parts.parameters, limit)
+    totals["gradient_norm"] = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    parts.optimizer.step()
+    parts.optimizer.zero_grad()
+    return totals
+
+
+def finite_weights(parts: StepParts) -> bool:
+    """Whether every weight of this process is a number; waits for the device."""
+    return all(bool(torch.isfinite(p.detach()).all()) for p in parts.parameters)

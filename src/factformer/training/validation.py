@@ -1,0 +1,48 @@
+"""The error on held-out windows while training goes on."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from factformer import metrics
+from factformer.data.store import Dataset
+from factformer.rollout import rollout
+from factformer.surrogate import Surrogate
+
+
+class Validation:
+    """A fixed batch of held-out windows, spread over trajectories and time, rolled out to the horizon."""
+
+    def __init__(self, dataset: Dataset, num_windows: int, device: torch.device) -> None:
+        problem = dataset.problem
+        self.problem = problem
+        num_context = 1 if problem.steady else problem.num_context_frames
+        self.num_frames = 1 if problem.steady else min(problem.horizon, dataset.num_frames - num_context)
+        length = self.num_frames if problem.steady else num_context + self.num_frames
+        last_start = dataset.num_frames - length
+        count = min(num_windows, dataset.num_trajectories * (last_start + 1))
+        contexts, targets = [], []
+        for index in range(count):
+            lap, trajectory = divmod(index, dataset.num_trajectories)
+            laps = -(-count // dataset.num_trajectories)
+            start = lap * last_start // max(laps - 1, 1)
+            frames = dataset.read([trajectory], slice(start, start + length))
+            contexts.append(dataset.read_inputs([trajectory]) if problem.steady else frames[:, :num_context])
+            targets.append(frames[:, -self.num_frames :])
+        self.context = torch.cat(contexts).to(device)
+        self.target = torch.cat(targets).to(device)
+
+    @torch.no_grad()
+    def errors(self, surrogate: Surrogate) -> dict[str, float]:
+        """Relative L2 of each field group over the joint window, averaged over the windows."""
+        training = surrogate.training
+        surrogate.eval()
+        try:
+            predicted: list[Tensor] = []
+            for context in self.context.split(1):
+                predicted.append(torch.stack(list(rollout(surrogate, context, self.num_frames)), dim=1))
+        finally:
+            surrogate.train(training)
+        errors = metrics.grouped_relative_l2(torch.cat(predicted), self.target, self.problem.output_slices)
+        return {name: float(error) for name, error in errors.items()}
