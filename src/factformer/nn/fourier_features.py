@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -33,6 +33,10 @@ class FourierFeatures(nn.Module):
         self.register_buffer("frequencies", torch.randn(num_axes, dim // 2) * std)
         self.linear = nn.Linear(dim, dim)
         self.tables = TableCache()
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self.tables.clear()  # they belong to the frequencies of before
 
     def features(self, grid: Grid) -> Float[Tensor, "*grid dim"]:
         """Sine and cosine of every frequency at every point, in float64."""

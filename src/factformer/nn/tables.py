@@ -36,6 +36,9 @@ class TableCache(nn.Module):
                 self.tables[key] = tuple(t.to(device=like.device, dtype=dtype) for t in make())
         return self.tables[key]
 
+    def clear(self) -> None:
+        self.tables.clear()
+
     def __deepcopy__(self, memo: dict[int, Any]) -> TableCache:
         return TableCache(self.capacity)
 

@@ -1,0 +1,200 @@
+"""What every model of the catalog must do, on grids of one to four axes, even and odd, with walls or not."""
+
+import copy
+
+import pytest
+import torch
+
+from factformer import catalog, metrics
+from factformer.bundle import load, save_bundle
+from factformer.data.normalization import Normalizer
+from factformer.grid import Grid
+from factformer.problem import Field, Problem
+from factformer.protocols import ProtocolConfig, Window, build_protocol
+from factformer.surrogate import Surrogate, build_surrogate, model_config
+
+MODELS = catalog.names("models")
+SMALL = {"dim": 16, "depth": 2, "heads": 2, "head_dim": 4, "kernel_dim": 8, "modes": 3, "norm_groups": 4}
+
+
+def flow(name: str, grid: Grid, boundary: str = "periodic") -> Problem:
+    """Two field groups, two frames of context."""
+    fields = (Field("pressure"), Field("velocity", grid.num_axes))
+    return Problem(name, grid, fields, num_context_frames=2, horizon=4, boundary=boundary)
+
+
+PROBLEMS = {
+    problem.name: problem
+    for problem in (
+        flow("line_even", Grid(16, 6.28, True)),
+        flow("line_odd", Grid(13, 1.0, False), "reflect"),
+        flow("plane_even", Grid((12, 8), 6.28, True)),
+        flow("plane_odd", Grid((9, 11), (1.0, 2.0), (True, False)), "zero"),
+        flow("space_even", Grid((6, 4, 8), 1.0, False, "cells"), "zero"),
+        flow("space_odd", Grid((5, 7, 3), 6.28, True)),
+        Problem("steady", Grid((9, 8), 1.0, False), (Field("solution"),), (Field("coefficient"),),
+                boundary="zero", steady=True),
+    )
+}  # fmt: skip
+EVERY = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
+SOME = pytest.mark.parametrize(
+    "problem", [PROBLEMS[name] for name in ("plane_odd", "space_odd")], ids=lambda problem: problem.name
+)
+
+
+@pytest.fixture(params=MODELS)
+def model(request) -> str:
+    return request.param
+
+
+def small(model: str, problem: Problem, **options) -> Surrogate:
+    known = catalog.find("models", model).Config.model_fields
+    sizes = {key: value for key, value in SMALL.items() if key in known}
+    inputs = torch.linspace(0.5, 2, problem.num_input_channels).tolist()
+    outputs = torch.linspace(0.5, 2, problem.num_output_channels).tolist()
+    normalizer = Normalizer(inputs, inputs, outputs, outputs, outputs)
+    return build_surrogate(
+        problem, model, marching_steps=1 if problem.steady else 2, normalizer=normalizer, **sizes, **options
+    )
+
+
+def sample(problem: Problem, batch: int = 2, num_frames: int | None = None) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    frames = problem.num_context_frames if num_frames is None else num_frames
+    return torch.randn(batch, frames, *problem.grid.shape, problem.num_input_channels, generator=generator)
+
+
+@EVERY
+def test_it_predicts_frames_on_the_grid(model, problem):
+    surrogate = small(model, problem)
+    steps = surrogate.marching_steps
+    prediction = surrogate(sample(problem), steps)
+    assert prediction.shape == (2, steps, *problem.grid.shape, problem.num_output_channels)
+    assert prediction.isfinite().all()
+    assert prediction.std() > 1e-3
+
+
+@EVERY
+def test_every_parameter_is_reached_by_a_finite_gradient(model, problem):
+    surrogate = small(model, problem).double()
+    prediction = surrogate(sample(problem).double())
+    loss = metrics.loss(prediction, torch.randn_like(prediction), problem.output_slices)
+    loss.backward()
+    assert loss.isfinite()
+    for name, parameter in surrogate.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 1e-9, name
+
+
+@EVERY
+def test_samples_of_a_batch_do_not_see_each_other(model, problem):
+    surrogate = small(model, problem).double()
+    frames = sample(problem, batch=3).double()
+    alone = torch.cat([surrogate(frames[i : i + 1]) for i in range(3)])
+    torch.testing.assert_close(surrogate(frames), alone, rtol=1e-9, atol=1e-9)
+
+
+@EVERY
+def test_other_sizes_of_the_grid_work_too(model, problem):
+    surrogate = small(model, problem)
+    finer = problem.with_grid(problem.grid.resample([2 * size - 1 for size in problem.grid.shape]))
+    prediction = surrogate(sample(finer), 1)
+    assert prediction.shape == (2, 1, *finer.grid.shape, problem.num_output_channels)
+    assert prediction.isfinite().all()
+
+
+@EVERY
+def test_weights_and_configuration_make_the_same_model_again(model, problem):
+    first = small(model, problem)
+    config = catalog.find("models", model).Config.parse(first.config.model_dump(mode="json"))
+    assert config == first.config
+    torch.manual_seed(99)
+    second = build_surrogate(
+        problem, config, marching_steps=first.marching_steps, normalizer=copy.deepcopy(first.normalizer)
+    )
+    frames = sample(problem)
+    assert not torch.equal(first(frames), second(frames))
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(first(frames), second(frames))
+
+
+@EVERY
+def test_a_bundle_gives_the_same_predictions(model, problem, tmp_path):
+    surrogate = small(model, problem).eval()
+    loaded = load(save_bundle(surrogate, tmp_path / "bundle", {"seed": 0}))
+    frames = sample(problem)
+    assert torch.equal(surrogate(frames), loaded(frames))
+    assert loaded.problem == problem
+    assert loaded.config == surrogate.config
+
+
+@EVERY
+def test_it_works_in_mixed_precision(model, problem):
+    surrogate = small(model, problem)
+    frames = sample(problem)
+    exact = surrogate(frames)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = surrogate(frames)
+        loss = metrics.loss(mixed, torch.ones_like(mixed), problem.output_slices)
+    loss.backward()
+    assert metrics.relative_l2(mixed.float(), exact).max() < 0.1
+    for name, parameter in surrogate.named_parameters():
+        assert parameter.dtype == torch.float32
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+@SOME
+def test_recomputed_activations_give_the_same_gradients(model, problem):
+    plain, checkpointed = small(model, problem), small(model, problem, checkpointing=True)
+    checkpointed.load_state_dict(plain.state_dict())
+    frames = sample(problem)
+    for surrogate in (plain, checkpointed):
+        surrogate.train()
+        surrogate(frames).square().mean().backward()
+    for (name, a), b in zip(plain.named_parameters(), checkpointed.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, msg=name)
+
+
+@pytest.mark.parametrize("protocol", ["latent_marching", "autoregressive"])
+@SOME
+def test_an_update_lowers_the_loss_under_both_protocols(model, problem, protocol):
+    torch.manual_seed(0)
+    pushed = {"curriculum": 0, "pushforward_from": 0, "pushforward_every": 1}
+    trained = build_protocol(ProtocolConfig(name=protocol, marching_steps=2, **pushed), problem)
+    surrogate = small(model, problem)
+    window = Window(sample(problem, num_frames=trained.window_length))
+    plan = trained.plan(update=1, progress=0.5)
+    optimizer = torch.optim.SGD(surrogate.parameters(), lr=1e-3)
+    before, _ = trained.loss(surrogate, window, plan)
+    before.backward()
+    torch.nn.utils.clip_grad_norm_(surrogate.parameters(), 1.0)
+    optimizer.step()
+    after, _ = trained.loss(surrogate, window, plan)
+    assert after < before
+
+
+def test_steady_problems_train(model):
+    problem = PROBLEMS["steady"]
+    protocol = build_protocol(ProtocolConfig(name="steady"), problem)
+    surrogate = small(model, problem)
+    inputs = sample(problem)
+    loss, terms = protocol.loss(surrogate, Window(torch.randn_like(inputs), inputs), protocol.plan(1, 0.0))
+    loss.backward()
+    assert loss.isfinite()
+    assert list(terms) == ["solution"]
+
+
+def test_four_axes_work(model):
+    problem = flow("four", Grid((4, 3, 5, 4), 1.0, (True, False, True, False)), "zero")
+    surrogate = small(model, problem)
+    prediction = surrogate(sample(problem))
+    prediction.square().mean().backward()
+    assert prediction.shape == (2, 2, 4, 3, 5, 4, 5)
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in surrogate.parameters())
+
+
+def test_the_name_is_the_file_s(model):
+    assert model_config(model).name == model
+    assert catalog.find("models", model).Model.paper_optimizer in ("adam", "adamw")
