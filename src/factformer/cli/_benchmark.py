@@ -1,0 +1,95 @@
+"""Which benchmark a command line means; heavy, so imported by the command when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from factformer import catalog
+from factformer.bundle import load
+from factformer.config import apply_overrides, unknown_name
+from factformer.data.store import open_dataset
+from factformer.errors import UserError
+from factformer.evaluation import benchmarks
+from factformer.evaluation.cost import Case
+from factformer.evaluation.run import trained_on
+from factformer.evaluation.solver import benchmark_solver
+from factformer.evaluation.timing import resolve_device
+
+Report = Callable[[Mapping[str, Any]], None]
+
+
+def run_benchmark(
+    kind: str,
+    *,
+    source: str | None,
+    data: Path | None,
+    over: str,
+    sizes: Sequence[int],
+    problem: str,
+    resolution: int | None,
+    models: Sequence[str] | None,
+    batch_size: int | None,
+    device: str | None,
+    precision: str,
+    assignments: Sequence[str],
+    report: Report,
+) -> dict[str, Any]:
+    """The result of ``benchmark KIND`` as the command line describes it."""
+    target = str(resolve_device(device))
+    if kind in ("solver", "inference"):
+        if source is None:
+            raise UserError(f"benchmark {kind} measures a surrogate: name its run or bundle")
+        surrogate = load(source)
+        if kind == "inference":
+            batches: dict[str, Any] = {"batch_sizes": sizes or [batch_size]} if sizes or batch_size else {}
+            return benchmarks.inference(
+                surrogate, device=target, precisions=(precision,), report=report, **batches
+            )
+        dataset = open_dataset(data if data is not None else trained_on(source), "test")
+        return benchmark_solver(
+            surrogate, dataset, resolutions=sizes, batch_size=batch_size, device=target, precision=precision
+        )
+    if source is not None:
+        raise UserError(f"benchmark {kind} measures fresh models and takes no run or bundle, got {source!r}")
+    options = model_options(assignments)
+    place: dict[str, Any] = {"device": target, "precision": precision}
+    if batch_size is not None:
+        place["batch_size"] = batch_size
+    if resolution is not None:
+        if kind == "attention" and over == "grid":
+            raise UserError("--resolution is what --over grid goes through: give --sizes instead")
+        place["size"] = resolution
+    cases: list[Case]
+    if kind == "model":
+        names = list(models) if models else catalog.names("models")
+        changes = {name: known_options(name, options) for name in names}
+        cases = benchmarks.all_models(problem, models=names, overrides=changes, **place)
+    elif over == "kernel-dim":
+        cases = benchmarks.attention_over_kernel_dim(sizes or benchmarks.KERNEL_DIMS, **place, **options)
+    elif over == "grid":
+        cases = benchmarks.attention_over_grid(sizes or benchmarks.VOLUME_GRIDS, **place, **options)
+    else:
+        raise unknown_name("--over", over, ("kernel-dim", "grid"))
+    return benchmarks.run_cases(kind, cases, report=report)
+
+
+def model_options(assignments: Sequence[str]) -> dict[str, Any]:
+    """The options in ``model.key=value`` assignments."""
+    options: dict[str, Any] = apply_overrides({"model": {}}, assignments)["model"]
+    return options
+
+
+def known_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options that a model of the catalog has; an option that no model has is an error."""
+    for key in options:
+        everywhere = {
+            name
+            for other in catalog.names("models")
+            for name in catalog.find("models", other).Config.model_fields
+        }
+        if key not in everywhere:
+            raise unknown_name("key", f"model.{key}", [f"model.{name}" for name in everywhere])
+    fields = catalog.find("models", model).Config.model_fields
+    return {key: value for key, value in options.items() if key in fields}

@@ -1,0 +1,79 @@
+"""Looking into what lies on disk: the attention of a run or bundle on samples of a dataset."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from factformer.bundle import load
+from factformer.data.store import Dataset, open_dataset
+from factformer.evaluation.accuracy import Progress, check_compatible, read_context, start_frames
+from factformer.evaluation.attention import Analysis, analyse_attention
+from factformer.evaluation.provenance import provenance, write_json
+from factformer.evaluation.run import trained_on
+from factformer.evaluation.timing import resolve_device
+from factformer.surrogate import Surrogate
+
+ATTENTION_FILE = "attention.json"
+KERNELS_FILE = "kernels.npz"
+NUM_SAMPLES = 100
+"""As many as the paper averages over."""
+
+
+def inspect_run(
+    path: str | Path,
+    data: str | Path | None = None,
+    *,
+    split: str = "test",
+    out: str | Path | None = None,
+    num_samples: int = NUM_SAMPLES,
+    device: torch.device | str | None = None,
+    progress: Progress | None = None,
+) -> Analysis:
+    """`analyse_attention` of a run folder or bundle, over ``num_samples`` windows spread over the split.
+
+    With ``out`` the numbers go to ``attention.json`` and the kernels of one sample to ``kernels.npz``.
+    """
+    began = time.perf_counter()
+    target = resolve_device(device)
+    surrogate = load(path).to(target)
+    dataset = open_dataset(data if data is not None else trained_on(path), split)
+    analysis = analyse_attention(
+        surrogate, sample_contexts(surrogate, dataset, num_samples, target, progress)
+    )
+    seed = surrogate.provenance.get("seed")
+    analysis.summary |= provenance(seed=seed, seconds=time.perf_counter() - began, device=target)
+    if out is not None:
+        write_json(Path(out) / ATTENTION_FILE, analysis.summary)
+        if analysis.kernels:
+            arrays = {f"layer{layer}_axis{axis}": k.numpy() for (layer, axis), k in analysis.kernels.items()}
+            np.savez_compressed(Path(out) / KERNELS_FILE, allow_pickle=False, **arrays)
+    return analysis
+
+
+def sample_contexts(
+    surrogate: Surrogate,
+    dataset: Dataset,
+    num_samples: int,
+    device: torch.device,
+    progress: Progress | None = None,
+    batch_size: int = 4,
+) -> Iterator[Tensor]:
+    """Contexts of ``num_samples`` windows: as many trajectories as there are, then further start frames."""
+    check_compatible(surrogate, dataset, 1)
+    per_trajectory = -(-num_samples // dataset.num_trajectories)
+    done = 0
+    for start in start_frames(surrogate, dataset, 1, per_trajectory):
+        for first in range(0, dataset.num_trajectories, batch_size):
+            last = min(first + batch_size, dataset.num_trajectories, first + num_samples - done)
+            if last <= first:
+                return
+            yield read_context(surrogate, dataset, range(first, last), start).to(device)
+            done += last - first
+            if progress is not None:
+                progress(done, num_samples)

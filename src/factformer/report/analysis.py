@@ -1,0 +1,199 @@
+"""Tables and figures of one evaluation, one look at the attention, one benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from factformer.evaluation.attention import Analysis
+from factformer.evaluation.cost import OUT_OF_MEMORY
+from factformer.report.planes import axis_name, components
+from factformer.report.runs import load_run
+from factformer.report.tables import Column, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def evaluation_table(result: Mapping[str, Any]) -> Table:
+    """One row per field group, the floor beside the errors."""
+    columns = [
+        Column("field", "Field"),
+        Column("relative_l2", "Error", "error"),
+        Column("standard_error", "±", "error"),
+        Column("relative_l2_final", "Last frame", "error"),
+        Column("persistence", f"Floor ({result['floor']})", "error"),
+        Column("vrmse", "VRMSE", "error"),
+        Column("spectrum_error", "Spectrum error", "number"),
+        Column("correlation_time", "Correlation time", "number"),
+    ]
+    rows = [
+        {**values, "field": name, "persistence": result["persistence"][name]}
+        for name, values in result["fields"].items()
+    ]
+    title = f"{result['model']} on {result['problem']}: {result['num_windows']} windows of {result['split']}"
+    return Table(title, columns, rows)
+
+
+def attention_table(summary: Mapping[str, Any]) -> Table:
+    """One row per layer and axis."""
+    share = f"{100 * summary['energy_share']:.0f} %"
+    columns = [
+        Column("layer", "Layer", "count"),
+        Column("axis", "Axis"),
+        Column("fraction_for_energy", f"Fraction of singular values with {share} of the energy", "number"),
+        Column("num_singular_values", "Singular values", "count"),
+        Column("rank_bound", "Rank at most", "count"),
+        Column("stationarity", "Stationarity", "number"),
+        Column("symmetry", "Symmetry", "number"),
+    ]
+    rows = [
+        {**row, "layer": row["layer"] + 1, "axis": "all" if row["axis"] is None else axis_name(row["axis"])}
+        for row in summary["kernels"]
+    ]
+    title = f"Attention of {summary['model']}, mean over heads and {summary['num_samples']} samples"
+    return Table(title, columns, rows)
+
+
+def benchmark_table(result: Mapping[str, Any]) -> Table:
+    """The rows of any benchmark; what a case that ran out of memory lacks is marked so."""
+    kinds: dict[str, tuple[str, Any]] = {
+        "label": ("Case", "text"),
+        "contender": ("Contender", "text"),
+        "resolution": ("Points per axis", "count"),
+        "batch_size": ("Batch", "count"),
+        "precision": ("Precision", "text"),
+        "parameters": ("Parameters", "count"),
+        "encoder_seconds": ("Encoder (s)", "seconds"),
+        "propagator_seconds": ("Propagator (s)", "seconds"),
+        "forward_seconds": ("Forward (s)", "seconds"),
+        "training_seconds": ("Forward + backward (s)", "seconds"),
+        "forward_memory_mb": ("Memory, forward (MB)", "megabytes"),
+        "training_memory_mb": ("Memory, training (MB)", "megabytes"),
+        "forward_flops": ("FLOPs, forward", "count"),
+        "training_flops": ("FLOPs, training", "count"),
+        "seconds": ("Seconds", "seconds"),
+        "seconds_per_sequence": ("Seconds per sequence", "seconds"),
+        "frames_per_second": ("Frames per second", "number"),
+        "peak_memory_mb": ("Memory (MB)", "megabytes"),
+        "simulated_seconds_per_second": ("Simulated seconds per second", "number"),
+        "solutions_per_second": ("Solutions per second", "number"),
+        "errors": ("Relative L2 error", "text"),
+        "status": ("Status", "text"),
+    }
+    rows = [{**row, **_errors(row)} for row in result["rows"]]
+    used = [key for key in kinds if any(row.get(key) is not None for row in rows)]
+    measured = {key for key in used if key.endswith(("_seconds", "_mb"))}
+    shown = [
+        {**row, **dict.fromkeys(measured, OUT_OF_MEMORY)} if row.get("status") == OUT_OF_MEMORY else row
+        for row in rows
+    ]
+    return Table(f"Benchmark: {result['benchmark']}", [Column(key, *kinds[key]) for key in used], shown)
+
+
+def write_evaluation_figures(folder: str | Path) -> list[Path]:
+    """Error trend, spectra and the first roll-out of an evaluated run folder, as PNG under ``figures/``."""
+    from factformer.report import figures
+
+    run = load_run(folder)
+    drawn: dict[str, Figure] = {}
+    for name, values in run.evaluation["fields"].items():
+        frame_dt = run.evaluation.get("frame_dt")
+        line = figures.TrendLine(run.name, values["relative_l2_per_frame"], run.protocol)
+        if len(values["relative_l2_per_frame"]) > 1 and None not in values["relative_l2_per_frame"]:
+            floor = values["persistence"]["relative_l2_per_frame"]
+            drawn[f"error-{name}"] = figures.error_trend(
+                [line], field=name, frame_dt=frame_dt, persistence=floor
+            )
+        spectrum = values["spectrum"]
+        if None not in spectrum["prediction"]:
+            drawn[f"spectrum-{name}"] = figures.spectra(
+                spectrum["wavenumber"], {run.name: spectrum["prediction"]}, spectrum["truth"], field=name
+            )
+    for part in components(run.fields) if run.rollouts else []:
+        drawn[f"rollout-{part.group}-{part.channel}"] = figures.comparison(
+            run.rollouts[0], part, frame_dt=run.evaluation.get("frame_dt")
+        )
+    return save_figures(drawn, Path(folder) / "figures")
+
+
+def write_attention_figures(analysis: Analysis, folder: str | Path) -> list[Path]:
+    """Cumulative energy per axis with a line per layer, and the kernels of every head, a page per layer."""
+    from factformer.report import figures
+
+    drawn: dict[str, Figure] = {}
+    axes = list(dict.fromkeys(row["axis"] for row in analysis.summary["kernels"]))
+    for axis in axes:
+        rows = [row for row in analysis.summary["kernels"] if row["axis"] == axis]
+        curves = {f"layer {row['layer'] + 1}": row["cumulative_energy"] for row in rows}
+        where = "all points" if axis is None else f"axis {axis_name(axis)}"
+        drawn["energy-full" if axis is None else f"energy-axis{axis + 1}"] = figures.energy_curves(
+            curves, threshold=analysis.summary["energy_share"], title=f"Attention kernels, {where}"
+        )
+    for layer in sorted({layer for layer, _ in analysis.kernels}):
+        kernels = {
+            f"head {head + 1}, {axis_name(axis)}": matrix.numpy()
+            for (of_layer, axis), heads in sorted(analysis.kernels.items())
+            if of_layer == layer
+            for head, matrix in enumerate(heads)
+        }
+        drawn[f"kernels-layer{layer + 1}"] = figures.kernel_maps(kernels)
+    return save_figures(drawn, folder)
+
+
+def write_cost_figures(
+    rows: Sequence[Mapping[str, Any]],
+    sizes: Sequence[int],
+    size_label: str,
+    folder: str | Path,
+    prefix: str = "",
+) -> list[Path]:
+    """Training time and memory of each model against a size, for rows that go through ``sizes`` in order."""
+    from factformer.report import figures
+
+    drawn: dict[str, Figure] = {}
+    for key, label in (
+        ("training_seconds", "forward + backward (s)"),
+        ("training_memory_mb", "peak memory (MB)"),
+    ):
+        curves: dict[str, list[float | None]] = {}
+        for row in rows:
+            curves.setdefault(row["model"], []).append(row.get(key))
+        if any(value is not None for values in curves.values() for value in values):
+            drawn[f"{prefix}{key.replace('_', '-')}"] = figures.cost_curves(
+                sizes, curves, size_label=size_label, cost_label=label
+            )
+    return save_figures(drawn, folder)
+
+
+def write_table(table: Table, path: str | Path) -> list[Path]:
+    """A table as Markdown, CSV and JSON beside each other."""
+    base = Path(path)
+    base.parent.mkdir(parents=True, exist_ok=True)
+    written = []
+    for suffix, text in ((".md", table.to_markdown()), (".csv", table.to_csv()), (".json", table.to_json())):
+        written.append(base.with_suffix(suffix))
+        written[-1].write_text(text, encoding="utf-8")
+    return written
+
+
+def save_figures(drawn: Mapping[str, Figure], folder: str | Path) -> list[Path]:
+    """Write figures as PNG under their names."""
+    paths = []
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for name, figure in drawn.items():
+        paths.append(Path(folder) / f"{name}.png")
+        figure.savefig(paths[-1], dpi=150)
+    return paths
+
+
+def _errors(row: Mapping[str, Any]) -> dict[str, str]:
+    errors: Any = row.get("relative_l2")
+    if not isinstance(errors, Mapping):
+        return {}
+    return {"errors": ", ".join(f"{name} {value:.4f}" for name, value in _known(errors.items()))}
+
+
+def _known(items: Iterable[tuple[str, Any]]) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in items if value is not None]
