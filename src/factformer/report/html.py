@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,17 @@ from markupsafe import Markup
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
+from factformer import __version__
 from factformer.errors import UserError
+from factformer.report import content
 from factformer.report.clips import player_data
+from factformer.report.figures import kernel_maps
 from factformer.report.runs import ReportRun, load_run, unique_names
 from factformer.report.style import SERIES, SERIES_DARK, difference_map, diverging_map, sequential_map
-from factformer.report.tables import Table, comparison_table, format_count, format_value
+from factformer.report.tables import Table, comparison_table
 
 MAX_BYTES = 8_000_000
+ROOM_FOR_TEXT = 400_000
 PAGE_NAME = "report.html"
 SCRIPTS = ("format.js", "clips.js", "player.js", "charts.js", "page.js")
 
@@ -38,7 +42,7 @@ def report_runs(
             "no run folder given; pass at least one, such as `factformer report runs/a --out report`"
         )
     runs = [load_run(folder) for folder in folders]
-    problem = next((run.problem for run in runs if run.problem is not None), None)
+    problem = content.known_problem(runs)
     subject = problem.name.replace("_", " ") if problem is not None else "surrogates"
     names = ", ".join(dict.fromkeys(run.name for run in runs))
     return write_report(Path(out), title=title or f"{names} on {subject}", runs=runs, overwrite=overwrite)
@@ -61,21 +65,24 @@ def write_report(
     if not runs:
         raise UserError("a report needs at least one run")
     out = Path(out)
-    table = comparison_table(runs, unique_names(runs))
+    table = comparison_table(runs)
     files = {
         out / PAGE_NAME: render_page(title, runs, table, subtitle, figures or {}, max_bytes),
         out / "comparison.md": table.to_markdown(),
         out / "comparison.csv": table.to_csv(),
-        out / "comparison.json": table.to_json(),
+        out / "comparison.json": table.to_json() + "\n",
     }
     existing = [path for path in files if path.exists()]
     if existing and not overwrite:
         raise UserError(f"{existing[0]} exists; pass --overwrite to replace it or give another folder")
     out.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
-        temporary = path.with_name(path.name + ".part")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
     return out / PAGE_NAME
 
 
@@ -83,21 +90,22 @@ def render_page(
     title: str,
     runs: Sequence[ReportRun],
     table: Table,
-    subtitle: str,
-    figures: Mapping[str, Figure],
-    max_bytes: int,
+    subtitle: str = "",
+    figures: Mapping[str, Figure] | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> str:
     """The page as text."""
     names = unique_names(runs)
-    pictures = [_picture(name, figure) for name, figure in figures.items()]
-    kernels = _kernel_pictures(runs, names)
-    spent = sum(len(picture["source"]) for picture in [*pictures, *kernels])
+    pictures = [_picture(name, figure) for name, figure in (figures or {}).items()]
+    with_kernels = [(name, run) for name, run in zip(names, runs, strict=True) if run.kernels]
+    kernels = [_picture(name, kernel_maps(run.kernels)) for name, run in with_kernels]
+    spent = sum(len(picture["source"]) for picture in [*pictures, *kernels]) + ROOM_FOR_TEXT
     data: dict[str, Any] = {
-        "player": player_data(runs, names, int(0.9 * max_bytes) - spent - 200_000),
+        "player": player_data(runs, names, max_bytes - spent),
         "maps": _color_tables(),
-        "timing": {"dt": _frame_dt(runs)},
-        "trend": _trend(runs, names),
-        "spectra": _spectra(runs, names),
+        "timing": {"dt": content.frame_interval(runs)},
+        "trend": content.error_charts(runs),
+        "spectra": content.spectrum_charts(runs),
     }
     page = (
         _environment()
@@ -105,16 +113,18 @@ def render_page(
         .render(
             title=title,
             subtitle=subtitle,
-            facts=_facts(runs),
-            cards=_cards(runs, names, table),
+            facts=content.facts(runs),
+            cards=content.summary_cards(runs),
             player=data["player"],
-            player_hint=_player_hint(data["player"]),
-            has_trend=any(len(line["x"]) > 1 for lines in data["trend"].values() for line in lines),
-            has_autoregressive=any(run.protocol == "autoregressive" for run in runs),
-            has_spectra=bool(data["spectra"]),
-            windows=_windows(runs),
+            player_hint=content.player_hint(data["player"]),
+            trend=data["trend"],
+            spectra=data["spectra"],
+            windows=content.windows(runs),
+            floor=runs[0].evaluation.get("floor", "last context frame"),
+            protocols={run.protocol for run in runs},
             table=table,
-            rows=_rows(table),
+            header_groups=content.header_groups(table),
+            rows=content.table_cells(table),
             kernels=kernels,
             figures=pictures,
             repeat=[_repeat(run, name) for run, name in zip(runs, names, strict=True)],
@@ -122,20 +132,22 @@ def render_page(
             css=_template_text("report.css"),
             script=Markup("\n").join(_template_text(name) for name in SCRIPTS),
             data=_embedded_json(data),
-            version=metadata.version("factformer"),
+            version=__version__,
         )
     )
-    if len(page.encode()) > max_bytes:
-        raise UserError(
-            f"the page came to {len(page.encode())} bytes, more than {max_bytes}; add fewer figures"
-        )
+    size = len(page.encode())
+    if size > max_bytes:
+        raise UserError(f"the page came to {size} bytes, more than {max_bytes}; report fewer runs or figures")
     return page
 
 
 def _environment() -> jinja2.Environment:
-    loader = jinja2.PackageLoader("factformer.report", "templates")
     return jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.PackageLoader("factformer.report", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 
@@ -178,192 +190,9 @@ def _color_bytes(colors: Colormap) -> bytes:
     return bytes(np.rint(colors(np.arange(colors.N))[:, :3] * 255).astype(np.uint8).tobytes())
 
 
-def _frame_dt(runs: Sequence[ReportRun]) -> float | None:
-    return next(
-        (run.problem.frame_dt for run in runs if run.problem is not None and not run.problem.steady), None
-    )
-
-
-def _groups(runs: Sequence[ReportRun]) -> list[str]:
-    return list(dict.fromkeys(group for run in runs for group in run.evaluation["fields"]))
-
-
-def _series_color(index: int) -> str:
-    return f"var(--series-{index % len(SERIES)})"
-
-
-def _trend(runs: Sequence[ReportRun], names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Error per frame of each field group, one line per run and the persistence of the first as the floor."""
-    step = _frame_dt(runs) or 1.0
-    charts: dict[str, list[dict[str, Any]]] = {}
-    for group in _groups(runs):
-        lines, floor = [], None
-        for i, (run, name) in enumerate(zip(runs, names, strict=True)):
-            values = run.evaluation["fields"].get(group, {})
-            errors = values.get("relative_l2_per_frame")
-            if errors:
-                dash = "7 6" if run.protocol == "autoregressive" else ""
-                lines.append({"name": name, "color": _series_color(i), "dash": dash, "y": list(errors)})
-            floor = floor or (values.get("persistence") or {}).get("relative_l2_per_frame")
-        if floor:
-            lines.append({"name": "persistence", "color": "var(--muted)", "dash": "1 6", "y": list(floor)})
-        for line in lines:
-            line["x"] = [step * (frame + 1) for frame in range(len(line["y"]))]
-        if lines:
-            charts[group] = lines
-    return charts
-
-
-def _spectra(runs: Sequence[ReportRun], names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    charts: dict[str, list[dict[str, Any]]] = {}
-    for group in _groups(runs):
-        lines: list[dict[str, Any]] = []
-        for i, (run, name) in enumerate(zip(runs, names, strict=True)):
-            spectrum = run.evaluation["fields"].get(group, {}).get("spectrum")
-            if not spectrum:
-                continue
-            if not lines:
-                lines.append(
-                    {
-                        "name": "truth",
-                        "color": "var(--ink)",
-                        "dash": "",
-                        "x": spectrum["wavenumber"],
-                        "y": spectrum["truth"],
-                    }
-                )
-            lines.append(
-                {
-                    "name": name,
-                    "color": _series_color(i),
-                    "x": spectrum["wavenumber"],
-                    "dash": "7 6" if run.protocol == "autoregressive" else "",
-                    "y": spectrum["prediction"],
-                }
-            )
-        if lines:
-            charts[group] = lines
-    return charts
-
-
-def _cards(runs: Sequence[ReportRun], names: Sequence[str], table: Table) -> list[dict[str, str]]:
-    """Headline numbers of the run with the least error in the first field group."""
-    groups = _groups(runs)
-
-    def error(index: int) -> float:
-        value = runs[index].evaluation["fields"].get(groups[0], {}).get("relative_l2")
-        return value if isinstance(value, (int, float)) and math.isfinite(value) else math.inf
-
-    best = min(range(len(runs)), key=error)
-    evaluation = runs[best].evaluation
-    cards = []
-    for group in groups[:2]:
-        values = evaluation["fields"].get(group, {})
-        average, final = values.get("relative_l2"), values.get("relative_l2_final")
-        spread = values.get("standard_error")
-        steady = len(values.get("relative_l2_per_frame") or [0]) < 2
-        note = "" if steady else f"{format_value(final, 'error')} in the last frame"
-        if isinstance(spread, float) and math.isfinite(spread):
-            note = f"± {format_value(spread, 'error')}" + (f", {note}" if note else "")
-        cards.append(
-            {
-                "label": f"Relative error of {group}",
-                "value": format_value(average, "error"),
-                "note": note,
-                "key": f"{group}.relative_l2",
-            }
-        )
-        floor = (values.get("persistence") or {}).get("relative_l2")
-        if floor and average:
-            cards.append(
-                {
-                    "label": "Better than persistence",
-                    "value": f"{floor / average:.3g}×",
-                    "note": f"persistence: {format_value(floor, 'error')}",
-                    "key": "",
-                }
-            )
-    if evaluation.get("parameters"):
-        cards.append(
-            {
-                "label": "Parameters",
-                "value": format_count(evaluation["parameters"]),
-                "note": "trainable",
-                "key": "parameters",
-            }
-        )
-    if evaluation.get("seconds_per_sequence"):
-        cards.append(
-            {
-                "label": "Time of a roll-out",
-                "value": _duration(evaluation["seconds_per_sequence"]),
-                "note": str(evaluation.get("hardware") or ""),
-                "key": "seconds_per_sequence",
-            }
-        )
-    if len(runs) > 1:
-        cards.insert(
-            0, {"label": f"Least error of {len(runs)} models", "value": names[best], "note": "", "key": ""}
-        )
-    return cards
-
-
-def _duration(seconds: float) -> str:
-    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-
-
-def _facts(runs: Sequence[ReportRun]) -> list[str]:
-    problem = next((run.problem for run in runs if run.problem is not None), None)
-    facts = []
-    if problem is not None:
-        facts += [problem.name.replace("_", " "), " × ".join(map(str, problem.grid.shape)) + " points"]
-        if not problem.steady:
-            facts.append(f"{problem.num_context_frames} frames seen, {problem.horizon} predicted")
-    windows = runs[0].evaluation.get("num_windows")
-    if windows:
-        facts.append(f"{windows} test windows")
-    hardware = runs[0].evaluation.get("hardware")
-    return [*facts, str(hardware)] if hardware else facts
-
-
-def _windows(runs: Sequence[ReportRun]) -> str:
-    counts = {run.evaluation.get("num_windows") for run in runs}
-    return f"{counts.pop()} test windows" if len(counts) == 1 and None not in counts else "the test windows"
-
-
-def _player_hint(player: Mapping[str, Any] | None) -> str:
-    if player is None:
-        return ""
-    keys = " Space plays, arrow keys step, the pointer reads values." if player["frames"] > 1 else ""
-    thinned = f" Every {player['stride']}th point is shown." if player["stride"] > 1 else ""
-    return "Truth and prediction share one colour scale; the difference has its own." + keys + thinned
-
-
-def _rows(table: Table) -> list[dict[str, Any]]:
-    best = {column.key: table.best_row(column) for column in table.columns}
-    rows = []
-    for i, row in enumerate(table.all_rows):
-        cells = []
-        for column in table.columns:
-            value, text = row.get(column.key), format_value(row.get(column.key), column.kind)
-            css = ("number" if column.is_number else "text") + (" best" if best[column.key] == i else "")
-            plain = "" if value is None else (repr(value) if isinstance(value, float) else value)
-            cells.append({"value": plain, "text": text, "css": css})
-        rows.append({"cells": cells, "reference": i >= len(table.rows)})
-    return rows
-
-
 def _repeat(run: ReportRun, name: str) -> dict[str, str]:
     config = yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True) if run.config else ""
     return {"name": name, "command": run.command, "config": config}
-
-
-def _kernel_pictures(runs: Sequence[ReportRun], names: Sequence[str]) -> list[dict[str, str]]:
-    from factformer.report.figures import kernel_maps
-
-    return [
-        _picture(name, kernel_maps(run.kernels)) for run, name in zip(runs, names, strict=True) if run.kernels
-    ]
 
 
 def _picture(name: str, figure: Figure) -> dict[str, str]:

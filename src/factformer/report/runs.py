@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import yaml
 
 from factformer.errors import UserError
+from factformer.grid import Grid
 from factformer.problem import Field, Problem
 from factformer.report.planes import Array
 from factformer.report.style import PROTOCOL_LABELS
@@ -76,8 +76,8 @@ class ReportRun:
         return f"{self.name} ({short})" if short and short != "steady" else self.name
 
 
-def load_run(folder: str | Path) -> ReportRun:
-    """A run folder that `factformer evaluate` has been over: numbers, roll-outs, config and problem."""
+def load_run(folder: str | Path, *, kernels: bool = True) -> ReportRun:
+    """A run folder that `factformer evaluate` has been over: numbers, roll-outs, config and kernels."""
     path = Path(folder)
     if not path.is_dir():
         raise UserError(f"{path} is not a run folder; give the --out folder of `factformer train`")
@@ -87,19 +87,45 @@ def load_run(folder: str | Path) -> ReportRun:
     evaluation = _read_json(evaluation_file)
     config = _read_yaml(path / "config.yaml")
     problem = _read_problem(path / "bundle" / "bundle.json")
-    rollouts, fields = _read_rollouts(path / ROLLOUTS_FILE, problem)
-    model = config.get("model") or {}
-    protocol = config.get("protocol") or {}
+    stored = _read_rollouts(path / ROLLOUTS_FILE)
+    if problem is not None and "grid" in stored:  # evaluated at another resolution than trained
+        problem = problem.with_grid(Grid.from_dict(stored["grid"]))
+    fields = stored.get("fields") or (problem.outputs if problem is not None else ())
+    learned: dict[str, Array] = {}
+    if kernels and "context" in stored and problem is not None:
+        from factformer.report.kernels import learned_kernels
+
+        learned = learned_kernels(path / "bundle", stored["context"])
     return ReportRun(
-        name=str(model.get("name") or path.name),
+        name=str((config.get("model") or {}).get("name") or evaluation.get("model") or path.name),
         evaluation=evaluation,
-        rollouts=rollouts,
+        rollouts=stored.get("rollouts", ()),
         fields=fields,
         config=config,
-        command=str(evaluation.get("command") or _repeat_command(config, path)),
-        protocol=str(protocol.get("name") or ""),
+        command="\n".join(_commands(path, evaluation)),
+        protocol=str((config.get("protocol") or {}).get("name") or ""),
         problem=problem,
+        kernels=learned,
     )
+
+
+def _commands(path: Path, evaluation: Mapping[str, Any]) -> list[str]:
+    """How the run was trained and evaluated, as far as the folder says."""
+    environment = path / "environment.json"
+    trained = _read_json(environment).get("command") if environment.exists() else None
+    return [str(command) for command in dict.fromkeys([trained, evaluation.get("command")]) if command]
+
+
+def series_indices(runs: Sequence[ReportRun]) -> list[int]:
+    """Which colour each run has: one per model, so that its protocols share it and differ by their dashes.
+
+    Where a model appears twice under one protocol, such as with other seeds, every run has its own.
+    """
+    keys = [(run.name, run.protocol) for run in runs]
+    if len(set(keys)) < len(keys):
+        return list(range(len(runs)))
+    models = list(dict.fromkeys(run.name for run in runs))
+    return [models.index(run.name) for run in runs]
 
 
 def unique_names(runs: Sequence[ReportRun]) -> list[str]:
@@ -111,24 +137,27 @@ def unique_names(runs: Sequence[ReportRun]) -> list[str]:
     ]
 
 
-def save_rollouts(path: str | Path, truth: Array, prediction: Array, fields: Sequence[Field]) -> None:
-    """Write samples ``(sample, frame, *grid, channel)`` as the file that `load_run` reads."""
-    names = json.dumps([[f.name, f.num_channels] for f in fields])
-    np.savez_compressed(path, truth=truth, prediction=prediction, fields=np.array(names))
-
-
-def _read_rollouts(path: Path, problem: Problem | None) -> tuple[list[Rollout], tuple[Field, ...]]:
-    known = problem.outputs if problem is not None else ()
+def _read_rollouts(path: Path) -> dict[str, Any]:
+    """Roll-outs, fields, context and grid of the file that evaluation writes; empty when there is none."""
     if not path.exists():
-        return [], known
+        return {}
     try:
         with np.load(path, allow_pickle=False) as file:
-            truth, prediction = (file[name].astype(np.float32) for name in ("truth", "prediction"))
-            described = json.loads(str(file["fields"])) if "fields" in file else None
+            arrays = {name: file[name] for name in file.files}
+        truth, prediction = (arrays[name].astype(np.float32) for name in ("truth", "prediction"))
+        described, grid = (
+            json.loads(str(arrays[name])) if name in arrays else None for name in ("fields", "grid")
+        )
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise UserError(f"{path} is not readable ({error}); run `factformer evaluate` again") from None
-    fields = _parse_fields(described, truth.shape[-1]) if described is not None else known
-    return [Rollout(t, p) for t, p in zip(truth, prediction, strict=True)], fields
+    found: dict[str, Any] = {"rollouts": [Rollout(t, p) for t, p in zip(truth, prediction, strict=True)]}
+    if described is not None:
+        found["fields"] = _parse_fields(described, truth.shape[-1])
+    if grid is not None:
+        found["grid"] = grid
+    if "context" in arrays:
+        found["context"] = arrays["context"].astype(np.float32)
+    return found
 
 
 def _parse_fields(described: Any, num_channels: int) -> tuple[Field, ...]:
@@ -167,8 +196,3 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise UserError(f"{path} is not valid YAML ({str(error).splitlines()[0]})") from None
     return values if isinstance(values, dict) else {}
-
-
-def _repeat_command(config: Mapping[str, Any], path: Path) -> str:
-    recipe = str(config.get("recipe") or config.get("name") or "RECIPE")
-    return f"factformer train {shlex.quote(recipe)} --config {shlex.quote(str(path / 'config.yaml'))}"

@@ -28,6 +28,12 @@ class Column:
     title: str
     kind: Kind = "text"
     best: Literal["lowest", "highest"] | None = None
+    group: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title with the group it belongs to."""
+        return f"{self.group}: {self.title}" if self.group else self.title
 
     @property
     def is_number(self) -> bool:
@@ -48,18 +54,19 @@ class Table:
         return [*self.rows, *self.reference_rows]
 
     def best_row(self, column: Column) -> int | None:
-        """Index of the best row in a column; None without an order or with fewer than two rows."""
-        values = [(row.get(column.key), i) for i, row in enumerate(self.rows)]
-        known = [(float(v), i) for v, i in values if isinstance(v, (int, float)) and math.isfinite(v)]
+        """Index of the best row in a column; None without an order, a rival, or in a tie."""
+        values = [row.get(column.key) for row in self.rows]
+        known = [float(v) for v in values if isinstance(v, (int, float)) and math.isfinite(v)]
         if column.best is None or len(known) < 2:
             return None
-        return (min if column.best == "lowest" else max)(known)[1]
+        best = (min if column.best == "lowest" else max)(known)
+        return values.index(best) if known.count(best) == 1 else None
 
     def to_markdown(self) -> str:
         """A Markdown table with the best of each column in bold."""
         best = {column.key: self.best_row(column) for column in self.columns}
         lines = [
-            "| " + " | ".join(column.title for column in self.columns) + " |",
+            "| " + " | ".join(column.heading for column in self.columns) + " |",
             "|" + "|".join("---:" if column.is_number else ":---" for column in self.columns) + "|",
         ]
         for i, row in enumerate(self.all_rows):
@@ -82,7 +89,7 @@ class Table:
     def to_json(self) -> str:
         """Full precision; values that are missing or not finite are null."""
         rows = [{column.key: _plain(row.get(column.key)) for column in self.columns} for row in self.all_rows]
-        titles = {column.key: column.title for column in self.columns}
+        titles = {column.key: column.heading for column in self.columns}
         return json.dumps(
             {"title": self.title, "columns": titles, "rows": rows}, indent=2, ensure_ascii=False
         )
@@ -95,7 +102,7 @@ class Table:
         table = RichTable(title=self.title, title_justify="left")
         best = {column.key: self.best_row(column) for column in self.columns}
         for column in self.columns:
-            table.add_column(column.title, justify="right" if column.is_number else "left")
+            table.add_column(column.heading, justify="right" if column.is_number else "left")
         for i, row in enumerate(self.all_rows):
             style = "dim" if i >= len(self.rows) else ""
             table.add_row(
@@ -130,33 +137,43 @@ def format_count(number: float) -> str:
     return f"{number:.0f}"
 
 
-def comparison_table(runs: Sequence[ReportRun], names: Sequence[str]) -> Table:
-    """All runs side by side: errors per field group, cost and size, with persistence as the floor."""
+def comparison_table(runs: Sequence[ReportRun]) -> Table:
+    """All runs side by side: errors per field group, cost and size, with what costs nothing as the floor."""
     groups = list(dict.fromkeys(group for run in runs for group in run.evaluation["fields"]))
     columns = [Column("model", "Model"), Column("protocol", "Protocol")]
     for group in groups:
         columns += [
-            Column(f"{group}.relative_l2", f"{group}: error", "error", "lowest"),
-            Column(f"{group}.standard_error", f"{group}: ±", "error"),
-            Column(f"{group}.relative_l2_final", f"{group}: last frame", "error", "lowest"),
-            Column(f"{group}.vrmse", f"{group}: VRMSE", "error", "lowest"),
-            Column(f"{group}.spectrum_error", f"{group}: spectrum error", "number", "lowest"),
-            Column(f"{group}.correlation_time", f"{group}: correlation time", "number", "highest"),
+            Column(f"{group}.relative_l2", "error", "error", "lowest", group),
+            Column(f"{group}.standard_error", "±", "error", None, group),
+            Column(f"{group}.relative_l2_final", "last frame", "error", "lowest", group),
+            Column(f"{group}.vrmse", "VRMSE", "error", "lowest", group),
+            Column(f"{group}.spectrum_error", "spectrum error", "number", "lowest", group),
+            Column(f"{group}.correlation_time", "correlation time", "number", "highest", group),
         ]
     columns += [
         Column("parameters", "Parameters", "count"),
         Column("seconds_per_sequence", "Seconds per sequence", "seconds", "lowest"),
         Column("peak_memory_mb", "Peak memory (MB)", "megabytes", "lowest"),
     ]
-    rows = [_run_row(run, name, columns) for run, name in zip(runs, names, strict=True)]
-    floors = [_persistence_row(runs)]
-    rows_and_floors = [*rows, *floors]
-    used = [
-        c
-        for c in columns
-        if c.key == "model" or any(format_value(r.get(c.key), c.kind) != MISSING for r in rows_and_floors)
+    rows = [_run_row(run, name, columns) for run, name in zip(runs, _row_names(runs), strict=True)]
+    floor = _floor_row(runs)
+    known = [*rows, floor]
+    used = [column for column in columns if any(_plain(row.get(column.key)) is not None for row in known)]
+    return Table("Comparison", used, rows, [floor] if len(floor) > 1 else [])
+
+
+def floor_name(runs: Sequence[ReportRun]) -> str:
+    """What the runs are held against: persistence, or the training mean of a steady problem."""
+    return "training mean" if runs[0].evaluation.get("floor") == "training mean" else "persistence"
+
+
+def _row_names(runs: Sequence[ReportRun]) -> list[str]:
+    """Plain names, since the protocol has its own column; equal ones of one protocol are numbered."""
+    keys = [(run.name, run.protocol) for run in runs]
+    return [
+        f"{run.name} #{keys[: i + 1].count(keys[i])}" if keys.count(keys[i]) > 1 else run.name
+        for i, run in enumerate(runs)
     ]
-    return Table("Comparison", used, rows, floors if len(floors[0]) > 1 else ())
 
 
 def _run_row(run: ReportRun, name: str, columns: Sequence[Column]) -> dict[str, Any]:
@@ -170,8 +187,8 @@ def _run_row(run: ReportRun, name: str, columns: Sequence[Column]) -> dict[str, 
     return row
 
 
-def _persistence_row(runs: Sequence[ReportRun]) -> dict[str, Any]:
-    row: dict[str, Any] = {"model": "persistence (last known frame)"}
+def _floor_row(runs: Sequence[ReportRun]) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": floor_name(runs)}
     for run in runs:
         for group, values in run.evaluation["fields"].items():
             floor = values.get("persistence") or {}

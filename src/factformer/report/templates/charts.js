@@ -93,12 +93,12 @@ class LineChart {
       text += `${pen}${scale.x(x).toFixed(1)} ${scale.y(line.y[i]).toFixed(1)}`;
       pen = "L";
     });
-    return svgElement("path", { class: "series", d: text, stroke: line.color, "stroke-dasharray": line.dash || "none", "data-name": line.name });
+    return svgElement("path", { class: "series", d: text, stroke: line.color, "stroke-dasharray": line.dash || "none", "data-name": line.name, ...(line.wide ? { style: "stroke-width:5;opacity:.28" } : {}) });
   }
 
   legend() {
     return element("div", { class: "legend" }, ...this.options.series.map((line) => element("span", {},
-      svgElement("svg", { viewBox: "0 0 28 8", "aria-hidden": "true" }, svgElement("path", { d: "M1 4H27", stroke: line.color, "stroke-width": 2.6, "stroke-dasharray": line.dash || "none", "stroke-linecap": "round" })),
+      svgElement("svg", { viewBox: "0 0 28 8", "aria-hidden": "true" }, svgElement("path", { d: "M1 4H27", stroke: line.color, "stroke-width": 2.6, "stroke-dasharray": line.dash || "none", "stroke-linecap": "round", ...(line.wide ? { "stroke-width": 5, opacity: 0.28 } : {}) })),
       line.name)));
   }
 

@@ -20,7 +20,7 @@ function chartOf(id, groups, options) {
 }
 
 function sortable(table) {
-  const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
+  const body = table.tBodies[0], heads = [...[...table.tHead.rows].at(-1).cells];
   heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
     const order = head.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
     for (const other of heads) other.setAttribute("aria-sort", other === head ? order : "none");

@@ -1,0 +1,196 @@
+"""What the page says: headline numbers, error trends, spectra and the cells of the table, from the runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from factformer.problem import Problem
+from factformer.report.runs import ReportRun, series_indices, unique_names
+from factformer.report.style import SERIES
+from factformer.report.tables import Table, floor_name, format_count, format_value
+
+Chart = list[dict[str, Any]]
+DASHED, DOTTED = "7 6", "1 6"
+
+
+def frame_interval(runs: Sequence[ReportRun]) -> float | None:
+    """Time between frames; None for steady problems and where no run knows its problem."""
+    problem = known_problem(runs)
+    return problem.frame_dt if problem is not None and not problem.steady else None
+
+
+def known_problem(runs: Sequence[ReportRun]) -> Problem | None:
+    return next((run.problem for run in runs if run.problem is not None), None)
+
+
+def field_groups(runs: Sequence[ReportRun]) -> list[str]:
+    return list(dict.fromkeys(group for run in runs for group in run.evaluation["fields"]))
+
+
+def error_charts(runs: Sequence[ReportRun]) -> dict[str, Chart]:
+    """Error per frame of each field group: a line for each run, and what costs nothing as the floor."""
+    step = frame_interval(runs) or 1.0
+    charts: dict[str, Chart] = {}
+    for group in field_groups(runs):
+        lines: Chart = []
+        floor: Sequence[float] = ()
+        for run, look in zip(runs, _looks(runs), strict=True):
+            values = run.evaluation["fields"].get(group, {})
+            errors = values.get("relative_l2_per_frame") or ()
+            if len(errors) > 1:
+                lines.append({**look, "y": list(errors)})
+            floor = floor or (values.get("persistence") or {}).get("relative_l2_per_frame") or ()
+        if not lines:
+            continue
+        if floor:
+            lines.append(
+                {"name": floor_name(runs), "color": "var(--muted)", "dash": DOTTED, "y": list(floor)}
+            )
+        for line in lines:
+            line["x"] = [step * (frame + 1) for frame in range(len(line["y"]))]
+        charts[group] = lines
+    return charts
+
+
+def spectrum_charts(runs: Sequence[ReportRun]) -> dict[str, Chart]:
+    """Energy spectra of each field group: the truth of the first run that has one, then every run."""
+    charts: dict[str, Chart] = {}
+    for group in field_groups(runs):
+        lines: Chart = []
+        for run, look in zip(runs, _looks(runs), strict=True):
+            spectrum = run.evaluation["fields"].get(group, {}).get("spectrum")
+            if not spectrum:
+                continue
+            wavenumber = list(spectrum["wavenumber"])
+            if not lines:
+                truth = {"name": "truth", "color": "var(--ink)", "dash": "", "wide": True}
+                lines.append({**truth, "x": wavenumber, "y": list(spectrum["truth"])})
+            lines.append({**look, "x": wavenumber, "y": list(spectrum["prediction"])})
+        if lines:
+            charts[group] = lines
+    return charts
+
+
+def _looks(runs: Sequence[ReportRun]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "color": f"var(--series-{index % len(SERIES)})",
+            "dash": DASHED if run.protocol == "autoregressive" else "",
+        }
+        for run, name, index in zip(runs, unique_names(runs), series_indices(runs), strict=True)
+    ]
+
+
+def summary_cards(runs: Sequence[ReportRun]) -> list[dict[str, str]]:
+    """Headline numbers of the run with the least error in the first field group."""
+    groups = field_groups(runs)
+
+    def error(index: int) -> float:
+        value = runs[index].evaluation["fields"].get(groups[0], {}).get("relative_l2")
+        return value if isinstance(value, (int, float)) and math.isfinite(value) else math.inf
+
+    best = min(range(len(runs)), key=error)
+    evaluation = runs[best].evaluation
+    cards = []
+    if len(runs) > 1:
+        cards.append(_card(f"Least error of {len(runs)}", unique_names(runs)[best], f"in {groups[0]}"))
+    for group in groups[:2]:
+        cards += _error_cards(
+            group, evaluation["fields"].get(group, {}), floor_name(runs), brief=len(groups) > 1
+        )
+    if evaluation.get("parameters"):
+        cards.append(_card("Parameters", format_count(evaluation["parameters"]), "trainable", "parameters"))
+    seconds = evaluation.get("seconds_per_sequence")
+    if seconds:
+        cards.append(
+            _card("Time of a roll-out", format_duration(seconds), "per sequence", "seconds_per_sequence")
+        )
+    return cards
+
+
+def _error_cards(group: str, values: Mapping[str, Any], floor: str, *, brief: bool) -> list[dict[str, str]]:
+    average, spread = values.get("relative_l2"), values.get("standard_error")
+    notes = []
+    if isinstance(spread, float) and math.isfinite(spread):
+        notes.append(f"± {format_value(spread, 'error')}")
+    if len(values.get("relative_l2_per_frame") or ()) > 1:
+        notes.append(f"{format_value(values.get('relative_l2_final'), 'error')} at the end")
+    cards = [
+        _card(f"Error of {group}", format_value(average, "error"), ", ".join(notes), f"{group}.relative_l2")
+    ]
+    base = (values.get("persistence") or {}).get("relative_l2")
+    if base and average and not brief:
+        cards.append(
+            _card(f"Below {floor}", f"{base / average:.3g}×", f"which has {format_value(base, 'error')}")
+        )
+    return cards
+
+
+def _card(label: str, value: str, note: str = "", key: str = "") -> dict[str, str]:
+    return {"label": label, "value": value, "note": note, "key": key}
+
+
+def format_duration(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def facts(runs: Sequence[ReportRun]) -> list[str]:
+    """The setting in a few words: problem, grid, frames, test set, machine."""
+    problem, evaluation = known_problem(runs), runs[0].evaluation
+    result = []
+    if problem is not None:
+        result += [problem.name.replace("_", " "), " × ".join(map(str, problem.grid.shape)) + " points"]
+        if not problem.steady:
+            result.append(f"{_count(problem.num_context_frames, 'frame')} seen, {problem.horizon} predicted")
+    if evaluation.get("num_windows"):
+        result.append(_count(evaluation["num_windows"], "test window"))
+    if evaluation.get("num_diverged"):
+        result.append(f"{evaluation['num_diverged']} of them diverged")
+    return [*result, str(evaluation["hardware"])] if evaluation.get("hardware") else result
+
+
+def windows(runs: Sequence[ReportRun]) -> str:
+    counts = {run.evaluation.get("num_windows") for run in runs}
+    count = counts.pop()
+    return _count(count, "test window") if count and not counts else "the test windows"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
+def player_hint(player: Mapping[str, Any] | None) -> str:
+    if player is None:
+        return ""
+    keys = " Space plays, arrow keys step, the pointer reads values." if player["frames"] > 1 else ""
+    thinned = f" One point in {player['stride']} along each axis is shown." if player["stride"] > 1 else ""
+    return "Truth and prediction share one colour scale; the difference has its own." + keys + thinned
+
+
+def table_cells(table: Table) -> list[dict[str, Any]]:
+    """Rows of cells: what is sorted by, what is read, and the classes of its look."""
+    best = {column.key: table.best_row(column) for column in table.columns}
+    rows = []
+    for i, row in enumerate(table.all_rows):
+        cells = []
+        for column in table.columns:
+            value, text = row.get(column.key), format_value(row.get(column.key), column.kind)
+            css = ("number" if column.is_number else "text") + (" best" if best[column.key] == i else "")
+            plain = "" if value is None else (repr(value) if isinstance(value, float) else value)
+            cells.append({"value": plain, "text": text, "css": css})
+        rows.append({"cells": cells, "reference": i >= len(table.rows)})
+    return rows
+
+
+def header_groups(table: Table) -> list[dict[str, Any]]:
+    """Neighbouring columns of one field group under a common heading; empty when no column has one."""
+    spans: list[dict[str, Any]] = []
+    for column in table.columns:
+        if spans and spans[-1]["name"] == column.group:
+            spans[-1]["span"] += 1
+        else:
+            spans.append({"name": column.group, "span": 1})
+    return spans if any(span["name"] for span in spans) else []
