@@ -6,14 +6,17 @@ draws the same large scales and adds small ones to them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from factformer.grid import Grid
 from factformer.numerics.spectral import Spectrum
+from factformer.numerics.trigonometric import multiply_axis
 
 
 def periodic_field(
@@ -32,17 +35,52 @@ def hermitian_noise(cutoff: Sequence[int], generator: torch.Generator) -> Comple
     """
     order, counts = _shell_order(tuple(cutoff))
     draws = torch.cat([torch.randn(count, 2, generator=generator) for count in counts])
-    shape = (*(2 * k + 1 for k in cutoff[:-1]), cutoff[-1] + 1)
     noise = torch.empty(len(order), dtype=torch.complex64)
     noise[order] = torch.view_as_complex(draws) * 0.5**0.5
-    noise = noise.reshape(shape)
-    plane = noise[..., 0]
+    noise = noise.reshape(_modes_shape(cutoff))
+    return mirror_modes(noise, len(cutoff), average=True, scale=0.5**0.5)
+
+
+def uniform_modes(
+    cutoff: Sequence[int], count: int, generators: Sequence[torch.Generator]
+) -> Float[Tensor, " batch count *modes"]:
+    """``count`` numbers of [0, 1) for every mode in the layout of `Spectrum`, float64."""
+    order, counts = _shell_order(tuple(cutoff))
+    result = torch.empty((len(generators), count, len(order)), dtype=torch.float64)
+    for rows, generator in zip(result, generators, strict=True):
+        draws = [torch.rand(size, count, generator=generator, dtype=torch.float64) for size in counts]
+        rows[:, order] = torch.cat(draws).T
+    return result.reshape(len(generators), count, *_modes_shape(cutoff))
+
+
+def mirror_modes(coefficients: Tensor, num_axes: int, *, average: bool, scale: float = 0.5) -> Tensor:
+    """Coefficients that stand for a real field, ``f̂_{-k} = conj f̂_k`` where both are stored (last index 0).
+
+    ``average``: ``scale`` times the sum of a mode and its mirror image. Otherwise one of the two (the one
+    whose first index that is not zero is positive) decides for both, which keeps its modulus.
+    """
+    plane = coefficients[..., 0]
+    axes = tuple(range(-num_axes + 1, 0))
     mirrored = plane.conj()
-    if plane.ndim:
-        axes = tuple(range(plane.ndim))
-        mirrored = mirrored.flip(axes).roll((1,) * plane.ndim, axes)
-    noise[..., 0] = (plane + mirrored) * 0.5**0.5
-    return noise
+    if axes:
+        mirrored = mirrored.flip(axes).roll((1,) * len(axes), axes)
+    result = coefficients.clone()
+    if average:
+        result[..., 0] = scale * (plane + mirrored)
+        return result
+    sign = torch.zeros((), dtype=torch.long)
+    for axis in axes:
+        size = plane.shape[axis]
+        index = torch.arange(size)
+        index = torch.where(index > size // 2, index - size, index).sign()
+        sign = torch.where(sign[..., None] == 0, index, sign[..., None])
+    sign = sign.to(plane.device)
+    result[..., 0] = torch.where(sign > 0, plane, torch.where(sign < 0, mirrored, plane.real + 0j))
+    return result
+
+
+def _modes_shape(cutoff: Sequence[int]) -> tuple[int, ...]:
+    return (*(2 * k + 1 for k in cutoff[:-1]), cutoff[-1] + 1)
 
 
 @lru_cache(maxsize=32)
@@ -58,4 +96,48 @@ def _shell_order(cutoff: tuple[int, ...]) -> tuple[Tensor, list[int]]:
     key = shell
     for index in indices:
         key = key * radix + index + max(cutoff)
+    return key.argsort(), torch.bincount(shell).tolist()
+
+
+def neumann_field(
+    grid: Grid,
+    amplitude: Callable[[Float[Tensor, "*modes"]], Float[Tensor, "*modes"]],
+    generators: Sequence[torch.Generator],
+    *,
+    dtype: torch.dtype,
+    device: torch.device | str,
+) -> Float[Tensor, " batch *grid"]:
+    """``Σ_k amplitude(π²|k/L|²) ξ_k Π_m φ_{k_m}(x_m)`` with orthonormal cosines, of zero slope at the walls.
+
+    ``φ_0 = 1`` and ``φ_k = √2 cos(π k x / L)``; as many modes per axis as points, without the constant one.
+    """
+    modes = [torch.arange(size, dtype=torch.float64) for size in grid.shape]
+    squared = torch.zeros(grid.shape, dtype=torch.float64)
+    for m, index in enumerate(modes):
+        view = [1] * grid.num_axes
+        view[m] = len(index)
+        squared += (math.pi * index / grid.extent[m]).square().reshape(view)
+    scale = amplitude(squared)
+    scale.flatten()[0] = 0
+    order, counts = _box_order(grid.shape)
+    field = torch.empty(len(generators), order.numel())
+    for row, generator in zip(field, generators, strict=True):
+        row[order] = torch.cat([torch.randn(count, generator=generator) for count in counts])
+    field = field.reshape(-1, *grid.shape).to(dtype) * scale.to(dtype)
+    for m, index in enumerate(modes):
+        basis = torch.cos(math.pi / grid.extent[m] * grid.axis(m)[:, None] * index) * math.sqrt(2)
+        basis[:, 0] = 1
+        field = multiply_axis(basis.to(dtype), field, m + 1)
+    return field.to(device)
+
+
+@lru_cache(maxsize=32)
+def _box_order(shape: tuple[int, ...]) -> tuple[Tensor, list[int]]:
+    """As `_shell_order`, for indices ``0 … S_m - 1``."""
+    axes = torch.meshgrid(*[torch.arange(size) for size in shape], indexing="ij")
+    indices = [index.flatten() for index in axes]
+    shell = torch.stack(indices).amax(0)
+    key = shell
+    for index in indices:
+        key = key * max(shape) + index
     return key.argsort(), torch.bincount(shell).tolist()

@@ -111,16 +111,23 @@ class Spectrum:
         self._check(shape)
         result = coefficients
         for axis, size, cutoff in zip(self.axes[:-1], shape, self.cutoff, strict=False):
-            result = torch.fft.ifft(_widen(result, axis, size, cutoff), dim=axis, norm="forward")
-        values: Tensor = torch.fft.irfft(result, n=shape[-1], dim=-1, norm="forward")
+            widened = _widen(result.movedim(axis, -1), size, cutoff)
+            result = torch.fft.ifft(widened, dim=-1, norm="forward").movedim(-1, axis)
+        kept = self.cutoff[-1] + 1
+        padded = result.new_empty((*result.shape[:-1], shape[-1] // 2 + 1))
+        padded[..., :kept] = result
+        padded[..., kept:] = 0
+        values: Tensor = torch.fft.irfft(padded, n=shape[-1], dim=-1, norm="forward")
         return values
 
     def coefficients(self, values: Values) -> Coefficients:
         """The coefficients of a field on a uniform grid; modes beyond the cut are dropped."""
         self._check(values.shape[-self.num_axes:])
         result: Tensor = torch.fft.rfft(values, dim=-1, norm="forward").narrow(-1, 0, self.cutoff[-1] + 1)
-        for axis, cutoff in zip(reversed(self.axes[:-1]), reversed(self.cutoff[:-1]), strict=True):
-            result = _narrow(torch.fft.fft(result, dim=axis, norm="forward"), axis, cutoff)
+        for m in reversed(range(self.num_axes - 1)):
+            axis, cutoff = self.axes[m], self.cutoff[m]
+            transform = torch.fft.fft(result, dim=axis, norm="forward")
+            result = _narrow(transform, axis, cutoff, following=axis - 1 if m else None)
         return result
 
     def _check(self, shape: Sequence[int]) -> None:
@@ -130,26 +137,25 @@ class Spectrum:
                                 f"use at least {2 * cutoff + 1}")
 
 
-def _widen(coefficients: Tensor, axis: int, size: int, cutoff: int) -> Tensor:
-    """Zeros between the positive and the negative indices of an axis, up to ``size`` in all."""
-    if size == 2 * cutoff + 1:
-        return coefficients
-    shape = list(coefficients.shape)
-    shape[axis] = size - 2 * cutoff - 1
-    gap = coefficients.new_zeros(()).expand(shape)
-    positive = coefficients.narrow(axis, 0, cutoff + 1)
-    negative = coefficients.narrow(axis, cutoff + 1, cutoff)
-    return torch.cat([positive, gap, negative], dim=axis)
+def _widen(coefficients: Tensor, size: int, cutoff: int) -> Tensor:
+    """Zeros between the positive and the negative indices of the last axis, up to ``size`` in all.
+
+    The copy is contiguous, as the transform along that axis wants it.
+    """
+    gap = coefficients.new_zeros(()).expand(*coefficients.shape[:-1], size - 2 * cutoff - 1)
+    return torch.cat([coefficients[..., : cutoff + 1], gap, coefficients[..., cutoff + 1 :]], dim=-1)
 
 
-def _narrow(coefficients: Tensor, axis: int, cutoff: int) -> Tensor:
-    """The indices ``-cutoff … cutoff`` of an axis in the order of ``fft``."""
-    size = coefficients.shape[axis]
-    if size == 2 * cutoff + 1:
-        return coefficients
-    positive = coefficients.narrow(axis, 0, cutoff + 1)
-    negative = coefficients.narrow(axis, size - cutoff, cutoff)
-    return torch.cat([positive, negative], dim=axis)
+def _narrow(coefficients: Tensor, axis: int, cutoff: int, following: int | None) -> Tensor:
+    """The indices ``-cutoff … cutoff`` of an axis in the order of ``fft``.
+
+    The copy leaves ``following``, the axis to be transformed next, innermost in memory.
+    """
+    negative = coefficients.narrow(axis, coefficients.shape[axis] - cutoff, cutoff)
+    parts = [coefficients.narrow(axis, 0, cutoff + 1), negative]
+    if following is None:
+        return torch.cat(parts, dim=axis)
+    return torch.cat([part.movedim(following, -1) for part in parts], dim=axis - 1).movedim(-1, following)
 
 
 def two_thirds_cutoff(shape: Sequence[int]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -13,15 +14,23 @@ PerSample = Int[Tensor, " batch"]
 Indices = Int[Tensor, "batch points"]
 
 
-def take(frames: Frames, indices: Sequence[Indices]) -> Frames:
-    """``result[b, t, j_1, …, j_n] = frames[b, t, i_1[b, j_1], …, i_n[b, j_n]]``: per sample, one gather."""
+def take(
+    frames: Frames, indices: Sequence[Indices], permutation: Int[Tensor, "batch axis"] | None = None
+) -> Frames:
+    """Move the points of each sample, in one gather.
+
+    ``indices[m][b, j]`` is where point ``j`` of axis ``m`` comes from, on axis ``permutation[b, m]`` of the
+    old frames (``m`` itself if none is given); axes that change places have equal sizes.
+    """
     batch, num_frames, *grid, channels = frames.shape
-    flat = torch.zeros((batch, *[1] * len(grid)), dtype=torch.long)
+    strides = torch.tensor([math.prod(grid[m + 1 :]) for m in range(len(grid))])
+    stride = strides.expand(batch, -1) if permutation is None else strides[permutation]
+    flat = torch.zeros((batch, *[1] * len(grid)), dtype=torch.long, device=frames.device)
     for m, (index, size) in enumerate(zip(indices, grid, strict=True)):
         view = [batch, *[1] * len(grid)]
         view[1 + m] = size
-        flat = flat * size + index.reshape(view)
-    where = flat.reshape(batch, 1, -1, 1).to(frames.device).expand(-1, num_frames, -1, channels)
+        flat = flat + (index * stride[:, m, None]).to(frames.device).reshape(view)
+    where = flat.reshape(batch, 1, -1, 1).expand(-1, num_frames, -1, channels)
     return frames.flatten(2, -2).gather(2, where).reshape(frames.shape)
 
 

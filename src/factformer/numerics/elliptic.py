@@ -1,0 +1,150 @@
+"""Elliptic problems on tensor grids: direct solves for constant coefficients, conjugate gradients for others.
+
+Fields are ``(batch, *points)``; ``spacing`` holds the step of each axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from factformer.numerics.trigonometric import (
+    cosine_transform,
+    inverse_cosine_transform,
+    second_difference_eigenvalues,
+    sine_transform,
+)
+
+Scalar = Float[Tensor, "batch *points"]
+Operator = Callable[[Tensor], Tensor]
+
+
+def dirichlet_poisson(
+    shape: Sequence[int], spacing: Sequence[float], *, dtype: torch.dtype, device: torch.device | str
+) -> Operator:
+    """The exact inverse of ``-Σ_m δ_m²/h_m²`` on inner nodes, with zeros beyond them (sine transforms)."""
+    inverse = 1 / _eigenvalues(shape, spacing, "sine", dtype, device)
+    axes = range(-len(shape), 0)
+
+    def solve(values: Tensor) -> Tensor:
+        for axis in axes:
+            values = sine_transform(values, axis)
+        values = values * inverse
+        for axis in axes:
+            values = sine_transform(values, axis)
+        return values
+
+    return solve
+
+
+def neumann_poisson(
+    shape: Sequence[int], spacing: Sequence[float], *, dtype: torch.dtype, device: torch.device | str
+) -> Operator:
+    """The exact inverse of ``-Σ_m δ_m²/h_m²`` on cells with zero flux through the walls (cosine transforms).
+
+    The mean has no inverse: it is taken to zero.
+    """
+    eigenvalues = _eigenvalues(shape, spacing, "cosine", torch.float64, device)
+    eigenvalues.flatten()[0] = torch.inf
+    inverse = (1 / eigenvalues).to(dtype)
+    axes = range(-len(shape), 0)
+
+    def solve(values: Tensor) -> Tensor:
+        for axis in axes:
+            values = cosine_transform(values, axis)
+        values = values * inverse
+        for axis in axes:
+            values = inverse_cosine_transform(values, axis)
+        return values
+
+    return solve
+
+
+def face_means(coefficient: Scalar, axis: int, harmonic: bool = False) -> Scalar:
+    """Means of neighbouring nodes along ``axis``: arithmetic, or harmonic as two resistances in a row."""
+    size = coefficient.shape[axis]
+    low, high = coefficient.narrow(axis, 0, size - 1), coefficient.narrow(axis, 1, size - 1)
+    return 2 * low * high / (low + high) if harmonic else 0.5 * (low + high)
+
+
+def divergence_form(coefficient: Scalar, spacing: Sequence[float], harmonic: bool = False) -> Operator:
+    """``u → -∇·(a ∇u)`` on the inner nodes with ``u = 0`` on the boundary, second order in the spacing.
+
+    ``coefficient`` holds ``a`` on all nodes, boundary included; ``u`` the inner nodes alone.
+    """
+    num_axes = len(spacing)
+    diagonal = coefficient.new_zeros((len(coefficient), *(size - 2 for size in coefficient.shape[1:])))
+    couplings = []
+    for m, step in enumerate(spacing):
+        axis = m + 1
+        faces = face_means(coefficient, axis, harmonic) / step**2
+        for other in range(1, num_axes + 1):
+            if other != axis:
+                faces = faces.narrow(other, 1, faces.shape[other] - 2)
+        inner = faces.shape[axis] - 1
+        diagonal = diagonal + faces.narrow(axis, 0, inner) + faces.narrow(axis, 1, inner)
+        couplings.append((axis, -faces.narrow(axis, 1, inner - 1)))
+
+    def apply(values: Tensor) -> Tensor:
+        result = diagonal * values
+        for axis, coupling in couplings:
+            count = coupling.shape[axis]
+            result.narrow(axis, 0, count).addcmul_(coupling, values.narrow(axis, 1, count))
+            result.narrow(axis, 1, count).addcmul_(coupling, values.narrow(axis, 0, count))
+        return result
+
+    return apply
+
+
+def conjugate_gradients(
+    operator: Operator,
+    right: Scalar,
+    preconditioner: Operator,
+    *,
+    tolerance: float = 1e-8,
+    max_iterations: int = 500,
+) -> tuple[Scalar, Float[Tensor, " batch"]]:
+    """Solve ``A u = b`` for each sample of a batch; returns ``u`` and ``|b - A u| / |b|``.
+
+    ``A`` and the preconditioner are symmetric and positive. Iterates until every sample reaches the
+    tolerance, which is looked at every fourth iteration so as not to wait for the device, and never more than
+    ``max_iterations`` times; the caller looks at the residuals that come back.
+    """
+    axes = tuple(range(1, right.ndim))
+    view = (-1, *[1] * len(axes))
+    tiny = torch.finfo(right.dtype).tiny
+
+    def dot(a: Tensor, b: Tensor) -> Tensor:
+        return (a.flatten(1) * b.flatten(1)).sum(1)
+
+    goal = tolerance**2 * dot(right, right)
+    solution = torch.zeros_like(right)
+    residual = right.clone()
+    direction = preconditioner(residual)
+    product = dot(residual, direction)
+    for iteration in range(1, max_iterations + 1):
+        image = operator(direction)
+        length = product / dot(direction, image).clamp_min(tiny)
+        solution.addcmul_(length.view(view), direction)
+        residual.addcmul_(-length.view(view), image)
+        if iteration % 4 == 0 and bool((dot(residual, residual) <= goal).all()):
+            break
+        improved = preconditioner(residual)
+        previous, product = product, dot(residual, improved)
+        direction = improved.addcmul(direction, (product / previous.clamp_min(tiny)).view(view))
+    residual = right - operator(solution)
+    return solution, (dot(residual, residual) / dot(right, right).clamp_min(tiny)).sqrt()
+
+
+def _eigenvalues(
+    shape: Sequence[int], spacing: Sequence[float], kind: str, dtype: torch.dtype, device: torch.device | str
+) -> Tensor:
+    total = torch.zeros(tuple(shape), dtype=torch.float64, device=device)
+    for m, (size, step) in enumerate(zip(shape, spacing, strict=True)):
+        view = [1] * len(shape)
+        view[m] = size
+        total += second_difference_eigenvalues(size, step, kind, torch.float64, device).reshape(view)
+    return total.to(dtype)

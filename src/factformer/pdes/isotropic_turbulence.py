@@ -1,0 +1,229 @@
+"""Isotropic turbulence: forced incompressible Navier-Stokes flow on the periodic box (0, 2π)³.
+
+    ∂u/∂t = u × ω - ∇q + ν ∇²u,   ω = ∇ × u,   ∇·u = 0,   q = p + |u|²/2
+
+Pseudo-spectral in rotational form with the 3/2 rule (every mode but Nyquist is kept), Runge-Kutta of fourth
+order. Forcing (Lamorgese, Caughey & Pope 2005): after every step the modes with |k| ≤ forcing_radius are
+multiplied by the one factor that brings the energy back to its start value. The start is Rogallo's (1981).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field as Value
+from torch import Tensor
+
+from factformer.config import Config
+from factformer.grid import Grid
+from factformer.numerics.projection import fourier_divergence, fourier_projection
+from factformer.numerics.random_fields import mirror_modes, uniform_modes
+from factformer.numerics.spectral import Spectrum, full_cutoff, padded_shape, resample
+from factformer.numerics.timestepping import Function, num_steps, runge_kutta4
+from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
+from factformer.pdes._symmetry import draw, moved_points, reflect_periodic, take
+from factformer.problem import Field, Problem
+
+VISCOSITY = 50.0 ** (-4 / 3)  # ν = k_d^(-4/3) for the dissipation wavenumber k_d = 50
+START_ENERGY = 84 * (50 * VISCOSITY) ** 2 / math.sqrt(20 / 3)  # of ½⟨|u|²⟩, for Re_λ = 84
+PEAK_WAVENUMBER = 3.0  # k_f, where the spectrum of the start peaks
+
+
+class Parameters(Config):
+    """``pressure`` is what the first channel holds: the Bernoulli pressure p + |u|²/2, as in the data of the
+    paper, or the static pressure p, both of zero mean."""
+
+    viscosity: float = Value(default=VISCOSITY, ge=0)
+    forcing: bool = True
+    forcing_radius: float = Value(default=3.0, gt=0)
+    dt: float = Value(default=0.002, gt=0)
+    pressure: Literal["bernoulli", "static"] = "bernoulli"
+
+
+class IsotropicTurbulence(PDE):
+    name = "isotropic_turbulence"
+    parameters = Parameters
+    initial_kinds = ("rogallo", "released")
+    num_initial_channels = 3
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": Preset(60, 60, 20, 0.05, {"train": 1000, "valid": 50, "test": 100}, warmup=0.05,
+                        batch_size=10),
+        "released": Preset(60, 60, 20, 0.05, {"train": 1000, "valid": 50, "test": 100}, warmup=0.05,
+                           batch_size=10, initial="released"),
+        "small": Preset(24, 24, 20, 0.05, {"train": 48, "valid": 6, "test": 8}, warmup=0.05, batch_size=2,
+                        parameters={"viscosity": 0.02, "dt": 0.01}),
+        "tiny": Preset(12, 12, 8, 0.05, {"train": 4, "valid": 1, "test": 1}, warmup=0.05, batch_size=6,
+                       parameters={"viscosity": 0.04, "dt": 0.025}),
+    }
+
+    def problem(self, resolution: int) -> Problem:
+        grid = Grid((resolution,) * 3, 2 * math.pi, periodic=True)
+        fields = (Field("pressure"), Field("velocity", 3))
+        return Problem(self.name, grid, fields, frame_dt=0.05, num_context_frames=10, horizon=10)
+
+    def sample_initial(
+        self,
+        grid: Grid,
+        generators: Sequence[torch.Generator],
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        initial: str | None = None,
+    ) -> State:
+        """Divergence-free velocity of spectrum ``(k/k_f)²`` up to ``k_f = 3`` and ``(k/k_f)^(-5/3)`` above.
+
+        ``"rogallo"`` has random phases. ``"released"`` is what the authors' generator makes and the paper's
+        numbers were made on: the square root of the spectrum is taken twice, the random angles are imaginary,
+        which leaves phases fixed and a spike at the origin, and the third component has the wrong sign, of
+        which the projection keeps ``(k_3² - k_1² - k_2²)/k²``.
+        """
+        kind = self.choose_initial(initial)
+        spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), dtype=torch.float64)
+        draws = uniform_modes(spectrum.cutoff, 3, generators)
+        velocity = _random_velocity(spectrum, draws, released=kind == "released")
+        energy = 0.5 * spectrum.mean_product(velocity, velocity).sum(1)
+        velocity *= (START_ENERGY / energy).sqrt().reshape(-1, 1, 1, 1, 1)
+        return spectrum.values(velocity, grid.shape).movedim(1, -1).to(device, dtype).contiguous()
+
+    def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
+        """Frames of (pressure, u, v, w). Frame 0 holds the divergence-free part of the given velocity."""
+        assert isinstance(parameters, Parameters)
+        grid = Grid(initial.shape[1:-1], 2 * math.pi, periodic=True)
+        spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), dtype=initial.dtype, device=initial.device)
+        rate, pressure = _momentum(spectrum, parameters)
+        steps = num_steps(frame_dt, parameters.dt)
+        step = runge_kutta4(rate, frame_dt / steps)
+        state = fourier_projection(spectrum.coefficients(initial.movedim(-1, 1)), spectrum)
+        force = _energy_keeper(state, spectrum, parameters) if parameters.forcing else None
+        for number in range(num_frames):
+            if number:
+                for _ in range(steps):
+                    state = step(state)
+                    if force is not None:
+                        state = force(state)
+            fields = torch.cat([pressure(state), state], dim=1)
+            yield spectrum.values(fields, grid.shape).movedim(1, -1)
+
+    def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
+        """The modes that the coarse grid resolves."""
+        return resample(frames.movedim(-1, 2), len(shape), shape).movedim(2, -1)
+
+    def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
+        """Shifts, reflections with the component's sign, and exchanges of equal axes with their components."""
+        by = [size // 3 + m for m, size in enumerate(grid.shape)]
+        maps: dict[str, Callable[[Frames], Frames]] = {
+            "shift": lambda frames: frames.roll(by, (2, 3, 4)),
+            "reflection of x1": lambda frames: reflect_periodic(frames, 2) * frames.new_tensor([1, -1, 1, 1]),
+            "inversion": lambda frames: _inverted(frames) * frames.new_tensor([1, -1, -1, -1]),
+        }
+        if len(set(grid.shape)) == 1:
+            maps["rotation of axes"] = lambda frames: frames.permute(0, 1, 3, 4, 2, 5)[..., [0, 2, 3, 1]]
+            maps["exchange of x1 and x2"] = lambda frames: frames.transpose(2, 3)[..., [0, 2, 1, 3]]
+        return maps
+
+    def augment(
+        self, frames: Frames, grid: Grid, generator: torch.Generator, parameters: Config | None = None
+    ) -> Frames:
+        batch, num_axes = len(frames), grid.num_axes
+        cubic = len(set(grid.shape)) == 1
+        order = [torch.randperm(num_axes, generator=generator, device=generator.device).cpu() if cubic
+                 else torch.arange(num_axes) for _ in range(batch)]
+        permutation = torch.stack(order)
+        reflect = [draw(generator, 2, batch) for _ in range(num_axes)]
+        shift = [draw(generator, size, batch) for size in grid.shape]
+        moved = take(frames, [moved_points(*item) for item in zip(grid.shape, reflect, shift, strict=True)],
+                     permutation)
+        channels = torch.cat([torch.zeros(batch, 1, dtype=torch.long), permutation + 1], dim=1)
+        signs = torch.cat([torch.ones(batch, 1), 1.0 - 2.0 * torch.stack(reflect, dim=1)], dim=1)
+        view = (batch, *[1] * (frames.ndim - 2), num_axes + 1)
+        moved = moved.gather(-1, channels.to(frames.device).reshape(view).expand(frames.shape))
+        return moved * signs.to(frames.device, frames.dtype).reshape(view)
+
+
+def _inverted(frames: Frames) -> Frames:
+    for axis in (2, 3, 4):
+        frames = reflect_periodic(frames, axis)
+    return frames
+
+
+def _momentum(spectrum: Spectrum, parameters: Parameters) -> tuple[Function, Function]:
+    """The rate of change of the velocity's coefficients ``(batch, 3, *modes)``, and a state's pressure."""
+    points = padded_shape(spectrum.cutoff)
+    damping = -parameters.viscosity * spectrum.squared
+    k1, k2, k3 = (1j * k for k in spectrum.wavenumbers)
+
+    def lamb_vector(velocity: Tensor) -> Tensor:
+        """Coefficients of ``u × ω``."""
+        u1, u2, u3 = velocity.unbind(1)
+        vorticity = torch.stack([k2 * u3 - k3 * u2, k3 * u1 - k1 * u3, k1 * u2 - k2 * u1], dim=1)
+        u1, u2, u3 = spectrum.values(velocity, points).unbind(1)
+        w1, w2, w3 = spectrum.values(vorticity, points).unbind(1)
+        product = torch.stack([u2 * w3 - u3 * w2, u3 * w1 - u1 * w3, u1 * w2 - u2 * w1], dim=1)
+        return spectrum.coefficients(product)
+
+    def rate(velocity: Tensor) -> Tensor:
+        return fourier_projection(lamb_vector(velocity), spectrum) + damping * velocity
+
+    def pressure(velocity: Tensor) -> Tensor:
+        """``∇²q = ∇·(u × ω)``; less ``|u|²/2`` and the mean for the static pressure."""
+        result = -1j * fourier_divergence(lamb_vector(velocity), spectrum) * spectrum.inverse_squared
+        if parameters.pressure == "static":
+            speed = spectrum.values(velocity, points)
+            kinetic = spectrum.coefficients(0.5 * speed.square().sum(1))
+            kinetic[:, 0, 0, 0] = 0
+            result = result - kinetic
+        return result.unsqueeze(1)
+
+    return rate, pressure
+
+
+def _energy_keeper(start: Tensor, spectrum: Spectrum, parameters: Parameters) -> Function:
+    """Multiplies the large scales by the factor that gives a state the energy of ``start``."""
+    large = (spectrum.squared.double() <= parameters.forcing_radius**2 * (1 + 1e-12)).to(spectrum.dtype)
+    energy = spectrum.mean_product(start, start).sum(1)
+
+    def force(state: Tensor) -> Tensor:
+        total = spectrum.mean_product(state, state).sum(1)
+        inside = spectrum.mean_product(state, large * state).sum(1)
+        wanted = (energy - (total - inside)).clamp_min(0)
+        factor = torch.where(inside > 0, (wanted / inside.clamp_min(1e-30)).sqrt(), 1.0)
+        return state * (1 + (factor.reshape(-1, 1, 1, 1, 1) - 1) * large)
+
+    return force
+
+
+def _random_velocity(spectrum: Spectrum, draws: Tensor, released: bool) -> Tensor:
+    """``û = α e_1 + β e_2``, ``e_1 ⟂ e_2 ⟂ k`` (Rogallo 1981), from ``draws`` of [0, 1) for three angles.
+
+    The energy of the shell ``|k|`` is ``E(k)`` for ``|α|² + |β|² = E(k)/(4π k²)``, up to a common factor.
+    """
+    k1, k2, k3 = (k.expand(spectrum.shape) for k in spectrum.wavenumbers)
+    squared = spectrum.squared.clamp_min(1)
+    k, across = squared.sqrt(), (k1**2 + k2**2).sqrt()
+    ratio = k / PEAK_WAVENUMBER
+    energy = torch.where(ratio <= 1, ratio**2, ratio ** (-5 / 3))
+    amplitude = ((energy.sqrt() if released else energy) / squared).sqrt()
+    amplitude[0, 0, 0] = 0
+    theta1, theta2, phi = (2 * math.pi * draw for draw in draws.unbind(1))
+    on_axis = across == 0  # there any two directions across k will do
+    if released:
+        alpha = torch.exp(-theta1) * torch.cosh(phi) + 0j
+        beta = 1j * torch.exp(-theta2) * torch.sinh(phi) * (k3**2 - across**2) / squared
+        amplitude = torch.where(on_axis, 0, amplitude)
+    else:
+        alpha = torch.polar(torch.cos(phi), theta1)
+        beta = torch.polar(torch.sin(phi), theta2)
+    alpha, beta = amplitude * alpha, amplitude * beta
+    across = torch.where(on_axis, 1, across)
+    c1 = torch.where(on_axis, 0, k1 / across)
+    c2 = torch.where(on_axis, 1, k2 / across)
+    sine = torch.where(on_axis, 0, across) / k
+    cosine = k3 / k
+    velocity = torch.stack([alpha * c2 + beta * c1 * cosine, beta * c2 * cosine - alpha * c1, -beta * sine], 1)
+    return mirror_modes(velocity, spectrum.num_axes, average=released)
+
+
+pde = IsotropicTurbulence()
