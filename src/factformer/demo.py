@@ -12,7 +12,7 @@ from factformer.errors import UserError
 from factformer.evaluation.run import evaluate_run
 from factformer.report.html import report_runs
 from factformer.training.launch import run_experiment
-from factformer.training.progress import Reporter
+from factformer.training.progress import LiveReporter
 
 MARKER = "factformer-demo.txt"
 TRAJECTORIES = {"train": 24, "valid": 2, "test": 4}
@@ -43,7 +43,7 @@ def run_demo(
         simulation_resolution=SIMULATION_RESOLUTION, batch_size=6, progress=True,
     )  # fmt: skip
     say(f"2/4  train {experiment.model.name} for {updates} updates")
-    run_experiment(experiment, run, command=f"factformer demo --out {folder} --updates {updates}", reporter=Reporter())
+    run_experiment(experiment, run, command=f"factformer demo --out {folder} --updates {updates}", reporter=LiveReporter())
     say("3/4  roll out on unseen flows and compare with the true solution")
     result = evaluate_run(run, data)
     for name, errors in result["fields"].items():
