@@ -98,7 +98,9 @@ class DomainPadding:
         for m, (size, wraps) in enumerate(zip(grid.shape, grid.periodic, strict=True)):
             # Nodes span S - 1 intervals: the S-th is the first of the gap.
             num_intervals = size if grid.points[m] == "cells" and grid.is_uniform(m) else size - 1
-            result.append(0 if wraps else max(0, round(num_intervals * (1 + self.fraction)) - size))
+            # Whole points: the gap is never narrower than asked for, but for rounding.
+            width = math.ceil(num_intervals * (1 + self.fraction) - 1e-6) - size
+            result.append(0 if wraps or self.fraction == 0 else max(1, width))
         return result
 
     def extend(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *padded dim"]:

@@ -1,0 +1,64 @@
+"""Sizes of the models at the paper's settings (Tables 1 to 3); complex weights count twice."""
+
+import math
+
+import pytest
+import torch
+
+from factformer.grid import Grid
+from factformer.nn.spectral_conv import SpectralConvolution
+from factformer.problem import Field, Problem
+from factformer.surrogate import build_surrogate
+
+VELOCITY = Field("velocity", 3)
+KOLMOGOROV = Problem(
+    "kolmogorov_flow", Grid((256, 256), 2 * math.pi, True), (Field("vorticity"),),
+    num_context_frames=10, horizon=16,
+)  # fmt: skip
+TURBULENCE = Problem(
+    "isotropic_turbulence", Grid((60,) * 3, 2 * math.pi, True), (Field("pressure"), VELOCITY),
+    num_context_frames=10, horizon=10,
+)  # fmt: skip
+SMOKE = Problem(
+    "smoke_buoyancy", Grid((64,) * 3, 8.0, False, "cells"), (Field("density"), VELOCITY),
+    num_context_frames=4, horizon=16, boundary="zero",
+)  # fmt: skip
+STEPS = {"kolmogorov_flow": 4, "isotropic_turbulence": 2, "smoke_buoyancy": 4}
+
+
+def count(model: str, problem: Problem, **options) -> int:
+    with torch.device("meta"):
+        return build_surrogate(problem, model, marching_steps=STEPS[problem.name], **options).num_parameters
+
+
+@pytest.mark.parametrize(
+    ("model", "problem", "millions"),
+    [
+        ("fno", KOLMOGOROV, 85.1),
+        ("fno", TURBULENCE, 509.8),
+        ("fno", SMOKE, 509.8),
+        ("ffno", KOLMOGOROV, 3.7),
+        ("ffno", TURBULENCE, 3.0),
+        ("ffno", SMOKE, 3.0),
+        ("dilated_resnet", KOLMOGOROV, 2.4),
+        ("dilated_resnet", TURBULENCE, 6.9),
+        ("dilated_resnet", SMOKE, 6.9),
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_the_size_is_the_paper_s(model, problem, millions):
+    assert count(model, problem) / 1e6 == pytest.approx(millions, rel=0.03)
+
+
+def test_complex_weights_are_pairs_of_real_ones():
+    with torch.device("meta"):
+        surrogate = build_surrogate(KOLMOGOROV, "fno")
+    weights = [m.weight.numel() for m in surrogate.modules() if isinstance(m, SpectralConvolution)]
+    # Per layer: corners of the spectrum, modes, channels, real and imaginary part.
+    assert weights == [2 * (24 * 24) * (96 * 96) * 2] * 4
+
+
+@pytest.mark.parametrize("problem", [KOLMOGOROV, TURBULENCE, SMOKE], ids=lambda problem: problem.name)
+def test_factformer_plus_is_at_most_half_larger(problem):
+    sizes = {"heads": 6, "kernel_dim": 192} if problem.grid.num_axes == 3 else {}
+    assert count("factformer_plus", problem, **sizes) <= 1.5 * count("factformer", problem, **sizes)
