@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import Field as Value
 
 from factformer import catalog
-from factformer.config import Config, unknown_name
+from factformer.config import Config, apply_overrides, unknown_name
 from factformer.data.agreement import describe_difference
 from factformer.data.hdf5 import SplitFile
 from factformer.data.layout import Contents
@@ -21,12 +22,22 @@ from factformer.data.progress import ProgressBar
 from factformer.data.ranks import Ranks, joined_ranks
 from factformer.data.store import SPLITS
 from factformer.data.well_statistics import write_well_statistics
-from factformer.data.writer import SplitWriter
+from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
 from factformer.pdes._base import PDE, Preset
 from factformer.problem import Problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class PresetChanges(Config):
+    """What of a preset may be changed by assignments."""
+
+    num_frames: int = Value(default=1, ge=1)
+    frame_dt: float = Value(default=1.0, gt=0)
+    warmup: float = Value(default=0.0, ge=0)
+    initial: str | None = None
+    downsampling: str | None = None
 
 
 def generate(
@@ -43,18 +54,21 @@ def generate(
     dtype: str = "float32",
     batch_size: int | None = None,
     parameters: Mapping[str, Any] | None = None,
+    settings: Sequence[str] = (),
     overwrite: bool = False,
     progress: bool = False,
 ) -> list[Path]:
     """Write ``<split>.hdf5`` for each split to the folder ``out`` and return their paths.
 
     ``trajectories`` is a number per split (one number: of every split asked for); ``parameters`` are those
-    of the PDE. Splits that are there already with the same settings are left as they are, and one that was
-    interrupted goes on where it stopped. The values of a trajectory are a function of ``seed``, split and
-    index; of the device and, at round-off, of ``batch_size`` only as far as its arithmetic is.
+    of the PDE; ``settings`` are assignments such as ``reynolds=500`` or ``num_frames=40`` that change them or
+    the preset (`PresetChanges`). Splits that are there already with the same settings are left as they are,
+    and one that was interrupted goes on where it stopped. The random start of a trajectory is a function of
+    ``seed``, split and index alone; its frames then depend on ``batch_size`` only where the device's
+    arithmetic does (on the CPU: not at all).
     """
     equation = catalog.find("pdes", pde).pde if isinstance(pde, str) else pde
-    plan = _chosen_preset(equation, preset)
+    plan, parameters = _changed(equation, _chosen_preset(equation, preset), parameters or {}, settings)
     counts = _counts(plan, splits, trajectories)
     plan = _with_resolution(plan, resolution, simulation_resolution)
     if dtype not in DTYPES:
@@ -62,16 +76,19 @@ def generate(
     size = plan.batch_size if batch_size is None else batch_size
     if size < 1:
         raise UserError(f"batch_size must be at least 1, got {size}")
-    settings = equation.parameters.parse({**plan.parameters, **(parameters or {})})
+    config = equation.parameters.parse({**plan.parameters, **parameters})
     require_device(device)
     paths = []
     with joined_ranks() as ranks:
         for split, count in counts.items():
-            contents = describe(equation, plan, settings, split, count, seed, dtype)
+            contents = describe(equation, plan, config, split, count, seed, dtype)
             writer = SplitWriter(Path(out) / f"{split}.hdf5", contents)
-            job = _Job(equation, plan, settings, ranks.device(device), DTYPES[dtype], progress)
+            job = _Job(equation, plan, config, ranks.device(device), DTYPES[dtype], progress)
             try:
                 job.run(writer, ranks, size, overwrite=overwrite)
+            except BlowUpError as error:
+                advice = "finished batches are kept: try a smaller dt, or another seed in another folder"
+                raise BlowUpError(f"{error}; {advice}") from None
             finally:
                 writer.release()
             if split == "train" and ranks.is_first:
@@ -212,6 +229,24 @@ def _chosen_preset(equation: PDE, preset: str | Preset) -> Preset:
     if preset not in equation.presets:
         raise unknown_name("preset", preset, equation.presets)
     return equation.presets[preset]
+
+
+def _changed(
+    equation: PDE, plan: Preset, parameters: Mapping[str, Any], settings: Sequence[str]
+) -> tuple[Preset, dict[str, Any]]:
+    """Preset and parameters after the assignments: a key of the one or of the other."""
+    given = apply_overrides({}, settings)
+    of_preset, of_equation = set(PresetChanges.model_fields), set(equation.parameters.model_fields)
+    for name in given:
+        if name not in of_preset | of_equation:
+            raise unknown_name("setting", name, of_preset | of_equation)
+    changes = PresetChanges.parse({name: value for name, value in given.items() if name in of_preset})
+    plan = replace(plan, **changes.model_dump(exclude_unset=True))
+    if abs(plan.warmup - plan.num_dropped * plan.frame_dt) > 1e-6 * plan.frame_dt:
+        raise UserError(
+            f"warmup {plan.warmup:g} must be a whole number of frame intervals of {plan.frame_dt:g}"
+        )
+    return plan, {**parameters, **{name: value for name, value in given.items() if name in of_equation}}
 
 
 def _counts(

@@ -181,7 +181,7 @@ class StoredDataset(Dataset):
         return compute_normalizer(self)
 
     def _gather(self, trajectories: Selection, read: Any) -> Tensor:
-        wanted = _positions(trajectories, self.num_trajectories)
+        wanted = positions(trajectories, self.num_trajectories)
         pieces, start = [], 0
         order: list[int] = []
         for file in self._files:
@@ -268,7 +268,7 @@ def _index(trajectories: Selection) -> slice | list[int]:
     return trajectories if isinstance(trajectories, slice) else [int(index) for index in trajectories]
 
 
-def _positions(trajectories: Selection, count: int) -> list[int]:
+def positions(trajectories: Selection, count: int) -> list[int]:
     if isinstance(trajectories, slice):
         return list(range(*trajectories.indices(count)))
     positions = [int(index) for index in trajectories]

@@ -130,6 +130,10 @@ class SplitWriter:
             sync_folder(self.path.parent)
             shutil.rmtree(self.work)
 
+    def discard(self) -> None:
+        """Remove what is unfinished."""
+        shutil.rmtree(self.work, ignore_errors=True)
+
     def release(self) -> None:
         """Let other processes take up what is unfinished."""
         if self._lock is not None:
@@ -265,7 +269,7 @@ class BatchWriter:
                 seed = f" (seed {contents.seeds[trajectory]})" if contents.seeds else ""
                 raise BlowUpError(
                     f"{contents.problem.name}: trajectory {trajectory}{seed} of {contents.split} "
-                    f"holds NaN or infinite values in {what}; finished batches are kept"
+                    f"holds NaN or infinite values in {what}"
                 )
         return result
 

@@ -1,0 +1,122 @@
+"""Commands that make data: generate, convert."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def generate(
+    problem: Annotated[str, typer.Argument(help="Problem of the catalog; `factformer list` shows them.")],
+    out: Annotated[Path, typer.Option(help="Folder for train.hdf5, valid.hdf5 and test.hdf5.")],
+    preset: Annotated[str, typer.Option(help="Size of the dataset: tiny, small (a CPU) or paper.")] = "small",
+    trajectories: Annotated[int | None, typer.Option(help="Trajectories of each split.", min=1)] = None,
+    resolution: Annotated[int | None, typer.Option(help="Stored points along each axis.", min=2)] = None,
+    simulation_resolution: Annotated[int | None, typer.Option(help="The solver's points.", min=2)] = None,
+    split: Annotated[list[str] | None, typer.Option(help="Only this split; may be repeated.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the dataset.", min=0)] = 0,
+    device: Annotated[str, typer.Option(help="Device to solve on, such as cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="Precision of the solver: float32 or float64.")] = "float32",
+    batch_size: Annotated[int | None, typer.Option(help="Trajectories solved at once.", min=1)] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A parameter of the problem or a value of the preset."
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace data of other settings in that folder.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")] = False,
+) -> None:
+    """Solve a problem many times and store the frames, in The Well's layout.
+
+    Interrupted and started again, it goes on where it stopped; finished splits are left as they are.
+    Several processes (torchrun) share the work.
+
+    Example: factformer generate kolmogorov_flow --out data/kolmogorov --preset small
+    """
+    from factformer.data import generate as generate_data
+
+    paths = generate_data(
+        problem, out, preset=preset, splits=split or None, trajectories=trajectories, resolution=resolution,
+        simulation_resolution=simulation_resolution, seed=seed, device=device, dtype=dtype,
+        batch_size=batch_size, settings=set or [], overwrite=overwrite, progress=True,
+    )  # fmt: skip
+    if os.environ.get("RANK", "0") == "0":
+        _tell(paths, json)
+
+
+def convert(
+    file: Annotated[Path, typer.Argument(help="File to read: npy, npz, mat, PDEBench or The Well HDF5.")],
+    out: Annotated[Path, typer.Option(help="File to write, or a folder for <split>.hdf5.")],
+    problem: Annotated[
+        str | None,
+        typer.Option(help="Problem of the catalog or a YAML file; PDEBench and The Well files need none."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split: train, valid or test (default: by --out).")
+    ] = None,
+    trajectories: Annotated[
+        str | None, typer.Option(metavar="N|A:B", help="Only the first N trajectories, or those from A to B.")
+    ] = None,
+    resolution: Annotated[
+        int | None, typer.Option(help="Keep so many points along each axis.", min=2)
+    ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=ARRAY", help="Array that holds a field, or its components: u=Vx,Vy."),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(help="Axes of the arrays by letter: n trajectory, t frame, x y z w, c channel."),
+    ] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A value of the problem: frame_dt=0.1."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")] = False,
+) -> None:
+    """Bring arrays of other programs into our store: npy, npz, mat, PDEBench and The Well files.
+
+    Example: factformer convert ns.mat --problem kolmogorov_flow --layout nxyt --out data/train.hdf5
+    """
+    from factformer.data import convert as convert_file
+    from factformer.data.convert import parse_assignments, parse_trajectories
+
+    path = convert_file(
+        file, out, problem, split=split, fields=parse_assignments(field or []), layout=layout,
+        trajectories=slice(None) if trajectories is None else parse_trajectories(trajectories),
+        resolution=resolution, settings=set or [], overwrite=overwrite, progress=True,
+    )  # fmt: skip
+    _tell([path], json)
+
+
+def _tell(paths: list[Path], json: bool) -> None:
+    from factformer.data.store import open_dataset
+
+    entries: list[dict[str, Any]] = []
+    for path in paths:
+        data = open_dataset(path)
+        entries.append(
+            {
+                "path": str(path),
+                "problem": data.problem.name,
+                "split": data.split,
+                "trajectories": data.num_trajectories,
+                "frames": data.num_frames,
+                "grid": list(data.problem.grid.shape),
+                "fields": [item.name for item in data.problem.outputs],
+                "fingerprint": data.fingerprint,
+            }
+        )
+    if json:
+        typer.echo(json_module.dumps({"files": entries}, indent=2))
+        return
+    for entry in entries:
+        grid = " x ".join(map(str, entry["grid"]))
+        what = f"{entry['trajectories']} trajectories of {entry['frames']} frames"
+        typer.echo(f"{entry['path']}: {what}, {', '.join(entry['fields'])} on {grid}")

@@ -1,0 +1,201 @@
+"""Foreign arrays as a dataset: which array is which field, and which of its axes is which.
+
+A layout names the axes of an array by letters: ``n`` trajectory, ``t`` frame, ``x y z w`` the grid, ``c``
+channel, so ``nxyt`` is ``(trajectory, x, y, frame)``. Without one, channel-last order is assumed:
+``n t x y … c``, with ``c`` absent from scalars and ``t`` from fields that do not vary in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from factformer.config import fingerprint
+from factformer.data.arrays import LazyArray, describe_arrays
+from factformer.data.layout import AXIS_NAMES
+from factformer.data.normalization import Normalizer
+from factformer.data.store import Dataset, Frames, Selection, compute_normalizer, positions
+from factformer.errors import UserError
+from factformer.problem import Field, Problem
+
+
+@dataclass(frozen=True)
+class Column:
+    """Some channels of a problem: an array and the letters of its axes."""
+
+    name: str
+    array: LazyArray
+    layout: str
+
+    def size(self, letter: str) -> int:
+        return int(self.array.shape[self.layout.index(letter)]) if letter in self.layout else 1
+
+    def read(self, trajectories: slice, frames: slice, axes: str, step: int) -> NDArray[np.float32]:
+        """``(trajectory, frame, *grid, channel)``, keeping every ``step``-th point."""
+        chosen = {"n": trajectories, "t": frames, "c": slice(None)}
+        thinned = slice(None, None, step)
+        values = np.asarray(self.array[tuple(chosen.get(letter, thinned) for letter in self.layout)])
+        order = [self.layout.index(letter) for letter in f"nt{axes}c" if letter in self.layout]
+        values = values.transpose(order)
+        if "t" not in self.layout:
+            values = values[:, None]
+        return (values if "c" in self.layout else values[..., None]).astype(np.float32)
+
+
+class ImportedDataset(Dataset):
+    """Arrays of a foreign file, read as asked for. ``path`` names them in messages."""
+
+    def __init__(
+        self,
+        path: Path,
+        problem: Problem,
+        outputs: Sequence[Column],
+        inputs: Sequence[Column],
+        split: str,
+        step: int = 1,
+    ) -> None:
+        self.path, self.problem, self.split = path, problem, split
+        self._outputs, self._inputs, self._step = list(outputs), list(inputs), step
+        columns = [*self._outputs, *self._inputs]
+        counts = {column.name: column.size("n") for column in columns}
+        if len(set(counts.values())) > 1:
+            raise UserError(f"the arrays of {path} hold different numbers of trajectories: {counts}")
+        lengths = {column.name: column.size("t") for column in self._outputs}
+        if len(set(lengths.values())) > 1:
+            raise UserError(f"the arrays of {path} hold different numbers of frames: {lengths}")
+        self.num_trajectories = counts[columns[0].name]
+        self.num_frames = lengths[columns[0].name]
+        if self.num_trajectories < 1 or self.num_frames < 1:
+            raise UserError(
+                f"{path} is empty: {self.num_trajectories} trajectories of {self.num_frames} frames"
+            )
+        first = self.read([0], slice(0, 1))
+        self.fingerprint = fingerprint(
+            {
+                "problem": problem.to_dict(),
+                "name": path.name,
+                "size": path.stat().st_size,
+                "layouts": [column.layout for column in columns],
+                "sample": first.flatten()[:64].tolist(),
+            }
+        )
+
+    def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
+        return self._read(self._outputs, trajectories, frames)
+
+    def read_inputs(self, trajectories: Selection) -> Frames:
+        if not self.problem.steady:
+            return self.read(trajectories, slice(0, self.problem.num_context_frames))
+        return self._read(self._inputs, trajectories, slice(0, 1))
+
+    def normalizer(self) -> Normalizer:
+        if self.split != "train":
+            raise UserError(f"statistics come from the training split, {self.path} is {self.split}")
+        return compute_normalizer(self)
+
+    def _read(self, columns: Sequence[Column], trajectories: Selection, frames: slice) -> Frames:
+        axes = "".join(AXIS_NAMES[: self.problem.grid.num_axes])
+        parts = [
+            np.concatenate([column.read(run, frames, axes, self._step) for column in columns], axis=-1)
+            for run in _runs(positions(trajectories, self.num_trajectories))
+        ]
+        return torch.from_numpy(np.concatenate(parts))
+
+
+def _runs(indices: Sequence[int]) -> list[slice]:
+    """Consecutive indices as slices: where trajectories are not the first axis, one at a time is slow."""
+    runs: list[slice] = []
+    for index in indices:
+        if runs and runs[-1].stop == index:
+            runs[-1] = slice(runs[-1].start, index + 1)
+        else:
+            runs.append(slice(index, index + 1))
+    return runs or [slice(0, 0)]
+
+
+def assign_columns(
+    path: Path,
+    arrays: Mapping[str, LazyArray],
+    fields: Sequence[Field],
+    names: Mapping[str, str],
+    *,
+    num_axes: int,
+    layout: str | None,
+    steady: bool,
+) -> list[Column]:
+    """The arrays that hold ``fields``, in channel order.
+
+    ``names`` says which array is which field, or which arrays its components are (``"Vx,Vy"``). A field
+    not named there is the array of its own name; a single array may hold all fields.
+    """
+    total = sum(item.num_channels for item in fields)
+    if len(arrays) == 1 and not names:
+        name, array = next(iter(arrays.items()))
+        return [make_column(path, name, array, total, num_axes, layout, steady)]
+    columns = []
+    for item in fields:
+        chosen = [part.strip() for part in names.get(item.name, item.name).split(",")]
+        width = item.num_channels if len(chosen) == 1 else 1
+        if len(chosen) not in (1, item.num_channels):
+            raise UserError(
+                f"field {item.name!r} has {item.num_channels} channels, {len(chosen)} arrays were given"
+            )
+        for name in chosen:
+            if name not in arrays:
+                raise UserError(
+                    f"{path} has no array {name!r} for field {item.name!r}, say which one it is, as in "
+                    f"{item.name}=<array>; it holds {describe_arrays(arrays)}"
+                )
+            columns.append(make_column(path, name, arrays[name], width, num_axes, layout, steady))
+    return columns
+
+
+def make_column(
+    path: Path,
+    name: str,
+    array: LazyArray,
+    num_channels: int,
+    num_axes: int,
+    layout: str | None,
+    steady: bool,
+) -> Column:
+    """The array with its layout, given or the usual one for its number of axes."""
+    axes = "".join(AXIS_NAMES[:num_axes])
+    shape = tuple(array.shape)
+    channel = "c" if num_channels > 1 else ""
+    if layout is None:
+        candidates = [f"nt{axes}c", f"nt{axes}{channel}"]
+        if steady:
+            candidates = [f"n{axes}{channel}", f"n{axes}c", *candidates]
+        fitting = [candidate for candidate in candidates if len(candidate) == len(shape)]
+        if not fitting:
+            raise UserError(
+                f"{path}: array {name} of shape {shape} does not look like ({', '.join(candidates[0])}); "
+                f"give its layout by letters, such as nt{axes}c"
+            )
+        columns = [Column(name, array, candidate) for candidate in fitting]
+        likely = [c for c in columns if c.size("c") == num_channels and not (steady and c.size("t") > 1)]
+        layout = (likely or columns)[0].layout
+    elif len(layout) == len(shape) + 1 and "c" in layout:
+        layout = layout.replace("c", "")  # one layout may stand for vectors and scalars alike
+    allowed = set(f"nt{axes}c")
+    if (
+        len(layout) != len(shape)
+        or not {"n", *axes} <= set(layout) <= allowed
+        or len(set(layout)) != len(layout)
+    ):
+        raise UserError(
+            f"{path}: layout {layout!r} does not fit array {name} of shape {shape}: "
+            f"it needs one letter per axis, n, {', '.join(axes)} and, where present, t and c"
+        )
+    column = Column(name, array, layout)
+    if column.size("c") != num_channels:
+        raise UserError(
+            f"{path}: array {name} of shape {shape} has {column.size('c')} channels, needs {num_channels}"
+        )
+    return column

@@ -1,0 +1,87 @@
+"""The commands that make data, through the same parser as the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from factformer.cli import data
+from factformer.data import open_dataset
+from factformer.errors import UserError
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    app = typer.Typer()
+    app.command()(data.generate)
+    app.command()(data.convert)
+    return app
+
+
+def run(app: typer.Typer, *words: str | Path) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if isinstance(result.exception, UserError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_generate_writes_all_splits_and_tells(app: typer.Typer, tmp_path: Path) -> None:
+    words = ("generate", "kolmogorov_flow", "--out", tmp_path, "--preset", "tiny", "--trajectories", "1",
+             "--resolution", "16", "--simulation-resolution", "30", "--set", "reynolds=50",
+             "--set", "num_frames=4", "--set", "warmup=0")  # fmt: skip
+    text = run(app, *words)
+    assert len(text.splitlines()) == 3
+    assert "1 trajectories of 4 frames, vorticity on 16 x 16" in text
+    stored = open_dataset(tmp_path, "valid")
+    assert stored.provenance["parameters"]["reynolds"] == 50
+    assert stored.problem.grid.shape == (16, 16)
+    answer = json.loads(run(app, *words, "--json"))  # the same again is left as it is
+    assert [entry["split"] for entry in answer["files"]] == ["train", "valid", "test"]
+    assert answer["files"][1]["fingerprint"] == stored.fingerprint
+
+
+def test_generate_refuses_wrong_words(app: typer.Typer, tmp_path: Path) -> None:
+    words = ("generate", "kolmogorov_flow", "--out", tmp_path, "--preset", "tiny")
+    for extra, message in [
+        (("--set", "reynold=5"), "did you mean 'reynolds'"),
+        (("--set", "num_frames=0"), "num_frames"),
+        (("--set", "warmup=0.03"), "whole number of frame intervals"),
+        (("--split", "tests"), "did you mean 'test'"),
+        (("--preset", "tinny"), "did you mean 'tiny'"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            run(app, *words, *extra)
+    assert not list(tmp_path.iterdir())
+
+
+def test_convert_reads_fields_layout_and_range(app: typer.Typer, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(5, 12, 10, 30)).astype("f4")
+    np.savez(tmp_path / "run.npz", w=values, other=values[0])
+    text = run(
+        app, "convert", tmp_path / "run.npz", "--problem", "kolmogorov_flow", "--out", tmp_path / "test.hdf5",
+        "--field", "vorticity=w", "--layout", "nxyt", "--trajectories", "1:4",
+        "--set", "frame_dt=0.5", "--json",
+    )  # fmt: skip
+    (entry,) = json.loads(text)["files"]
+    assert (entry["trajectories"], entry["frames"], entry["grid"], entry["split"]) == (
+        3,
+        30,
+        [12, 10],
+        "test",
+    )
+    stored = open_dataset(entry["path"])
+    assert np.array_equal(stored.read([0])[0, ..., 0], np.moveaxis(values[1], -1, 0))
+    assert stored.problem.frame_dt == 0.5
+    with pytest.raises(UserError, match="FIELD=ARRAY"):
+        run(app, "convert", tmp_path / "run.npz", "--out", tmp_path / "x.hdf5", "--field", "vorticity")
+
+
+@pytest.mark.parametrize("command", ["generate", "convert"])
+def test_help_shows_an_example(app: typer.Typer, command: str) -> None:
+    assert f"Example: factformer {command}" in run(app, command, "--help")
