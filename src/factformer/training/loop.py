@@ -27,14 +27,14 @@ from factformer.training.ema import WeightAverage
 from factformer.training.experiment import Experiment
 from factformer.training.failures import Diverged, explained, exploded
 from factformer.training.feeding import Visits, open_feed
-from factformer.training.machine import Agreement, Machine, start, whole
+from factformer.training.machine import Agreement, Machine, is_launched_process, start, whole
 from factformer.training.objective import Objective
 from factformer.training.outcome import Outcome, provenance
 from factformer.training.progress import Reporter
 from factformer.training.run import RunFolder
 from factformer.training.schedule import learning_rate_factor
 from factformer.training.signals import StopRequest, listening
-from factformer.training.state import RunState, Tally, build_optimizer
+from factformer.training.state import RunState, Tally, build_optimizer, own_randomness
 from factformer.training.step import StepParts, finite_weights, train_step
 from factformer.training.validation import Validation
 
@@ -61,12 +61,18 @@ def train(
     """
     run = RunFolder(folder)
     request = StopRequest(max_minutes)
-    with listening(request), explained(run, experiment):
+    with listening(request), explained(run, experiment), own_randomness(experiment.training.seed):
+        if not is_launched_process() and not resume:
+            run.check_free(overwrite)
         fabric = start(machine, experiment.training.precision)
-        if fabric.is_global_zero and not (resume and run.exists):
-            run.create(experiment, command, overwrite)
-        fabric.barrier()
         trainer = Trainer(experiment, dataset, held_out, fabric, run, reporter or Reporter())
+        # Nothing is written before everything is known to fit together.
+        if fabric.is_global_zero and not (resume and run.config.is_file()):
+            # A run killed before its first checkpoint begins again; one with checkpoints is never dropped.
+            run.create(
+                experiment, command, overwrite or (resume and checkpoint.latest(run.checkpoints) is None)
+            )
+        fabric.barrier()
         if resume:
             trainer.resume()
         return trainer.run_to_end(request, command)
@@ -91,7 +97,6 @@ class Trainer:
         self.protocol = build_protocol(experiment.protocol, problem)
         check_batch(config.batch_size, fabric.world_size, config.accumulate)
 
-        torch.manual_seed(config.seed)
         self.surrogate = new_surrogate(experiment, dataset, self.protocol)
         objective = fabric.setup_module(Objective(self.surrogate, self.protocol))
         optimizer = build_optimizer(
@@ -114,9 +119,9 @@ class Trainer:
         self.state = RunState(self.surrogate, optimizer, self.average, tally, self.agreement)
         self.clock = Clock(config, fabric.device)
 
-        windows = Windows(
-            dataset.num_trajectories, dataset.num_frames, self.protocol.window_length, experiment.data.stride
-        )
+        length = self.protocol.window_length
+        check_window(length, dataset.num_frames)
+        windows = Windows(dataset.num_trajectories, dataset.num_frames, length, experiment.data.stride)
         self.visits = Visits(
             windows, config.seed, config.batch_size, rank=fabric.global_rank, num_ranks=fabric.world_size
         )
@@ -335,6 +340,15 @@ def new_surrogate(experiment: Experiment, dataset: Dataset, protocol: BaseProtoc
         marching_steps=protocol.steps_per_call,
         normalizer=dataset.normalizer(),
     )
+
+
+def check_window(length: int, num_frames: int) -> None:
+    """Raise where trajectories are too short to train on."""
+    if length > num_frames:
+        raise UserError(
+            f"training windows of {length} frames do not fit into trajectories of {num_frames}; lower "
+            "protocol.marching_steps, protocol.pushforward, protocol.unroll or data.num_context_frames"
+        )
 
 
 def check_batch(batch_size: int, num_processes: int, accumulate: int) -> None:

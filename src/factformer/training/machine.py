@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -69,6 +70,11 @@ def start(machine: Machine, precision: str) -> Fabric:
     return fabric
 
 
+def is_launched_process() -> bool:
+    """Whether this process was started by another one of the same run."""
+    return int(os.environ.get("LOCAL_RANK", "0")) > 0 or int(os.environ.get("NODE_RANK", "0")) > 0
+
+
 def shard(module: nn.Module, mesh: Any) -> nn.Module:
     """Fully sharded data parallel (FSDP2): layers of the backbone are gathered as they run, the rest once."""
     from torch.distributed.fsdp import fully_shard
@@ -109,10 +115,10 @@ class Agreement:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The full tensor on the CPU; every process must ask for a sharded one."""
+    """A copy of the full tensor on the CPU; every process must ask for a sharded one."""
     if hasattr(tensor, "full_tensor"):
         tensor = tensor.full_tensor()
-    return tensor.detach().cpu()
+    return tensor.detach().to("cpu", copy=True)
 
 
 @torch.no_grad()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -141,6 +142,19 @@ class RunState:
             if entry:
                 described["state"][index] = entry
         self.optimizer.load_state_dict(described)
+
+
+@contextmanager
+def own_randomness(seed: int) -> Iterator[None]:
+    """Global random generators that start from ``seed``, and are the caller's again afterwards."""
+    callers = _generator_states()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        _set_generator_states(callers)
 
 
 def _generator_states() -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from factformer.errors import UserError
+from factformer.training.machine import is_launched_process
 from factformer.training.progress import LiveReporter, Reporter, Tracker
 
 
@@ -57,7 +58,7 @@ def open_reporter(
     folder: Path, *, quiet: bool = False, tensorboard: bool = False, wandb: bool = False
 ) -> Reporter:
     """The reporter of the command line; processes other than the first say nothing."""
-    if int(os.environ.get("LOCAL_RANK", "0")) or int(os.environ.get("NODE_RANK", "0")):
+    if is_launched_process():
         return Reporter()
     trackers: list[Tracker] = []
     if tensorboard:

@@ -1,0 +1,80 @@
+"""Configurations: strict keys, overrides, and recipes under another model."""
+
+import pytest
+
+from factformer import catalog, recipes
+from factformer.errors import UserError
+from factformer.training.experiment import Experiment, differences
+
+
+@pytest.fixture
+def experiment() -> Experiment:
+    return Experiment.parse({"problem": "custom", "model": {"name": "factformer", "dim": 32, "heads": 2}})
+
+
+def test_overrides_reach_every_section(experiment):
+    changed = experiment.override(
+        ["model.dim=16", "data.stride=2", "protocol.pushforward=0", "training.learning_rate=1e-4"]
+    )
+    assert (changed.model.dim, changed.data.stride) == (16, 2)
+    assert (changed.protocol.pushforward, changed.training.learning_rate) == (0, 1e-4)
+    assert len(differences(experiment, changed)) == 4
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("training.updatess=3", "did you mean 'training.updates'"),
+        ("model.kernel_dims=3", "did you mean 'model.kernel_dim'"),
+        ("protocl.unroll=3", "did you mean 'protocol'"),
+        ("training.updates=many", "training.updates"),
+        ("training.batch_size=0", "training.batch_size"),
+        ("model.name=factfromer", "did you mean 'factformer'"),
+        ("training.updates", "KEY=VALUE"),
+    ],
+)
+def test_a_wrong_override_is_named_in_one_line(experiment, assignment, message):
+    with pytest.raises(UserError, match=message) as caught:
+        experiment.override([assignment])
+    assert "\n" not in str(caught.value)
+
+
+def test_another_model_keeps_shared_options_and_drops_its_predecessors_own(experiment):
+    changed = experiment.override(["model.name=fno"])
+    assert (changed.model.name, changed.model.dim) == ("fno", 32)
+    with pytest.raises(UserError, match=r"model\.heads"):
+        experiment.override(["model.name=fno", "model.heads=4"])
+
+
+def test_an_experiment_survives_its_file(experiment, tmp_path):
+    path = tmp_path / "config.yaml"
+    experiment.override(["training.ema_decay=0.9"]).save(path)
+    assert Experiment.read(path) == experiment.override(["training.ema_decay=0.9"])
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+@pytest.mark.parametrize("recipe", ["kolmogorov", "turbulence", "smoke", "darcy", "demo"])
+def test_every_recipe_builds_at_every_scale_with_every_model(recipe, scale):
+    for model in catalog.names("models"):
+        assert recipes.build(recipe, scale, [f"model.name={model}"]).model.name == model
+
+
+def test_the_papers_settings():
+    experiment = recipes.build("kolmogorov", "paper")
+    assert (experiment.model.dim, experiment.model.depth, experiment.model.heads) == (128, 4, 8)
+    assert (experiment.training.updates, experiment.training.optimizer) == (100_000, "adamw")
+    assert (experiment.protocol.marching_steps, experiment.protocol.pushforward_every) == (4, 3)
+    rival = recipes.build("kolmogorov", "paper", ["model.name=fno", "protocol.name=autoregressive"])
+    assert (rival.model.dim, rival.protocol.unroll) == (96, 12)
+    assert (rival.training.updates, rival.training.optimizer, rival.training.final_fraction) == (
+        64_000,
+        "adam",
+        0.01,
+    )
+
+
+def test_an_unknown_recipe_and_scale_list_the_choices():
+    with pytest.raises(UserError, match="darcy, demo, kolmogorov, smoke, turbulence"):
+        recipes.build("kolmo")
+    with pytest.raises(UserError, match="paper, small"):
+        recipes.build("demo", "large")
