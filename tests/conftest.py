@@ -1,14 +1,22 @@
 """One thread per test process, and shape annotations checked at run time."""
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if not os.path.exists("/dev/nvidia0"):
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported, which torch may do
 
 from jaxtyping import install_import_hook
 
-# The layers whose annotations are shapes; everything below is checked by beartype while tests run.
+# The layers whose annotations are shapes; everything below is checked by beartype while tests run. Not nn.fused:
+# Triton reads the source of its kernels, which the hook would wrap.
+layers = (Path(__file__).parents[1] / "src" / "factformer" / "nn").glob("*.py")
 install_import_hook(
-    ["factformer.metrics", "factformer.nn", "factformer.surrogate", "factformer.rollout"],
+    [
+        "factformer.metrics", "factformer.surrogate", "factformer.rollout",
+        *(f"factformer.nn.{path.stem}" for path in layers if path.stem != "__init__"),
+    ],
     "beartype.beartype",
 )
 

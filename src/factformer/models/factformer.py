@@ -59,10 +59,8 @@ class Layer(nn.Module):
         self.attention = config.attention(num_axes)
 
     def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
-        if self.positions is not None:
-            u = u + self.positions(grid)
-        result: Tensor = u + self.attention(u, grid)
-        return result
+        encoding = None if self.positions is None else self.positions(grid)
+        return self.attention.add_to(u, encoding, grid)
 
 
 class Model(Backbone):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.axial_kernel import AxialKernel, KernelOptions
+from factformer.nn.fused import working_dtype
 from factformer.nn.mlp import MLP
 from factformer.nn.norms import cached_domain_weights, domain_normalize
 from factformer.nn.tables import TableCache
@@ -59,6 +60,21 @@ class FactorizedAttention(nn.Module):
         result: Tensor = self.to_output(values.movedim(1, -2).flatten(-2))
         return result
 
+    def add_to(
+        self, u: Float[Tensor, "batch *grid dim"], encoding: Float[Tensor, "*grid dim"] | None, grid: Grid
+    ) -> Float[Tensor, "batch *grid dim"]:
+        """``s + attention(s)`` with ``s = u + encoding``; on a GPU in bfloat16 with fused kernels."""
+        dtype = working_dtype(u, self.dim, self.to_values.out_features // self.heads)
+        if dtype is not None:
+            from factformer.nn.fused.attention import attention_block
+
+            self.check(u, grid)
+            return attention_block(self, u, encoding, grid, dtype)
+        if encoding is not None:
+            u = u + encoding
+        result: Tensor = u + self(u, grid)
+        return result
+
     def axial_kernels(
         self, u: Float[Tensor, "batch *grid dim"], grid: Grid
     ) -> list[Float[Tensor, "batch head points points"]]:
@@ -71,10 +87,13 @@ class FactorizedAttention(nn.Module):
 
     def normalized(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
         """The layer-normalised input, after checking that it lives on ``grid``."""
+        self.check(u, grid)
+        x: Tensor = self.norm(u)
+        return x
+
+    def check(self, u: Tensor, grid: Grid) -> None:
         if grid.num_axes != self.num_axes or u.shape[1:] != (*grid.shape, self.dim):
             raise UserError(
                 f"expected a field of {self.num_axes} axes and {self.dim} channels on its grid, got a tensor of shape "
                 f"{tuple(u.shape)} with a grid of shape {grid.shape}"
             )
-        x: Tensor = self.norm(u)
-        return x

@@ -104,7 +104,13 @@ class AxialKernel(nn.Module):
             None if grid.equal_weights(axis) else axis_weights(self.tables, grid, axis, x)
             for axis in range(grid.num_axes)
         ]
-        phi = self.mlp(self.norm(self.gamma(axial_mean(x, weights, self.m))))
+        return self.encode(axial_mean(x, weights, self.m), grid)
+
+    def encode(
+        self, mean: Float[Tensor, "batch points dim"], grid: Grid
+    ) -> tuple[Float[Tensor, "batch head points kernel"], Float[Tensor, "batch head points kernel"]]:
+        """`factors` from the mean of the field over all other axes."""
+        phi = self.mlp(self.norm(self.gamma(mean)))
         split = (self.heads, self.kernel_dim)
         queries = self.to_queries(phi).unflatten(-1, split).transpose(1, 2)
         keys = self.to_keys(phi).unflatten(-1, split).transpose(1, 2)
@@ -137,10 +143,13 @@ class AxialKernel(nn.Module):
         self, values: Float[Tensor, "batch head *grid channel"], x: Float[Tensor, "batch *grid dim"], grid: Grid
     ) -> Float[Tensor, "batch head *grid channel"]:
         """``values ×_m A``, in the cheaper order."""
-        queries, keys = self.factors(x, grid)
-        axis = self.m + 2
+        for matrix in self.operators(*self.factors(x, grid), grid):
+            values = contract(matrix.to(values.dtype), values, self.m + 2)
+        return values
+
+    def operators(self, queries: Tensor, keys: Tensor, grid: Grid) -> list[Float[Tensor, "batch head out points"]]:
+        """What to contract with, one after the other: the kernel, or in the low-rank order keys and queries."""
         if self.dense_is_cheaper(grid):
-            return contract((self.matrix(queries, keys, grid) * KERNEL_UNIT).to(values.dtype), values, axis)
+            return [self.matrix(queries, keys, grid) * KERNEL_UNIT]
         weighted = keys * (axis_weights(self.tables, grid, self.m, keys) * KERNEL_UNIT)[:, None]
-        reduced = contract(weighted.transpose(-1, -2).to(values.dtype), values, axis)
-        return contract(queries.to(values.dtype), reduced, axis)
+        return [weighted.transpose(-1, -2), queries]

@@ -1,0 +1,43 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""What the kernels share: tile sizes, the precision of their matrix products, the GELU and its slope."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MULTIPROCESSORS = 132
+"""Programs are cut so that this many run at a time; a chip with more or fewer is served a little less well."""
+
+
+def padded(size: int, least: int = 16) -> int:
+    """The tile that holds ``size`` entries: matrix units want a power of two of at least 16."""
+    return max(least, 1 << (size - 1).bit_length())
+
+
+def precision(dtype: torch.dtype) -> str:
+    """Float32 products are exact, so that the float32 kernels can be held against their plain twins."""
+    return "ieee" if dtype == torch.float32 else "tf32"
+
+
+def pieces(work: int, others: int, waves: int = 4) -> int:
+    """Into how many parts to cut ``work`` items that each of ``others`` programs has, to fill the chip."""
+    return max(1, min(work, math.ceil(waves * MULTIPROCESSORS / others)))
+
+
+def rows_of(x: Tensor) -> Tensor:
+    return x if x.is_contiguous() else x.contiguous()
+
+
+@triton.jit
+def gelu(x):
+    return 0.5 * x * (1.0 + tl.math.erf(x * 0.7071067811865476))
+
+
+@triton.jit
+def gelu_slope(x):
+    return 0.5 * (1.0 + tl.math.erf(x * 0.7071067811865476)) + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)

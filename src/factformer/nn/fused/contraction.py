@@ -1,0 +1,304 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Axis contractions ``Σ_j A_ij V_…j…`` of channel-last values, with no copy whatever the axis.
+
+Values ``(batch, *grid, head, channel)`` are seen as ``(batch, outer, points, inner, head, channel)``. A column
+is one pair (outer, inner); a program holds a block of rows of ``A`` of one head and walks over columns. The last
+contraction also takes the mean and the spread of each head, which the normalisation after it needs.
+Plain twin: `factformer.nn.axial_kernel.contract`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from factformer.nn.fused._common import padded, pieces, precision, rows_of
+
+WHOLE_LIMIT = 256
+"""Up to this length a program keeps its rows of the kernel on the chip and reads each column in one piece."""
+
+
+class Tiling(NamedTuple):
+    """Tile of a contraction: rows, columns at a time, warps, pipeline stages."""
+
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+
+
+def contraction_tiling(size_out: int, size_in: int, channels: int) -> Tiling:
+    wide = max(1, 128 // padded(channels))
+    if size_in > WHOLE_LIMIT:
+        return Tiling(min(padded(size_out), 128), wide, 8, 3)
+    if size_in > 128:
+        return Tiling(min(padded(size_out), 128), max(1, wide // 2), 8, 3)
+    return Tiling(min(padded(size_out), 128), wide, 4 if size_out <= 64 else 8, 3)
+
+
+def gradient_tiling(size_out: int, size_in: int, channels: int) -> Tiling:
+    return Tiling(min(padded(size_out), 128), max(1, 64 // padded(channels)), 4 if size_out <= 64 else 8, 3)
+
+
+@triton.jit
+def _contract_kernel(
+    kernel, values, result, weights, parts,
+    size_out, size_in, inner, columns, heads, channels, stride_sample, stride_out, stride_in, columns_per_program,
+    row_blocks,
+    STATISTICS: tl.constexpr, HAS_WEIGHTS: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_OUT: tl.constexpr, BLOCK_IN: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    # Heads and row blocks of the same columns run side by side, so that their reads share cache lines.
+    head, block = tl.program_id(0) // row_blocks, tl.program_id(0) % row_blocks
+    part, sample = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    i = block * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
+    j = tl.arange(0, BLOCK_IN)
+    n = tl.arange(0, BLOCK_Q * BLOCK_C)
+    c = n % BLOCK_C
+    pitch = heads * channels
+    values += sample * columns * size_in * pitch + head * channels
+    result += sample * columns * size_out * pitch + head * channels
+    kernel += (sample * heads + head) * stride_sample
+    count, mean, spread = 0.0, 0.0, 0.0
+    if WHOLE:
+        a = tl.load(
+            kernel + i[:, None] * stride_out + j[None, :] * stride_in,
+            mask=(i < size_out)[:, None] & (j < size_in)[None, :], other=0.0,
+        )
+    first = part * columns_per_program
+    for q0 in tl.range(first, min(columns, first + columns_per_program), BLOCK_Q, num_stages=STAGES):
+        q = q0 + n // BLOCK_C
+        inside = (q < columns) & (c < channels)
+        outside, within = (q // inner).to(tl.int64), q % inner
+        source = (outside * size_in * inner + within) * pitch + c
+        target = (outside * size_out * inner + within) * pitch + c
+        if WHOLE:
+            v = tl.load(
+                values + j[:, None] * (inner * pitch) + source[None, :],
+                mask=(j < size_in)[:, None] & inside[None, :], other=0.0,
+            )
+            z = tl.dot(a, v, input_precision=PRECISION)
+        else:
+            z = tl.zeros((BLOCK_OUT, BLOCK_Q * BLOCK_C), dtype=tl.float32)
+            for k in range(0, size_in, BLOCK_IN):
+                v = tl.load(
+                    values + (k + j)[:, None] * (inner * pitch) + source[None, :],
+                    mask=(k + j < size_in)[:, None] & inside[None, :], other=0.0,
+                )
+                a = tl.load(
+                    kernel + i[:, None] * stride_out + (k + j)[None, :] * stride_in,
+                    mask=(i < size_out)[:, None] & (k + j < size_in)[None, :], other=0.0,
+                )
+                z = tl.dot(a, v, z, input_precision=PRECISION)
+        mask = (i < size_out)[:, None] & inside[None, :]
+        tl.store(result + i[:, None] * (inner * pitch) + target[None, :], z.to(result.dtype.element_ty), mask=mask)
+        if STATISTICS:
+            if HAS_WEIGHTS:
+                point = (outside * size_out * inner + within)[None, :] + (i * inner)[:, None]
+                w = tl.load(weights + point, mask=mask, other=0.0)
+            else:
+                w = tl.where(mask, 1.0, 0.0)
+            # Means and spreads of tiles are merged (Chan 1983): sums of squares would cancel.
+            new = tl.sum(tl.sum(w, axis=1), axis=0)
+            level = tl.sum(tl.sum(w * z, axis=1), axis=0) / tl.maximum(new, 1e-30)
+            centred = z - level
+            share = new / tl.maximum(count + new, 1e-30)
+            spread += tl.sum(tl.sum(w * centred * centred, axis=1), axis=0) + (level - mean) * (level - mean) * count * share
+            mean += (level - mean) * share
+            count += new
+    if STATISTICS:
+        where = ((sample * heads + head) * tl.num_programs(1) + part) * row_blocks + block
+        tl.store(parts + where * 3, count)
+        tl.store(parts + where * 3 + 1, mean)
+        tl.store(parts + where * 3 + 2, spread)
+
+
+@triton.jit
+def _merge_kernel(parts, statistics, number, eps, BLOCK: tl.constexpr):
+    """Mean and reciprocal deviation of a group from the counts, means and spreads of its parts."""
+    group = tl.program_id(0).to(tl.int64)
+    k = tl.arange(0, BLOCK)
+    base = parts + (group * number + k) * 3
+    count = tl.load(base, mask=k < number, other=0.0)
+    level = tl.load(base + 1, mask=k < number, other=0.0)
+    spread = tl.load(base + 2, mask=k < number, other=0.0)
+    total = tl.sum(count, axis=0)
+    mean = tl.sum(count * level, axis=0) / total
+    variance = tl.sum(spread + count * (level - mean) * (level - mean), axis=0) / total
+    tl.store(statistics + group * 2, mean)
+    tl.store(statistics + group * 2 + 1, 1.0 / tl.sqrt(variance + eps))
+
+
+@triton.jit
+def _gradient_kernel(
+    grad, values, parts, size_out, size_in, inner, columns, heads, channels, columns_per_program, out_blocks, in_blocks,
+    PRECISION: tl.constexpr, BLOCK_OUT: tl.constexpr, BLOCK_IN: tl.constexpr, BLOCK_Q: tl.constexpr,
+    BLOCK_C: tl.constexpr, STAGES: tl.constexpr,
+):
+    """``∂A_ij = Σ_columns,channels ∂Z_i V_j`` of one part of the columns."""
+    tiles = out_blocks * in_blocks
+    head, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
+    part, sample = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    i = (tile // in_blocks) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
+    j = (tile % in_blocks) * BLOCK_IN + tl.arange(0, BLOCK_IN)
+    n = tl.arange(0, BLOCK_Q * BLOCK_C)
+    c = n % BLOCK_C
+    pitch = heads * channels
+    grad += sample * columns * size_out * pitch + head * channels
+    values += sample * columns * size_in * pitch + head * channels
+    total = tl.zeros((BLOCK_OUT, BLOCK_IN), dtype=tl.float32)
+    first = part * columns_per_program
+    for q0 in tl.range(first, min(columns, first + columns_per_program), BLOCK_Q, num_stages=STAGES):
+        q = q0 + n // BLOCK_C
+        inside = (q < columns) & (q < first + columns_per_program) & (c < channels)
+        outside, within = (q // inner).to(tl.int64), q % inner
+        g = tl.load(
+            grad + i[:, None] * (inner * pitch) + ((outside * size_out * inner + within) * pitch + c)[None, :],
+            mask=(i < size_out)[:, None] & inside[None, :], other=0.0,
+        )
+        v = tl.load(
+            values + j[:, None] * (inner * pitch) + ((outside * size_in * inner + within) * pitch + c)[None, :],
+            mask=(j < size_in)[:, None] & inside[None, :], other=0.0,
+        )
+        total = tl.dot(g, tl.trans(v), total, input_precision=PRECISION)
+    base = parts + ((part * tl.num_programs(2) + sample) * heads + head) * size_out * size_in
+    mask = (i < size_out)[:, None] & (j < size_in)[None, :]
+    tl.store(base + i[:, None] * size_in + j[None, :], total, mask=mask)
+
+
+class _Geometry(NamedTuple):
+    batch: int
+    outer: int
+    size_in: int
+    inner: int
+    heads: int
+    channels: int
+
+    @classmethod
+    def of(cls, shape: Sequence[int], axis: int) -> _Geometry:
+        grid = shape[1:-2]
+        return cls(shape[0], math.prod(grid[:axis]), grid[axis], math.prod(grid[axis + 1 :]), shape[-2], shape[-1])
+
+
+def contract_into(
+    kernel: Tensor, values: Tensor, axis: int, *, weights: Tensor | None = None, eps: float | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """``values ×_axis kernel`` and, with ``eps``, mean and reciprocal deviation ``(batch, head, 2)`` of the heads.
+
+    ``kernel`` is ``(batch, head, out, points)`` with any strides; ``weights`` those of every point of the result.
+    """
+    geometry = _Geometry.of(values.shape, axis)
+    size_out, columns = kernel.shape[2], geometry.outer * geometry.inner
+    shape = (*values.shape[: axis + 1], size_out, *values.shape[axis + 2 :])
+    result = torch.empty(shape, dtype=values.dtype, device=values.device)
+    tiling = contraction_tiling(size_out, geometry.size_in, geometry.channels)
+    blocks = triton.cdiv(size_out, tiling.rows)
+    steps = triton.cdiv(columns, tiling.columns)
+    per_program = triton.cdiv(steps, pieces(steps, blocks * geometry.heads * geometry.batch, waves=8)) * tiling.columns
+    parts = triton.cdiv(columns, per_program)
+    number = parts * blocks
+    whole = geometry.size_in <= WHOLE_LIMIT
+    collected = values.new_empty(geometry.batch, geometry.heads, number if eps is not None else 0, 3, dtype=torch.float32)
+    stride_sample = kernel.stride(1)
+    if kernel.stride(0) != stride_sample * geometry.heads:
+        kernel = kernel.contiguous()
+        stride_sample = kernel.stride(1)
+    _contract_kernel[(geometry.heads * blocks, parts, geometry.batch)](
+        kernel, values, result, weights if weights is not None else values, collected,
+        size_out, geometry.size_in, geometry.inner, columns, geometry.heads, geometry.channels, stride_sample,
+        kernel.stride(2), kernel.stride(3), per_program, blocks,
+        STATISTICS=eps is not None, HAS_WEIGHTS=weights is not None, WHOLE=whole, PRECISION=precision(values.dtype),
+        BLOCK_OUT=tiling.rows, BLOCK_IN=padded(geometry.size_in) if whole else 64, BLOCK_Q=tiling.columns,
+        BLOCK_C=padded(geometry.channels), STAGES=tiling.stages, num_warps=tiling.warps,
+    )
+    if eps is None:
+        return result, None
+    statistics = collected.new_empty(geometry.batch, geometry.heads, 2)
+    _merge_kernel[(geometry.batch * geometry.heads,)](collected, statistics, number, eps, BLOCK=padded(number))
+    return result, statistics
+
+
+def kernel_gradient(grad: Tensor, values: Tensor, axis: int) -> Tensor:
+    """``∂A`` of ``values ×_axis A`` in float32."""
+    geometry = _Geometry.of(values.shape, axis)
+    size_out, columns = grad.shape[axis + 1], geometry.outer * geometry.inner
+    tiling = gradient_tiling(size_out, geometry.size_in, geometry.channels)
+    block_in = min(padded(geometry.size_in), 128)
+    out_blocks, in_blocks = triton.cdiv(size_out, tiling.rows), triton.cdiv(geometry.size_in, block_in)
+    steps = triton.cdiv(columns, tiling.columns)
+    programs = out_blocks * in_blocks * geometry.heads * geometry.batch
+    per_program = triton.cdiv(steps, pieces(steps, programs, waves=4)) * tiling.columns
+    parts = triton.cdiv(columns, per_program)
+    collected = values.new_empty(
+        parts, geometry.batch, geometry.heads, size_out, geometry.size_in, dtype=torch.float32
+    )
+    _gradient_kernel[(out_blocks * in_blocks * geometry.heads, parts, geometry.batch)](
+        grad, values, collected, size_out, geometry.size_in, geometry.inner, columns, geometry.heads,
+        geometry.channels, per_program, out_blocks, in_blocks,
+        PRECISION=precision(values.dtype), BLOCK_OUT=tiling.rows, BLOCK_IN=block_in, BLOCK_Q=tiling.columns,
+        BLOCK_C=padded(geometry.channels), STAGES=tiling.stages, num_warps=tiling.warps,
+    )
+    return collected.sum(0) if parts > 1 else collected.squeeze(0)
+
+
+class _Contraction(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, kernel: Tensor, source: Tensor, projection: Tensor | None, axis: int, heads: int,
+        weights: Tensor | None, eps: float | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        source = rows_of(source)
+        working = kernel.to(source.dtype)
+        projected = None if projection is None else projection.to(source.dtype)
+        values = source if projected is None else _project(source, projected, heads)
+        result, statistics = contract_into(working, values, axis, weights=weights, eps=eps)
+        # Projected values are made again in the backward pass: a product costs less than keeping the largest tensor.
+        ctx.save_for_backward(working, source, projected)
+        ctx.axis, ctx.heads = axis, heads
+        if statistics is not None:
+            ctx.mark_non_differentiable(statistics)
+        return result, statistics
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
+        kernel, source, projected = ctx.saved_tensors
+        grad = rows_of(grad)
+        values = source if projected is None else _project(source, projected, ctx.heads)
+        grad_kernel = kernel_gradient(grad, values, ctx.axis)
+        del values
+        grad_values, _ = contract_into(kernel.transpose(-1, -2), grad, ctx.axis)
+        if projected is None:
+            return grad_kernel, grad_values, None, None, None, None, None
+        with torch.autocast(grad.device.type, enabled=False):
+            flat = grad_values.flatten(-2).flatten(0, -2)
+            grad_source = (flat @ projected).view_as(source)
+            grad_projection = (flat.t() @ source.flatten(0, -2)).float()
+        return grad_kernel, grad_source, grad_projection, None, None, None, None
+
+
+def _project(source: Tensor, projection: Tensor, heads: int) -> Tensor:
+    with torch.autocast(source.device.type, enabled=False):
+        flat = source.flatten(0, -2) @ projection.t()
+    return flat.view(*source.shape[:-1], heads, -1)
+
+
+def contraction(
+    kernel: Tensor, source: Tensor, axis: int, *, projection: Tensor | None = None, heads: int = 1,
+    weights: Tensor | None = None, eps: float | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """`contract_into` with gradients.
+
+    ``source`` holds values ``(batch, *grid, head, channel)``, or with ``projection`` the field ``(batch, *grid,
+    dim)`` that they are a linear map of.
+    """
+    result: tuple[Tensor, Tensor | None] = _Contraction.apply(kernel, source, projection, axis, heads, weights, eps)
+    return result

@@ -1,0 +1,177 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Positional encoding, LayerNorm and the means over axes in one pass over the field.
+
+    s = u + ψ,   x = LayerNorm(s),   rows = Σ_last w x,   columns = Σ_all-but-last w x
+
+The field is seen as ``(batch, rest, last, dim)``. The mean onto the last axis is ``columns``; those onto all
+other axes follow from ``rows``, which is smaller than the field by the length of the last axis.
+Plain twin: `factformer.nn.axial_kernel.axial_mean` of ``nn.LayerNorm``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from factformer.nn.fused._common import padded, pieces, rows_of
+
+ROWS_PER_PROGRAM = 8
+
+
+@triton.jit
+def _forward_kernel(
+    field, encoding, gain, bias, weights_rest, weights_last, total, normed, row_parts, column_parts,
+    rest, last, dim, eps,
+    HAS_ENCODING: tl.constexpr, ROWS: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
+):
+    tile, block, sample = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    s = tile * BLOCK_S + tl.arange(0, BLOCK_S)
+    d = tl.arange(0, BLOCK_D)
+    inside_d = d < dim
+    g = tl.load(gain + d, mask=inside_d, other=0.0)
+    c = tl.load(bias + d, mask=inside_d, other=0.0)
+    w_last = tl.load(weights_last + s, mask=s < last, other=0.0)
+    columns = tl.zeros((BLOCK_S, BLOCK_D), dtype=tl.float32)
+    for k in range(ROWS):
+        r = block * ROWS + k
+        mask = (s < last)[:, None] & inside_d[None, :] & (r < rest)
+        point = (r.to(tl.int64) * last + s)[:, None] * dim + d[None, :]
+        offset = sample * rest * last * dim + point
+        u = tl.load(field + offset, mask=mask, other=0.0)
+        if HAS_ENCODING:
+            u = (u.to(tl.float32) + tl.load(encoding + point, mask=mask, other=0.0).to(tl.float32)).to(u.dtype)
+            tl.store(total + offset, u, mask=mask)
+        u = u.to(tl.float32)
+        mean = tl.sum(u, axis=1) / dim
+        centred = tl.where(inside_d[None, :], u - mean[:, None], 0.0)
+        scale = tl.rsqrt(tl.sum(centred * centred, axis=1) / dim + eps)
+        x = centred * scale[:, None] * g[None, :] + c[None, :]
+        tl.store(normed + offset, x.to(normed.dtype.element_ty), mask=mask)
+        x = tl.where(mask, x, 0.0)
+        columns += x * tl.load(weights_rest + r, mask=r < rest, other=0.0)
+        row = tl.sum(x * w_last[:, None], axis=0)
+        where = (sample * rest + r) * tl.num_programs(0) + tile
+        tl.store(row_parts + where * dim + d, row, mask=inside_d & (r < rest))
+    offset = ((sample * tl.num_programs(1) + block) * last + s)[:, None] * dim + d[None, :]
+    tl.store(column_parts + offset, columns, mask=(s < last)[:, None] & inside_d[None, :])
+
+
+@triton.jit
+def _backward_kernel(
+    total, grad_total, grad_normed, grad_rows, grad_columns, gain, weights_rest, weights_last,
+    grad_field, encoding_parts, affine_parts,
+    batch, rest, last, dim, eps, samples_per_program,
+    HAS_ENCODING: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
+):
+    tile, part = tl.program_id(0), tl.program_id(1)
+    points = rest * last
+    p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
+    wide = p.to(tl.int64)
+    r = p // last
+    s = p % last
+    d = tl.arange(0, BLOCK_D)
+    inside_d = d < dim
+    mask = (p < points)[:, None] & inside_d[None, :]
+    g = tl.load(gain + d, mask=inside_d, other=0.0)
+    w_rest = tl.load(weights_rest + r, mask=p < points, other=0.0)[:, None]
+    w_last = tl.load(weights_last + s, mask=p < points, other=0.0)[:, None]
+    summed = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
+    grad_gain = tl.zeros((BLOCK_D,), dtype=tl.float32)
+    grad_bias = tl.zeros((BLOCK_D,), dtype=tl.float32)
+    for sample in range(part * samples_per_program, min(batch, (part + 1) * samples_per_program)):
+        offset = (sample * points + wide)[:, None] * dim + d[None, :]
+        u = tl.load(total + offset, mask=mask, other=0.0).to(tl.float32)
+        grad = tl.load(grad_normed + offset, mask=mask, other=0.0).to(tl.float32)
+        grad += w_last * tl.load(grad_rows + (sample * rest + r)[:, None] * dim + d[None, :], mask=mask, other=0.0)
+        grad += w_rest * tl.load(grad_columns + (sample * last + s)[:, None] * dim + d[None, :], mask=mask, other=0.0)
+        mean = tl.sum(u, axis=1) / dim
+        centred = tl.where(inside_d[None, :], u - mean[:, None], 0.0)
+        scale = tl.rsqrt(tl.sum(centred * centred, axis=1) / dim + eps)[:, None]
+        unit = centred * scale
+        grad_gain += tl.sum(grad * unit, axis=0)
+        grad_bias += tl.sum(grad, axis=0)
+        grad = grad * g[None, :]
+        along = tl.sum(grad * unit, axis=1)[:, None] / dim
+        level = tl.sum(grad, axis=1)[:, None] / dim
+        result = scale * (grad - level - unit * along)
+        result += tl.load(grad_total + offset, mask=mask, other=0.0).to(tl.float32)
+        tl.store(grad_field + offset, result.to(grad_field.dtype.element_ty), mask=mask)
+        summed += result
+    program = tile * tl.num_programs(1) + part
+    tl.store(affine_parts + program * 2 * dim + d, grad_gain, mask=inside_d)
+    tl.store(affine_parts + program * 2 * dim + dim + d, grad_bias, mask=inside_d)
+    if HAS_ENCODING:
+        offset = (part.to(tl.int64) * points + p)[:, None] * dim + d[None, :]
+        tl.store(encoding_parts + offset, summed, mask=mask)
+
+
+class _PreNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, field: Tensor, encoding: Tensor | None, gain: Tensor, bias: Tensor, weights_rest: Tensor,
+        weights_last: Tensor, eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        field = rows_of(field)
+        batch, dim = field.shape[0], field.shape[-1]
+        rest, last = len(weights_rest), len(weights_last)
+        total = field.view_as(field) if encoding is None else torch.empty_like(field)
+        normed = torch.empty_like(field)
+        block_s, blocks = padded(min(last, 64)), triton.cdiv(rest, ROWS_PER_PROGRAM)
+        tiles = triton.cdiv(last, block_s)
+        row_parts = field.new_empty(batch, rest, tiles, dim, dtype=torch.float32)
+        column_parts = field.new_empty(batch, blocks, last, dim, dtype=torch.float32)
+        _forward_kernel[(tiles, blocks, batch)](
+            field, encoding if encoding is not None else field, gain, bias, weights_rest, weights_last, total, normed,
+            row_parts, column_parts, rest, last, dim, eps,
+            HAS_ENCODING=encoding is not None, ROWS=ROWS_PER_PROGRAM, BLOCK_S=block_s, BLOCK_D=padded(dim),
+        )
+        ctx.save_for_backward(total, gain, weights_rest, weights_last)
+        ctx.eps, ctx.encoding_dtype = eps, None if encoding is None else encoding.dtype
+        rows = row_parts.sum(2) if tiles > 1 else row_parts.squeeze(2)
+        columns = column_parts.sum(1) if blocks > 1 else column_parts.squeeze(1)
+        return total, normed, rows, columns
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_total: Tensor, grad_normed: Tensor, grad_rows: Tensor, grad_columns: Tensor) -> Any:
+        total, gain, weights_rest, weights_last = ctx.saved_tensors
+        batch, dim = total.shape[0], total.shape[-1]
+        rest, last = len(weights_rest), len(weights_last)
+        block = 16 if rest * last < 2**15 else 32
+        tiles = triton.cdiv(rest * last, block)
+        per_program = triton.cdiv(batch, pieces(batch, tiles, waves=6))
+        parts = triton.cdiv(batch, per_program)
+        grad_field = torch.empty_like(total)
+        has_encoding = ctx.encoding_dtype is not None
+        encoding_parts = total.new_empty(parts if has_encoding else 0, *total.shape[1:], dtype=torch.float32)
+        affine_parts = total.new_empty(tiles * parts, 2, dim, dtype=torch.float32)
+        _backward_kernel[(tiles, parts)](
+            total, rows_of(grad_total), rows_of(grad_normed), rows_of(grad_rows), rows_of(grad_columns), gain,
+            weights_rest, weights_last, grad_field, encoding_parts, affine_parts, batch, rest, last, dim, ctx.eps,
+            per_program, HAS_ENCODING=has_encoding, BLOCK_P=block, BLOCK_D=padded(dim),
+        )
+        grad_gain, grad_bias = affine_parts.sum(0).unbind(0)
+        grad_encoding = encoding_parts.sum(0).to(ctx.encoding_dtype) if has_encoding else None
+        return grad_field, grad_encoding, grad_gain, grad_bias, None, None, None
+
+
+def prenorm(
+    field: Tensor, encoding: Tensor | None, gain: Tensor, bias: Tensor, weights_rest: Tensor, weights_last: Tensor,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """``(s, x, rows, columns)`` of a field ``(batch, *grid, dim)``; the two sums are in float32.
+
+    ``weights_last`` are the quadrature weights of the last axis, ``weights_rest`` the product of the others',
+    flat.
+    """
+    if encoding is not None:
+        encoding = encoding.to(field.dtype)
+    result: tuple[Tensor, Tensor, Tensor, Tensor] = _PreNorm.apply(
+        field, encoding, gain, bias, weights_rest, weights_last, eps
+    )
+    return result
