@@ -112,15 +112,15 @@ class IsotropicTurbulence(PDE):
         return resample(frames.movedim(-1, 2), len(shape), shape).movedim(2, -1)
 
     def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
-        """Shifts, reflections with the component's sign, and exchanges of equal axes with their components."""
+        """Shifts, reflections with the component's sign, exchanges of equal axes with their components."""
         by = [size // 3 + m for m, size in enumerate(grid.shape)]
         maps: dict[str, Callable[[Frames], Frames]] = {
             "shift": lambda frames: frames.roll(by, (2, 3, 4)),
-            "reflection of x1": lambda frames: reflect_periodic(frames, 2) * frames.new_tensor([1, -1, 1, 1]),
+            "reflection": lambda frames: reflect_periodic(frames, 2) * frames.new_tensor([1, -1, 1, 1]),
             "inversion": lambda frames: _inverted(frames) * frames.new_tensor([1, -1, -1, -1]),
         }
         if len(set(grid.shape)) == 1:
-            maps["rotation of axes"] = lambda frames: frames.permute(0, 1, 3, 4, 2, 5)[..., [0, 2, 3, 1]]
+            maps["rotation"] = lambda frames: frames.permute(0, 1, 3, 4, 2, 5)[..., [0, 2, 3, 1]]
             maps["exchange of x1 and x2"] = lambda frames: frames.transpose(2, 3)[..., [0, 2, 1, 3]]
         return maps
 
@@ -196,7 +196,7 @@ def _energy_keeper(start: Tensor, spectrum: Spectrum, parameters: Parameters) ->
 
 
 def _random_velocity(spectrum: Spectrum, draws: Tensor, released: bool) -> Tensor:
-    """``û = α e_1 + β e_2``, ``e_1 ⟂ e_2 ⟂ k`` (Rogallo 1981), from ``draws`` of [0, 1) for three angles.
+    """``û = α e_1 + β e_2``, ``e_1 ⟂ e_2 ⟂ k`` (Rogallo 1981); ``draws`` of [0, 1) stand for three angles.
 
     The energy of the shell ``|k|`` is ``E(k)`` for ``|α|² + |β|² = E(k)/(4π k²)``, up to a common factor.
     """
@@ -221,8 +221,8 @@ def _random_velocity(spectrum: Spectrum, draws: Tensor, released: bool) -> Tenso
     c1 = torch.where(on_axis, 0, k1 / across)
     c2 = torch.where(on_axis, 1, k2 / across)
     sine = torch.where(on_axis, 0, across) / k
-    cosine = k3 / k
-    velocity = torch.stack([alpha * c2 + beta * c1 * cosine, beta * c2 * cosine - alpha * c1, -beta * sine], 1)
+    along = beta * k3 / k
+    velocity = torch.stack([alpha * c2 + along * c1, along * c2 - alpha * c1, -beta * sine], dim=1)
     return mirror_modes(velocity, spectrum.num_axes, average=released)
 
 
