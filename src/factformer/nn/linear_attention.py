@@ -28,14 +28,17 @@ def kernel_integral(
     values: Float[Tensor, "*batch points channel"],
     weights: Float[Tensor, " points"] | None,
 ) -> Float[Tensor, "*batch points channel"]:
-    """``Q(Kᵀ w V)``, summed over the points in float32 or better; ``weights=None`` is the plain mean."""
+    """``Q(Kᵀ w V)`` in the precision of ``values``; ``weights=None`` is the plain mean.
+
+    Autocast has no say: it would round float32 factors of a sum over all points. Products of half-precision
+    factors are summed in float32 by the library.
+    """
     with torch.autocast(values.device.type, enabled=False):
-        if values.dtype != torch.float64:
-            queries, keys, values = queries.float(), keys.float(), values.float()
+        queries, keys = queries.to(values.dtype), keys.to(values.dtype)
         if weights is None:
-            moments = keys.transpose(-1, -2) @ values / values.shape[-2]
+            moments = keys.transpose(-1, -2) @ (values / values.shape[-2])
         else:
-            moments = keys.transpose(-1, -2) @ (values * weights[:, None])
+            moments = keys.transpose(-1, -2) @ (values * weights[:, None]).to(values.dtype)
         return queries @ moments
 
 
