@@ -1,10 +1,12 @@
 """Sizes of the models at the paper's settings (Tables 1 to 3); complex weights count twice."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
+from factformer import catalog
 from factformer.grid import Grid
 from factformer.nn.spectral_conv import SpectralConvolution
 from factformer.problem import Field, Problem
@@ -62,3 +64,18 @@ def test_complex_weights_are_pairs_of_real_ones():
 def test_factformer_plus_is_at_most_half_larger(problem):
     sizes = {"heads": 6, "kernel_dim": 192} if problem.grid.num_axes == 3 else {}
     assert count("factformer_plus", problem, **sizes) <= 1.5 * count("factformer", problem, **sizes)
+
+
+def test_the_documentation_states_the_sizes_that_the_code_has():
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    stated = {}
+    for row in page.splitlines():
+        if row.startswith("| `"):
+            cells = [cell.strip() for cell in row.strip("|").split("|")]
+            stated[cells[0].split("`")[1]] = [float(number) for number in cells[4].split(",")]
+    assert sorted(stated) == catalog.names("models")
+    for model, sizes in stated.items():
+        known = catalog.find("models", model).Config.model_fields
+        turbulence = {"heads": 6, "kernel_dim": 192} if "kernel_dim" in known else {}
+        counted = [count(model, KOLMOGOROV), count(model, TURBULENCE, **turbulence)]
+        assert sizes == [round(number / 1e6, 2) for number in counted], model
