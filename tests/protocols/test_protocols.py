@@ -116,12 +116,12 @@ def test_steady_problems_take_the_input_frame(problem):
     window = Window(torch.full((2, 1, 4, 1), 6.0), torch.full((2, 1, 4, 1), 4.0))
     loss, _ = build_protocol(config, steady).loss(surrogate, window, {})
     assert float(loss.detach()) == pytest.approx(1.0)  # 12 predicted for 6
-    with pytest.raises(UserError, match="protocol.name=steady"):
+    with pytest.raises(UserError, match=r"protocol.name=steady"):
         build_protocol(ProtocolConfig(), steady)
-    with pytest.raises(UserError, match="evolves in time"):
+    with pytest.raises(UserError, match=r"evolves in time"):
         build_protocol(config, problem)
 
 
 def test_an_unknown_protocol_lists_the_choices(problem):
-    with pytest.raises(UserError, match="autoregressive, latent_marching, steady"):
+    with pytest.raises(UserError, match=r"autoregressive, latent_marching, steady"):
         protocol(problem, "latent_march")

@@ -5,9 +5,9 @@ import multiprocessing
 from pathlib import Path
 
 import torch
-from conftest import tiny_experiment, wave_data
 from safetensors.torch import load_file
 
+from conftest import tiny_experiment, wave_data
 from factformer.training import checkpoint
 
 CONTEXT = multiprocessing.get_context("forkserver")

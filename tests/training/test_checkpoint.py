@@ -40,7 +40,7 @@ def test_any_flipped_bit_is_found(tmp_path, name):
     content = bytearray((path / name).read_bytes())
     content[len(content) // 2] ^= 1
     (path / name).write_bytes(content)
-    with pytest.raises(UserError, match="corrupted") as caught:
+    with pytest.raises(UserError, match=r"corrupted") as caught:
         checkpoint.load(path)
     assert str(path) in str(caught.value)
 
@@ -50,17 +50,17 @@ def test_a_missing_or_truncated_file_is_found(tmp_path, name):
     path = checkpoint.save(tmp_path, snapshot(5))
     content = (path / name).read_bytes()
     (path / name).write_bytes(content[:-3])
-    with pytest.raises(UserError, match="corrupted"):
+    with pytest.raises(UserError, match=r"corrupted"):
         checkpoint.load(path)
     (path / name).unlink()
-    with pytest.raises(UserError, match="corrupted"):
+    with pytest.raises(UserError, match=r"corrupted"):
         checkpoint.load(path)
 
 
 def test_another_format_version_is_refused(tmp_path, monkeypatch):
     path = checkpoint.save(tmp_path, snapshot(5))
     monkeypatch.setattr(checkpoint, "FORMAT_VERSION", 2)
-    with pytest.raises(UserError, match="version 1"):
+    with pytest.raises(UserError, match=r"version 1"):
         checkpoint.load(path)
 
 
@@ -70,7 +70,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
 
     checkpoint.save(tmp_path, snapshot(5))
     monkeypatch.setattr(checkpoint, "flush", no_space)
-    with pytest.raises(UserError, match="disk is full.*--resume"):
+    with pytest.raises(UserError, match=r"disk is full.*--resume"):
         checkpoint.save(tmp_path, snapshot(6))
     assert [path.name for path in tmp_path.iterdir()] == ["update-00000005"]
 

@@ -74,7 +74,7 @@ def test_the_papers_settings():
 
 
 def test_an_unknown_recipe_and_scale_list_the_choices():
-    with pytest.raises(UserError, match="darcy, demo, kolmogorov, smoke, turbulence"):
+    with pytest.raises(UserError, match=r"darcy, demo, kolmogorov, smoke, turbulence"):
         recipes.build("kolmo")
-    with pytest.raises(UserError, match="paper, small"):
+    with pytest.raises(UserError, match=r"paper, small"):
         recipes.build("demo", "large")

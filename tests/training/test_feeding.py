@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from conftest import wave_problem, waves
 
+from conftest import wave_problem, waves
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.data.windows import Windows
 from factformer.errors import UserError
@@ -97,5 +97,5 @@ class Spoilt(ArrayDataset):
 @pytest.mark.parametrize("kind", [ResidentFeed, StreamingFeed])
 def test_nan_in_the_data_is_named_with_its_trajectory(kind):
     dataset: Dataset = Spoilt(waves(3), wave_problem())
-    with pytest.raises(UserError, match="train split holds NaN.*trajectory 1"):
+    with pytest.raises(UserError, match=r"train split holds NaN.*trajectory 1"):
         first_batches(kind(dataset, visits(), CPU), 20)

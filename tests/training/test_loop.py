@@ -6,9 +6,9 @@ import signal
 
 import pytest
 import torch
-from conftest import LATENT, tiny_experiment, wave_problem, waves
 
 import factformer
+from conftest import LATENT, tiny_experiment, wave_problem, waves
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.protocols.latent_marching import marching_steps, pushforward_calls
@@ -91,7 +91,7 @@ def test_accumulating_parts_of_a_batch_gives_the_gradient_of_the_whole(datasets,
         train(experiment, *datasets, folder=tmp_path / str(parts))
         losses.append([line["loss"] for line in read_log(tmp_path / str(parts))])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    with pytest.raises(UserError, match="multiple"):
+    with pytest.raises(UserError, match=r"multiple"):
         train(tiny_experiment(batch_size=4, accumulate=3), *datasets, folder=tmp_path / "bad")
 
 
@@ -163,7 +163,7 @@ def test_nan_stops_with_the_last_good_checkpoint_named(datasets, tmp_path, monke
     from factformer.training import loop
 
     monkeypatch.setattr(loop, "train_step", poison(loop.train_step, 25))
-    with pytest.raises(Diverged, match="update-00000022"):
+    with pytest.raises(Diverged, match=r"update-00000022"):
         train(tiny_experiment(updates=60), *datasets, folder=tmp_path / "run")
     assert checkpoint.latest(tmp_path / "run" / "checkpoints").name == "update-00000022"
 
@@ -184,7 +184,7 @@ def test_nan_rolls_back_and_halves_the_learning_rate_if_asked(datasets, tmp_path
 
 
 def test_an_exploding_loss_counts_as_divergence(datasets, tmp_path):
-    with pytest.raises(Diverged, match="training.learning_rate"):
+    with pytest.raises(Diverged, match=r"training.learning_rate"):
         train(
             tiny_experiment(learning_rate=1e6, clip=None, log_every=1, explosion=50.0, warmup=0),
             *datasets,
@@ -196,7 +196,7 @@ def test_one_run_is_never_written_over_another(datasets, tmp_path):
     folder = tmp_path / "run"
     train(tiny_experiment(updates=2), *datasets, folder=folder)
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="--resume.*--overwrite"):
+    with pytest.raises(UserError, match=r"--resume.*--overwrite"):
         train(tiny_experiment(updates=2), *datasets, folder=folder)
     train(tiny_experiment(updates=3), *datasets, folder=folder, overwrite=True)
     assert read_log(folder)[-1]["update"] == 3
@@ -206,10 +206,10 @@ def test_one_run_is_never_written_over_another(datasets, tmp_path):
 def test_a_checkpoint_of_other_data_or_another_model_is_refused(datasets, tmp_path):
     train(tiny_experiment(updates=2), *datasets, folder=tmp_path / "run")
     other = ArrayDataset(waves(3, first=3), wave_problem())
-    with pytest.raises(UserError, match="another dataset"):
+    with pytest.raises(UserError, match=r"another dataset"):
         train(tiny_experiment(updates=2), other, folder=tmp_path / "run", resume=True)
     bigger = tiny_experiment(updates=2).override(["model.dim=16"])
-    with pytest.raises(UserError, match="another model"):
+    with pytest.raises(UserError, match=r"another model"):
         train(bigger, datasets[0], folder=tmp_path / "run", resume=True)
 
 
@@ -241,7 +241,7 @@ def test_a_disk_that_fills_up_is_said_so_and_the_run_can_go_on(datasets, tmp_pat
 
     experiment = tiny_experiment(updates=30)
     reporter = At(14, lambda: monkeypatch.setattr(checkpoint, "flush", no_space))
-    with pytest.raises(UserError, match="disk is full"):
+    with pytest.raises(UserError, match=r"disk is full"):
         train(experiment, *datasets, folder=tmp_path / "run", reporter=reporter)
     monkeypatch.setattr(checkpoint, "flush", real)
     assert train(experiment, *datasets, folder=tmp_path / "run", resume=True).finished

@@ -5,7 +5,7 @@ from factformer.training.schedule import learning_rate_factor
 
 
 def test_one_cycle_follows_the_reference_schedule():
-    """torch's OneCycleLR counts its phases in whole updates, so the shapes agree up to one update's change."""
+    """torch's OneCycleLR counts its phases in whole updates, so both agree up to one update's change."""
     total, peak = 1000, 3e-4
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=peak)
     reference = torch.optim.lr_scheduler.OneCycleLR(optimizer, peak, total_steps=total, pct_start=0.2)

@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning_fabric import Fabric
 
 from factformer.bundle import save_bundle
@@ -205,7 +204,8 @@ class Trainer:
                 self.average.update(update)
         counters.update = update
 
-        validate = self.validation is not None and update % config.validate_every == 0
+        is_last = self.clock.progress(update + 1, 0.0) >= 1
+        validate = self.validation is not None and (update % config.validate_every == 0 or is_last)
         if validate or update % config.log_every == 0:
             self.log(update, progress, plan, learning_rate, validate)
         if update % config.checkpoint_every == 0 or counters.best == self.checkpoint_name():
@@ -225,7 +225,7 @@ class Trainer:
     def log(self, update: int, progress: float, plan: Plan, learning_rate: float, validate: bool) -> None:
         """One line of ``metrics.jsonl``; the only place besides checkpoints that waits for the device."""
         counters, seconds = self.state.counters, self.clock.seconds
-        values = self.checked_means()
+        values = self.checked_means() if self.state.tally.count else self.last_means()
         line: dict[str, Any] = {
             "update": update,
             "loss": values.pop("loss"),
@@ -259,6 +259,10 @@ class Trainer:
         ):
             raise Diverged(f"the loss went to {values['loss']:g} by update {self.state.counters.update}")
         return values
+
+    def last_means(self) -> dict[str, float]:
+        """What the line before said, where a time budget ends right after it."""
+        return {name: self.state.counters.last.get(name, float("nan")) for name in self.state.tally.names}
 
     def checkpoint_name(self) -> str:
         return checkpoint.name_of(self.state.counters.update, self.state.counters.attempt)
