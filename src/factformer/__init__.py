@@ -5,8 +5,9 @@ The public names below are loaded when first used, so that ``import factformer``
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from factformer.lazy import load_lazily
 
 if TYPE_CHECKING:
     from factformer.bundle import load as load
@@ -20,29 +21,17 @@ if TYPE_CHECKING:
     from factformer.training import fit as fit
 
 __version__ = "0.1.0"
-
-_HOMES = {
-    "Grid": "factformer.grid",
-    "Field": "factformer.problem",
-    "Problem": "factformer.problem",
-    "Surrogate": "factformer.surrogate",
-    "build_surrogate": "factformer.surrogate",
-    "load": "factformer.bundle",
-    "rollout": "factformer.rollout",
-    "simulate": "factformer.pdes",
-    "fit": "factformer.training",
-}
-
-__all__ = [*_HOMES, "__version__"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'factformer' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__all__ = load_lazily(  # noqa: PLE0604
+    __name__,
+    {
+        "Grid": "factformer.grid",
+        "Field": "factformer.problem",
+        "Problem": "factformer.problem",
+        "Surrogate": "factformer.surrogate",
+        "build_surrogate": "factformer.surrogate",
+        "load": "factformer.bundle",
+        "rollout": "factformer.rollout",
+        "simulate": "factformer.pdes",
+        "fit": "factformer.training",
+    },
+)

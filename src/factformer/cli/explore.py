@@ -9,15 +9,20 @@ from typing import Annotated
 import typer
 
 
-def version_option(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    """Learn fast surrogates of partial differential equations on grids."""
-    if version:
+def show_version(wanted: bool) -> None:
+    if wanted:
         from factformer import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+
+
+def version_option(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Learn fast surrogates of partial differential equations on grids."""
 
 
 def list_contents(

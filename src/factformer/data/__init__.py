@@ -1,20 +1,38 @@
-"""Data: stored and in-memory datasets, their generation, conversion, statistics and windows."""
+"""Data: stored and in-memory datasets, their generation, conversion, statistics and windows.
 
-from factformer.data.convert import convert, import_dataset
-from factformer.data.generate import generate, trajectory_seed
-from factformer.data.normalization import Normalizer
-from factformer.data.store import ArrayDataset, Dataset, StoredDataset, open_dataset
-from factformer.data.windows import Windows
+The names are loaded when first used: networks need the normaliser and not HDF5.
+"""
 
-__all__ = [
-    "ArrayDataset",
-    "Dataset",
-    "Normalizer",
-    "StoredDataset",
-    "Windows",
-    "convert",
-    "generate",
-    "import_dataset",
-    "open_dataset",
-    "trajectory_seed",
-]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from factformer.lazy import load_lazily
+
+if TYPE_CHECKING:
+    from factformer.data.convert import convert as convert
+    from factformer.data.convert import import_dataset as import_dataset
+    from factformer.data.generate import generate as generate
+    from factformer.data.generate import trajectory_seed as trajectory_seed
+    from factformer.data.normalization import Normalizer as Normalizer
+    from factformer.data.store import ArrayDataset as ArrayDataset
+    from factformer.data.store import Dataset as Dataset
+    from factformer.data.store import StoredDataset as StoredDataset
+    from factformer.data.store import open_dataset as open_dataset
+    from factformer.data.windows import Windows as Windows
+
+__all__ = load_lazily(
+    __name__,
+    {
+        "ArrayDataset": "factformer.data.store",
+        "Dataset": "factformer.data.store",
+        "Normalizer": "factformer.data.normalization",
+        "StoredDataset": "factformer.data.store",
+        "Windows": "factformer.data.windows",
+        "convert": "factformer.data.convert",
+        "generate": "factformer.data.generate",
+        "import_dataset": "factformer.data.convert",
+        "open_dataset": "factformer.data.store",
+        "trajectory_seed": "factformer.data.generate",
+    },
+)

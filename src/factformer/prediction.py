@@ -1,0 +1,103 @@
+"""Predictions from files: read context frames, roll a bundle out, write the predicted frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from factformer.bundle import load
+from factformer.data.arrays import describe_arrays, open_arrays
+from factformer.data.files import explained
+from factformer.data.generate import require_device
+from factformer.data.store import open_dataset
+from factformer.errors import UserError
+from factformer.problem import Problem
+from factformer.report.animation import write_animation
+from factformer.report.planes import components
+from factformer.rollout import rollout
+
+STORED = (".hdf5", ".h5")
+MAX_STORED_TRAJECTORIES = 16
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What `predict_file` wrote: where, and the shape ``(batch, frame, *grid, channel)`` of what."""
+
+    out: Path
+    shape: tuple[int, ...]
+    fields: tuple[str, ...]
+
+
+def predict_file(
+    bundle: str | Path,
+    source: Path,
+    num_frames: int,
+    out: Path,
+    *,
+    animation: Path | None = None,
+    device: str = "cpu",
+    overwrite: bool = False,
+) -> Prediction:
+    """Roll out from the context frames in ``source`` and write the predicted frames to ``out``."""
+    if out.suffix not in (".npy", ".npz"):
+        raise UserError(f"predictions are written as .npy or .npz, got {out.name!r}")
+    for path in [out] + [animation] * (animation is not None):
+        if path is not None and path.exists() and not overwrite:
+            raise UserError(f"{path} exists; add --overwrite to replace it or choose another name")
+    require_device(device)
+    surrogate = load(bundle).to(device)
+    problem = surrogate.problem
+    context = read_context(source, problem).to(device)
+    with torch.inference_mode():
+        frames = torch.stack(list(rollout(surrogate, context, num_frames)), dim=1).cpu().numpy()
+    if not np.isfinite(frames).all():
+        raise UserError(f"the roll-out of {source} left the finite numbers; predict fewer than {num_frames} frames")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.stem}.partial{out.suffix}")
+    try:
+        with explained(out):
+            if out.suffix == ".npy":
+                np.save(temporary, frames)
+            else:
+                np.savez_compressed(temporary, frames=frames, frame_dt=problem.frame_dt)
+            temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if animation is not None:
+        write_animation(
+            animation, frames[0], component=components(problem.outputs)[0], grid=problem.grid,
+            frame_dt=problem.frame_dt, overwrite=overwrite,
+        )  # fmt: skip
+    return Prediction(out, frames.shape, tuple(f.name for f in problem.outputs))
+
+
+def read_context(path: Path, problem: Problem) -> Float[Tensor, "batch context *grid channel"]:
+    """Context frames from a file: a dataset of ours, or arrays ``([batch,] frame, *grid, channel)``.
+
+    Of a longer sequence the last frames are taken; of a dataset, the first ones of its first trajectories.
+    """
+    if path.suffix in STORED:
+        dataset = open_dataset(path, num_context_frames=problem.num_context_frames, horizon=problem.horizon)
+        count = slice(0, min(dataset.num_trajectories, MAX_STORED_TRAJECTORIES))
+        return dataset.read_inputs(count)
+    arrays = open_arrays(path)
+    names = [f.name for f in problem.inputs]
+    if len(arrays) == 1:
+        values = np.asarray(next(iter(arrays.values()))[...])
+    elif set(names) <= set(arrays):
+        parts = [np.asarray(arrays[f.name][...]) for f in problem.inputs]
+        values = np.concatenate(parts, axis=-1)
+    else:
+        raise UserError(f"{path} needs one array, or arrays named {', '.join(names)}; it holds {describe_arrays(arrays)}")
+    frames = torch.from_numpy(values.astype(np.float32))
+    if frames.ndim == problem.grid.num_axes + 2:
+        frames = frames.unsqueeze(0)
+    if frames.ndim == problem.grid.num_axes + 3 and frames.shape[1] > problem.num_context_frames:
+        frames = frames[:, -problem.num_context_frames :]
+    return frames

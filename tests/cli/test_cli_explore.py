@@ -1,0 +1,153 @@
+"""The command line as a user meets it: help, list, demo, rollout, exit codes and one-line errors."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import factformer
+from factformer import Field, Grid, Problem, build_surrogate
+from factformer.bundle import save_bundle
+from factformer.cli import main
+
+COMMANDS = ["list", "demo", "generate", "convert", "train", "evaluate", "rollout", "inspect", "benchmark", "report", "reproduce"]
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return stop.value.code or 0, captured.out, captured.err
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    problem = Problem("box", Grid((6, 5), 1.0, True), (Field("p"), Field("u", 2)), num_context_frames=3, horizon=4)
+    surrogate = build_surrogate(problem, dim=16, depth=1, heads=2, head_dim=8, kernel_dim=8, marching_steps=2)
+    return save_bundle(surrogate, tmp_path / "bundle")
+
+
+def test_help_lists_every_command(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert all(f"  {name} " in out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(capsys, command):
+    code, out, _ = run(capsys, command, "--help")
+    assert code == 0
+    assert f"factformer {command}" in " ".join(out.split()).partition("Example")[2]
+
+
+def test_version(capsys):
+    assert run(capsys, "--version") == (0, f"{factformer.__version__}\n", "")
+
+
+def test_list_for_people_and_machines(capsys):
+    code, out, _ = run(capsys, "list")
+    assert code == 0
+    assert "kolmogorov_flow" in out
+    code, out, _ = run(capsys, "list", "--json")
+    contents = json.loads(out)
+    assert {"factformer", "fno", "ffno"} <= set(contents["models"])
+    assert {"kolmogorov", "turbulence", "smoke", "darcy", "demo"} <= set(contents["recipes"])
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_rollout_reads_frames_and_writes_what_the_library_predicts(capsys, bundle, tmp_path, suffix):
+    frames = torch.randn(2, 3, 6, 5, 3)
+    np.save(tmp_path / "in.npy", frames.numpy())
+    out, gif = tmp_path / f"out.{suffix}", tmp_path / "a.gif"
+    code, text, error = run(
+        capsys, "rollout", bundle, "--input", tmp_path / "in.npy", "--frames", 5, "--out", out, "--animate", gif
+    )
+    assert (code, error) == (0, "")
+    assert "(2, 5, 6, 5, 3)" in text
+    written = np.load(out) if suffix == "npy" else np.load(out)["frames"]
+    with torch.no_grad():
+        expected = torch.stack(list(factformer.rollout(factformer.load(bundle), frames, 5)), 1).numpy()
+    assert np.array_equal(written, expected)
+    assert gif.read_bytes()[:6] == b"GIF89a"
+
+
+def test_rollout_takes_one_sample_and_the_last_frames(capsys, bundle, tmp_path):
+    frames = np.random.default_rng(0).normal(size=(7, 6, 5, 3)).astype(np.float32)
+    for name, part in (("long", frames), ("short", frames[None, -3:])):
+        np.save(tmp_path / f"{name}.npy", part)
+        words = ["rollout", bundle, "--input", tmp_path / f"{name}.npy", "--frames", 2, "--out", tmp_path / f"{name}-out.npy"]
+        assert run(capsys, *words)[0] == 0
+    assert np.array_equal(np.load(tmp_path / "long-out.npy"), np.load(tmp_path / "short-out.npy"))
+
+
+def mistakes(bundle, tmp_path):
+    np.save(tmp_path / "in.npy", np.zeros((1, 3, 6, 5, 3), np.float32))
+    np.save(tmp_path / "nan.npy", np.full((1, 3, 6, 5, 3), np.nan, np.float32))
+    np.save(tmp_path / "few.npy", np.zeros((1, 2, 6, 5, 3), np.float32))
+    np.savez(tmp_path / "two.npz", a=np.zeros(3), b=np.zeros(3))
+    (tmp_path / "taken.npy").write_text("mine")
+    good = {"--input": tmp_path / "in.npy", "--frames": 2, "--out": tmp_path / "out.npy"}
+    return [
+        ("no bundle at", "nowhere", good),
+        ("context frames, got 2", bundle, {**good, "--input": tmp_path / "few.npy"}),
+        ("NaN", bundle, {**good, "--input": tmp_path / "nan.npy"}),
+        ("no file", bundle, {**good, "--input": tmp_path / "absent.npy"}),
+        ("arrays named p, u", bundle, {**good, "--input": tmp_path / "two.npz"}),
+        ("exists", bundle, {**good, "--out": tmp_path / "taken.npy"}),
+        (".npy or .npz", bundle, {**good, "--out": tmp_path / "out.txt"}),
+        ("'--frames'", bundle, {**good, "--frames": 0}),
+        ("cuda", bundle, {**good, "--device": "cuda"}),
+    ]
+
+
+def test_mistakes_are_one_line_with_exit_code_two(capsys, bundle, tmp_path):
+    for words, path, options in mistakes(bundle, tmp_path):
+        if words == "cuda" and torch.cuda.is_available():
+            continue
+        flat = [part for option in options.items() for part in option]
+        code, _, error = run(capsys, "rollout", path, *flat)
+        assert code == 2, (words, error)
+        assert words in error
+        assert len(error.strip().splitlines()) == 1
+        assert "Traceback" not in error
+    assert (tmp_path / "taken.npy").read_text() == "mine"
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_wrong_use_and_debug(capsys):
+    code, _, error = run(capsys, "lsit")
+    assert code == 2
+    assert len(error.strip().splitlines()) == 1
+    code, _, error = run(capsys, "rollout", "nowhere", "--input", "a", "--frames", 1, "--out", "b.npy", "--debug")
+    assert code == 2
+    assert "Traceback" in error
+
+
+def test_demo_refuses_a_folder_that_is_not_its_own(capsys, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    code, _, error = run(capsys, "demo", "--out", tmp_path, "--overwrite")
+    assert code == 2
+    assert "other files" in error
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_import_stays_light():
+    """`import factformer` and the help page load neither plotting, nor HDF5, nor torch; the library no CLI."""
+    code = (
+        "import sys, factformer\n"
+        "assert not {'matplotlib', 'typer', 'h5py', 'torch'} & set(sys.modules)\n"
+        "from factformer import Grid, build_surrogate, rollout, simulate\n"
+        "assert not {'matplotlib', 'typer', 'h5py'} & set(sys.modules), {'matplotlib', 'typer', 'h5py'} & set(sys.modules)\n"
+        "print('light')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "light", done.stderr
+    code = (
+        "import sys\nfrom factformer.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
