@@ -20,6 +20,7 @@ from factformer.models._backbone import Backbone, ModelConfig
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
+from factformer.nn.fused import working_dtype
 from factformer.nn.marching import LatentMarching
 from factformer.problem import Problem
 
@@ -93,11 +94,22 @@ class Surrogate(nn.Module):
         z = self.backbone(self.encoder(normalized), grid)
         if self.boundary_block is not None:
             z = self.boundary_block(z)
-        states = self.marching(z, num_steps)
-        values = self.decoder(states.flatten(0, 1), grid).unflatten(0, (frames.shape[0], num_steps))
+        values = self.decode(z, num_steps, grid)
         if not self.residual:
             return self.normalizer.denormalize(values)
         return frames[:, -1:] + values * self.normalizer.increment_std
+
+    def decode(self, z: Tensor, num_steps: int, grid: Grid) -> Tensor:
+        """Marching and decoder: normalised fields ``(batch, step, *grid, channel)`` of the latent field."""
+        expand = self.marching.expand
+        dtype = working_dtype(z, expand.in_features, expand.out_features, self.problem.num_output_channels)
+        if dtype is not None:
+            from factformer.nn.fused.march_decode import march_and_decode
+
+            return march_and_decode(self.marching, self.decoder, z, num_steps, grid, dtype)
+        states = self.marching(z, num_steps)
+        fields: Tensor = self.decoder(states.flatten(0, 1), grid)
+        return fields.unflatten(0, (z.shape[0], num_steps))
 
     def check(self, frames: Tensor, num_steps: int, grid: Grid | None) -> Grid:
         """The grid to predict on; raises where the input does not fit the problem."""
