@@ -42,9 +42,7 @@ def evaluate(
     source: Source,
     data: Annotated[Path | None, typer.Option(help="Dataset; by default what the run trained on.")] = None,
     split: Split = "test",
-    frames: Annotated[
-        int | None, typer.Option(help="Frames to predict; default: the horizon.", min=1)
-    ] = None,
+    frames: Annotated[int | None, typer.Option(help="Frames to predict; default: the horizon.", min=1)] = None,
     starts: Annotated[int, typer.Option(help="Start frames per trajectory.", min=1)] = 4,
     batch_size: Annotated[
         int | None, typer.Option(help="Sequences at once; default: 10 on a plane, 4 in a volume.", min=1)
@@ -112,9 +110,7 @@ def inspect(
     out: Annotated[Path | None, typer.Option(help="Folder for the results; default: RUN/inspection.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Look at a recipe instead of something trained.")] = None,
     scale: Annotated[str, typer.Option(help="Scale of the recipe: small or paper.")] = "paper",
-    parameters: Annotated[
-        bool, typer.Option("--parameters", help="Print the parameter count alone.")
-    ] = False,
+    parameters: Annotated[bool, typer.Option("--parameters", help="Print the parameter count alone.")] = False,
     assignments: Assignments = None,
     json: Json = False,
 ) -> None:
@@ -171,17 +167,11 @@ def benchmark(
     source: Annotated[
         str | None, typer.Argument(metavar="[RUN|BUNDLE]", help="For solver and inference: the surrogate.")
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="solver: dataset; default: what the run trained on.")
-    ] = None,
-    over: Annotated[
-        str, typer.Option(help="attention: kernel-dim (on a plane) or grid (in a cube).")
-    ] = "kernel-dim",
+    data: Annotated[Path | None, typer.Option(help="solver: dataset; default: what the run trained on.")] = None,
+    over: Annotated[str, typer.Option(help="attention: kernel-dim (on a plane) or grid (in a cube).")] = "kernel-dim",
     sizes: Annotated[
         str | None,
-        typer.Option(
-            help="Comma-separated kernel dimensions, grid sizes, batch sizes or solver grids to go through."
-        ),
+        typer.Option(help="Comma-separated kernel dimensions, grid sizes, batch sizes or solver grids to go through."),
     ] = None,
     problem: Annotated[str, typer.Option(help="model: the problem.")] = "kolmogorov_flow",
     resolution: Annotated[int | None, typer.Option(help="Points per axis.", min=4)] = None,
@@ -190,9 +180,7 @@ def benchmark(
     device: Device = None,
     precision: Precision = "32-true",
     assignments: Assignments = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the results here as JSON, with a Markdown table.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the results here as JSON, with a Markdown table.")] = None,
     json: Json = False,
 ) -> None:
     """Seconds, peak memory and operations: of attention, of all models, of roll-outs, against the solver.
@@ -234,15 +222,14 @@ def benchmark(
 
 
 def reproduce(
-    target: Annotated[str, typer.Argument(help="A table or figure of the paper, or `all`; see --list.")] = "",
-    scale: Annotated[
-        Scale, typer.Option(help="tiny: minutes on a CPU; reduced: a budget; paper.")
-    ] = Scale.reduced,
+    target: Annotated[str, typer.Argument(help="A table or figure of the paper; see --list.")] = "",
+    scale: Annotated[Scale, typer.Option(help="tiny: minutes on a CPU; reduced: a budget; paper.")] = Scale.reduced,
     budget_minutes: Annotated[
         float | None, typer.Option(help="Wall-clock limit; training is cut to fit at reduced scale.", min=0)
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for runs, data and tables.")] = Path("reproduction"),
     device: Device = None,
+    assignments: Assignments = None,
     list_targets: Annotated[bool, typer.Option("--list", help="List the targets and exit.")] = False,
     json: Json = False,
 ) -> None:
@@ -262,7 +249,13 @@ def reproduce(
     if not target:
         raise UserError(f"name what to reproduce: {', '.join(targets())}")
     result = reproduce_target(
-        target, scale=scale.value, budget_minutes=budget_minutes, out=out, device=device, report=_say
+        target,
+        scale=scale.value,
+        budget_minutes=budget_minutes,
+        out=out,
+        device=device,
+        assignments=assignments or [],
+        report=_say,
     )
     if json:
         _print_json(result.to_dict())
@@ -307,9 +300,7 @@ def _say(message: str) -> None:
 
 
 def _say_row(row: Mapping[str, Any]) -> None:
-    name = (
-        row.get("label") or row.get("contender") or f"batch {row.get('batch_size')}, {row.get('precision')}"
-    )
+    name = row.get("label") or row.get("contender") or f"batch {row.get('batch_size')}, {row.get('precision')}"
     seconds = row.get("training_seconds") or row.get("seconds")
     _say(f"{name}: {f'{seconds:.4g} s' if seconds else row.get('status')}")
 

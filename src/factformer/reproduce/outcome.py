@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from factformer.evaluation.provenance import provenance, write_json
-from factformer.report.analysis import write_table
 from factformer.report.tables import Column, Table, format_value
 from factformer.reproduce.plan import Cell, Target
 from factformer.reproduce.work import Done
@@ -64,17 +63,19 @@ class Outcome:
         }
 
     def write(self) -> list[Path]:
-        """``result.json`` with everything, and the table as Markdown, CSV and JSON."""
+        """``result.json`` with everything; the table as Markdown for people, as CSV and JSON with all digits."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / "result.json", self.to_dict())
-        return [self.folder / "result.json", *write_table(self.plain_table(), self.folder / "table")]
+        exact = Table(self.table().title, self.table().columns, self.rows())
+        texts = {"table.md": self.markdown(), "table.csv": exact.to_csv(), "table.json": exact.to_json()}
+        for name, text in texts.items():
+            (self.folder / name).write_text(text, encoding="utf-8")
+        return [self.folder / name for name in ("result.json", *texts)]
 
-    def plain_table(self) -> Table:
-        """The same rows with numbers as numbers, for CSV and JSON; Markdown shows them rounded."""
-        table = self.table()
-        kinds: dict[str, Any] = {"paper": "number", "ours": "number", "standard_error": "number"}
-        columns = [Column(c.key, c.title, kinds.get(c.key, c.kind)) for c in table.columns]
-        return Table(table.title, columns, self.rows())
+    def markdown(self) -> str:
+        """The table under its title, with the note of the target."""
+        note = f"\n{self.target.note}\n" if self.target.note else ""
+        return f"## {self.target.title} ({self.scale})\n\n{self.table().to_markdown()}{note}"
 
 
 def cell_row(cell: Cell, done: Done) -> dict[str, Any]:

@@ -88,9 +88,7 @@ def costs(size_label: str, size_of: Callable[[Costing], int]) -> Callable[[Outco
 
     def draw(outcome: Outcome) -> Drawn:
         drawn: Drawn = {}
-        sizes = list(
-            dict.fromkeys(size_of(c.work) for c in outcome.target.cells if isinstance(c.work, Costing))
-        )
+        sizes = list(dict.fromkeys(size_of(c.work) for c in outcome.target.cells if isinstance(c.work, Costing)))
         for path in dict.fromkeys(cell.path for cell in outcome.target.cells):
             curves: dict[str, list[float | None]] = {}
             for cell, row in zip(outcome.target.cells, outcome.rows(), strict=True):
@@ -126,9 +124,15 @@ def looks(outcome: Outcome) -> Drawn:
         kernels = Path(done.folder) / "inspection" / "kernels.npz"
         if kernels.is_file():
             with np.load(kernels, allow_pickle=False) as file:
-                maps = {name.replace("_", ", "): file[name][0] for name in file.files}
+                maps = {_caption(name): file[name][0] for name in file.files}
             drawn[f"kernels-{done.result['model']}"] = figures.kernel_maps(maps)
     return drawn
+
+
+def _caption(name: str) -> str:
+    """``layer0_axis1`` → ``layer 1, x₂``."""
+    layer, axis = (int(part.lstrip("layerxis")) for part in name.split("_"))
+    return f"layer {layer + 1}, {axis_name(axis)}"
 
 
 DRAWERS: dict[str, Callable[[Outcome], Drawn]] = {

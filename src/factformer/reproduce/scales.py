@@ -56,15 +56,9 @@ def tiny_and_reduced() -> dict[tuple[str, str], Size]:
         ("kolmogorov", "reduced"): Size(
             Preset(64, 256, 96, 1 / 16, {"train": 64, "valid": 4, "test": 12}, 2 + 1 / 16, 20)
         ),
-        ("turbulence", "reduced"): Size(
-            Preset(32, 32, 20, 0.05, {"train": 200, "valid": 10, "test": 20}, 0.05, 10)
-        ),
-        ("smoke", "reduced"): Size(
-            Preset(32, 32, 20, 0.75, {"train": 400, "valid": 10, "test": 40}, 9 * 0.75, 20)
-        ),
-        ("darcy", "reduced"): Size(
-            Preset(85, 169, 1, 1.0, {"train": 1000, "valid": 50, "test": 100}, 0.0, 50)
-        ),
+        ("turbulence", "reduced"): Size(Preset(32, 32, 20, 0.05, {"train": 200, "valid": 10, "test": 20}, 0.05, 10)),
+        ("smoke", "reduced"): Size(Preset(32, 32, 20, 0.75, {"train": 400, "valid": 10, "test": 40}, 9 * 0.75, 20)),
+        ("darcy", "reduced"): Size(Preset(85, 169, 1, 1.0, {"train": 1000, "valid": 50, "test": 100}, 0.0, 50)),
     }
 
 
@@ -118,9 +112,7 @@ def run_fingerprint(run: Training, experiment: Experiment, scale: Scale) -> str:
     return fingerprint({"experiment": values, "evaluation": evaluation})
 
 
-def describe_scale(
-    run: Training, experiment: Experiment, scale: Scale, assignments: Sequence[str] = ()
-) -> str:
+def describe_scale(run: Training, experiment: Experiment, scale: Scale, assignments: Sequence[str] = ()) -> str:
     """The status of a finished cell: ``paper scale``, or ``reduced`` and how."""
     if scale == "paper" and not assignments:
         return "paper scale"

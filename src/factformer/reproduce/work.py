@@ -99,9 +99,7 @@ class Workshop:
         """Data, training and evaluation of a run."""
         name = data_name(run, self.scale)
         data = self.out / "data" / name
-        experiment = experiment_of(
-            run, self.scale, data, minutes=self.minutes_per_run, assignments=self.assignments
-        )
+        experiment = experiment_of(run, self.scale, data, minutes=self.minutes_per_run, assignments=self.assignments)
         mark = run_fingerprint(run, experiment, self.scale)
         folder = self.out / "runs" / f"{run.recipe}-{run.model}-{mark}"
         status = describe_scale(run, experiment, self.scale, self.assignments)
@@ -167,9 +165,7 @@ class Workshop:
             self.check_time()
             began = time.monotonic()
             data = self.out / "data" / data_name(work.training, self.scale)
-            analysis = inspect_run(
-                folder, data, out=path.parent, num_samples=self.num_looks, device=self.device
-            )
+            analysis = inspect_run(folder, data, out=path.parent, num_samples=self.num_looks, device=self.device)
             kept = {
                 "fingerprint": mark,
                 "result": finite(analysis.summary),
@@ -205,11 +201,7 @@ class Workshop:
             }
             write_json(path, kept)
         row = kept["result"]
-        status = (
-            how
-            if row["status"] == "ok"
-            else f"failed ({str(row['status']).removeprefix('failed (').rstrip(')')})"
-        )
+        status = how if row["status"] == "ok" else f"failed ({str(row['status']).removeprefix('failed (').rstrip(')')})"
         return Done(status, row, kept["hardware"], kept["seconds"], label=case.label)
 
     def make_data(self, run: Training, folder: Path) -> None:
