@@ -11,10 +11,10 @@ from factformer.report import paper
 
 ROWS = {
     "table1": {
-        ("vorticity", 0): r"""& 0.3177 & \cellcolor{gray!15}0.2978 &\cellcolor{gray!15}\textbf{0.1486} & 0.2453 & 0.8156 &
-            \cellcolor{gray!15}0.1655 & 0.8835 & \cellcolor{gray!15}0.1734 \\""",
-        ("vorticity", 1): r"""& \cellcolor{gray!15}0.4423 & 0.4567& \cellcolor{gray!15}\textbf{0.2811}& 0.3861 &
-            1.1692 & \cellcolor{gray!15}0.3051 & 1.0963 & \cellcolor{gray!15}0.3017 \\""",
+        ("vorticity", 0): r"""& 0.3177 & \cellcolor{gray!15}0.2978 &\cellcolor{gray!15}\textbf{0.1486}
+            & 0.2453 & 0.8156 & \cellcolor{gray!15}0.1655 & 0.8835 & \cellcolor{gray!15}0.1734 \\""",
+        ("vorticity", 1): r"""& \cellcolor{gray!15}0.4423 & 0.4567& \cellcolor{gray!15}\textbf{0.2811}& 0.3861
+            & 1.1692 & \cellcolor{gray!15}0.3051 & 1.0963 & \cellcolor{gray!15}0.3017 \\""",
         "seconds": r"& 0.73 & 0.81 & 0.86 & 1.01 & 4.69 & 1.78 & 3.14 & 1.38\\",
         "parameters": "85.1 85.1 3.7 3.7 2.4 2.4 3.5 3.5",
     },

@@ -82,7 +82,8 @@ def _results(
 
 
 TABLE_1 = Benchmark(
-    "table1", "Kolmogorov flow", "kolmogorov_flow", (256, 256), num_frames=16, marching_steps=4, batch_size=10,
+    "table1", "Kolmogorov flow", "kolmogorov_flow", (256, 256), num_frames=16, marching_steps=4,
+    batch_size=10,
     results=tuple(_results(
         {"vorticity": ((0.3177, 0.2978, 0.1486, 0.2453, 0.8156, 0.1655, 0.8835, 0.1734),
                        (0.4423, 0.4567, 0.2811, 0.3861, 1.1692, 0.3051, 1.0963, 0.3017))},

@@ -123,7 +123,7 @@ def ablation_bars(
     figure = new_figure(1.0 + 0.85 * len(values), 3.2)
     axes = figure.subplots()
     colors = [series_color(1) if name == chosen else series_color(0) for name in values]
-    spread = [standard_errors.get(name, 0.0) for name in values] if standard_errors is not None else None
+    spread = [standard_errors.get(name, np.nan) for name in values] if standard_errors is not None else None
     bars = axes.bar(
         list(values),
         list(values.values()),

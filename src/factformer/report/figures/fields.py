@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
+from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.report.planes import (
     Array,
@@ -85,9 +86,11 @@ def middle_slices(
 
 
 @styled
-def kernel_maps(kernels: Mapping[str, Array], *, columns: int = 4) -> Figure:
+def kernel_maps(kernels: Mapping[str, Array], *, columns: int | None = None) -> Figure:
     """Kernel matrices by caption as heat maps, each divided by its largest magnitude, zero in the middle."""
-    columns = min(columns, len(kernels))
+    if not kernels:
+        raise UserError("there are no kernels to draw: the model has no factorized attention")
+    columns = columns or next((n for n in (4, 3) if len(kernels) % n == 0), min(4, len(kernels)))
     rows = math.ceil(len(kernels) / columns)
     figure = new_figure(2.15 * columns + 0.6, 2.3 * rows)
     grid = figure.subplots(rows, columns, squeeze=False)
@@ -177,7 +180,7 @@ def _line_panels(
         lower.set_xlabel(axis_name(0))
     panels[0, 0].set_ylabel(label)
     panels[1, 0].set_ylabel("prediction − truth")
-    panels[0, 0].legend(loc="best")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     return figure
 
 

@@ -1,0 +1,339 @@
+"""The report in a real browser, opened from disk: Chromium through Selenium, skipped where there is none."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+
+import numpy as np
+import pytest
+from report_samples import make_run
+
+from factformer.problem import Field
+from factformer.report.html import write_report
+from factformer.report.style import difference_map, diverging_map
+
+selenium = pytest.importorskip("selenium", reason="needs selenium, a development dependency")
+
+from selenium import webdriver  # noqa: E402
+from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
+
+QUIET = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-first-run", "--window-size=1200,1000",
+)  # fmt: skip
+FIELDS = (Field("pressure"), Field("velocity", 3))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next((path for path in map(shutil.which, names) if path), None)
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("no Chromium with chromedriver is installed: the report was not opened in a browser")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in (*QUIET, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield chrome
+    chrome.quit()
+
+
+@pytest.fixture(scope="module")
+def runs():
+    options = {"shape": (16, 12, 10), "num_frames": 6, "num_samples": 2, "fields": FIELDS}
+    return [make_run(**options), make_run("ffno", lag=0.2, protocol="autoregressive", **options)]
+
+
+@pytest.fixture(scope="module")
+def report(runs, tmp_path_factory):
+    return write_report(tmp_path_factory.mktemp("report"), title="Two models", runs=runs)
+
+
+@pytest.fixture
+def page(browser, report):
+    """The page, freshly opened from disk, with its first picture drawn."""
+    use_scheme(browser, "light")
+    browser.get_log("browser")  # what earlier pages left
+    browser.get_log("performance")
+    browser.get(report.as_uri())
+    wait(browser, lambda: text(browser, "clock") != "")
+    return browser
+
+
+def use_scheme(browser, scheme):
+    features = [
+        {"name": "prefers-color-scheme", "value": scheme},
+        {"name": "prefers-reduced-motion", "value": "reduce"},  # no smooth scrolling: clicks land where they aim
+    ]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def wait(browser, condition, seconds=5):
+    WebDriverWait(browser, seconds, poll_frequency=0.02).until(lambda _: condition())
+
+
+def text(browser, name):
+    return browser.find_element(By.ID, name).text
+
+
+def frame(browser):
+    return int(browser.find_element(By.ID, "seek").get_attribute("value"))
+
+
+def pixels(browser, kind):
+    """The canvas as (row, column, RGB), the first row on top."""
+    width, height, values = browser.execute_script(
+        f"const c = document.getElementById('canvas-{kind}');"
+        "return [c.width, c.height, [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]];"
+    )
+    return np.array(values).reshape(height, width, 4)[..., :3]
+
+
+def expected(values, limits, colors):
+    """What the picture of ``values`` (right, up) must look like."""
+    share = (values - limits[0]) / (limits[1] - limits[0])
+    return colors(np.clip(share, 0, 1).T[::-1])[..., :3] * 255
+
+
+def data(browser):
+    return json.loads(browser.execute_script("return document.getElementById('data').textContent"))
+
+
+def choose(browser, name, value):
+    """Choose an option and wait until the new picture is there."""
+    old = pixels(browser, "difference")
+    Select(browser.find_element(By.ID, f"choose-{name}")).select_by_value(str(value))
+    wait(browser, lambda: not np.array_equal(pixels(browser, "difference"), old))
+
+
+def test_no_console_message_and_no_request(page):
+    page.find_element(By.ID, "play").click()
+    time.sleep(0.3)
+    assert page.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
+    sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert any(url.startswith("file:") for url in sent)  # the page itself: the log does record requests
+    assert [url for url in sent if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert sum(url.startswith("file:") for url in sent) == len({u for u in sent if u.startswith("file:")})
+    assert (
+        page.execute_script(
+            "return performance.getEntriesByType('resource').map(e => e.name)"
+            ".filter(n => !n.startsWith('data:') && !n.startsWith('blob:'))"
+        )
+        == []
+    )
+
+
+def test_pictures_are_the_fields(page, runs):
+    rollout = runs[0].rollouts[0]
+    field = data(page)["player"]["fields"][0]
+    truth, prediction = rollout.truth[0, 8, :, :, 0], rollout.prediction[0, 8, :, :, 0]
+    for kind, values in (("truth", truth), ("prediction", prediction)):
+        wanted = expected(values, field["limits"], diverging_map())
+        assert np.abs(pixels(page, kind) - wanted).mean() < 3
+    wanted = expected(prediction - truth, field["difference_limits"], difference_map())
+    assert np.abs(pixels(page, "difference") - wanted).mean() < 4
+
+
+def test_play_advances_and_pause_holds(page):
+    button = page.find_element(By.ID, "play")
+    before = pixels(page, "truth")
+    button.click()
+    assert button.get_attribute("aria-label") == "Pause"
+    wait(page, lambda: frame(page) >= 2)
+    assert not np.array_equal(pixels(page, "truth"), before)
+    button.click()
+    held = frame(page)
+    time.sleep(0.6)
+    assert frame(page) == held
+    assert button.get_attribute("aria-label") == "Play"
+
+
+def test_dragging_the_slider_seeks(page, runs):
+    slider = page.find_element(By.ID, "seek")
+    width = slider.size["width"]
+    ActionChains(page).move_to_element_with_offset(slider, 10 - width // 2, 0).click_and_hold().move_by_offset(
+        width - 20, 0
+    ).release().perform()
+    assert frame(page) == 5
+    assert text(page, "clock") == "t = 0.75 · frame 6 of 6"
+    field = data(page)["player"]["fields"][0]
+    wanted = expected(runs[0].rollouts[0].truth[5, 8, :, :, 0], field["limits"], diverging_map())
+    assert np.abs(pixels(page, "truth") - wanted).mean() < 3
+
+
+def test_keyboard_plays_and_steps(page):
+    body = page.find_element(By.TAG_NAME, "body")
+    body.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
+    assert frame(page) == 1
+    body.send_keys(Keys.END)
+    assert frame(page) == 5
+    body.send_keys(Keys.SPACE)
+    wait(page, lambda: frame(page) == 2)
+    body.send_keys(Keys.SPACE)
+    assert page.find_element(By.ID, "play").get_attribute("aria-label") == "Play"
+
+
+def test_choosing_field_sample_slice_and_model_changes_the_picture(page, runs):
+    choose(page, "field", 2)
+    rollout = runs[0].rollouts[0]
+    limits = data(page)["player"]["fields"][2]["limits"]
+    wanted = expected(rollout.truth[0, 8, :, :, 2], limits, diverging_map())
+    assert np.abs(pixels(page, "truth") - wanted).mean() < 3
+    assert text(page, "name-field") == "velocity₂"
+    assert "velocity₂" in page.find_element(By.ID, "canvas-truth").get_attribute("aria-label")
+    choose(page, "sample", 1)
+    wanted = expected(runs[0].rollouts[1].truth[0, 8, :, :, 2], limits, diverging_map())
+    assert np.abs(pixels(page, "truth") - wanted).mean() < 3
+    choose(page, "plane", 1)
+    assert pixels(page, "truth").shape[:2] == (10, 16)
+    choose(page, "run", 1)
+    wanted = expected(runs[1].rollouts[1].prediction[0, :, 6, :, 2], limits, diverging_map())
+    assert np.abs(pixels(page, "prediction") - wanted).mean() < 3
+
+
+def test_the_pointer_reads_values(page, runs):
+    frame_box = page.find_element(By.ID, "canvas-prediction")
+    ActionChains(page).move_to_element(frame_box).perform()
+    words = text(page, "readout-point").replace("−", "-")
+    found = re.fullmatch(r"x₂ = (\S+), x₃ = (\S+) · truth (\S+) · prediction (\S+) · difference (\S+)", words)
+    right, up, truth, prediction, difference = (float(number) for number in found.groups())
+    point = (0, 8, int(right / (2 * np.pi) * 12), int(up / (2 * np.pi) * 10), 0)
+    low, high = data(page)["player"]["fields"][0]["truth_range"]
+    assert truth == pytest.approx(runs[0].rollouts[0].truth[point], abs=0.01 * (high - low))
+    assert prediction == pytest.approx(runs[0].rollouts[0].prediction[point], abs=0.01 * (high - low))
+    assert difference == pytest.approx(prediction - truth, abs=0.01)
+
+
+def test_numbers_equal_the_json(page, runs):
+    tables = {
+        (row["model"], row["protocol"]): row
+        for row in json.loads((write_target(page)).read_text())["rows"]
+        if row["protocol"]
+    }
+    for run, protocol in zip(runs, ("LM", "AR"), strict=True):
+        row = tables[run.name, protocol]
+        for group in ("pressure", "velocity"):
+            assert row[f"{group}.relative_l2"] == run.evaluation["fields"][group]["relative_l2"]
+    cells = page.execute_script(
+        "return [...document.querySelectorAll('#comparison tbody tr')]"
+        ".map(r => [...r.cells].map(c => [c.dataset.value, c.textContent]))"
+    )
+    keys = page.execute_script(
+        "return [...document.querySelectorAll('#comparison th[data-key]')].map(h => h.dataset.key)"
+    )
+    for cell_row, run in zip(cells, runs, strict=False):
+        for key, (value, words) in zip(keys, cell_row, strict=True):
+            group, _, quantity = key.rpartition(".")
+            if group:
+                number = run.evaluation["fields"][group][quantity]
+                assert float(value) == number
+                assert float(words) == pytest.approx(number, rel=5e-3, abs=5e-5)
+    best = runs[0].evaluation["fields"]["pressure"]["relative_l2"]
+    assert page.find_element(By.CSS_SELECTOR, "[data-key='pressure.relative_l2'].card-value").text == f"{best:.4f}"
+    shown = float(text(page, "readout-error").split(": ")[1])
+    assert shown == pytest.approx(data(page)["player"]["errors"][0][0]["pressure"][0], abs=5e-5)
+
+
+def write_target(page):
+    from pathlib import Path
+    from urllib.parse import unquote, urlparse
+
+    return Path(unquote(urlparse(page.current_url).path)).with_name("comparison.json")
+
+
+def test_sorting_sorts_both_ways(page):
+    def column(index):
+        return page.execute_script(
+            f"return [...document.querySelectorAll('#comparison tbody tr')].map(r => r.cells[{index}].dataset.value)"
+        )
+
+    head = page.find_element(By.CSS_SELECTOR, "#comparison th[data-key='velocity.relative_l2']")
+    index = page.execute_script("return arguments[0].cellIndex", head)
+    head.find_element(By.TAG_NAME, "button").click()
+    values = [float(v) for v in column(index)]
+    assert values == sorted(values)
+    assert head.get_attribute("aria-sort") == "ascending"
+    head.find_element(By.TAG_NAME, "button").click()
+    values = [float(v) for v in column(index)]
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) == 3
+    name = page.find_element(By.CSS_SELECTOR, "#comparison th[data-key='model']")
+    name.find_element(By.TAG_NAME, "button").click()
+    assert column(0) == ["factformer", "ffno", "persistence"]
+    assert head.get_attribute("aria-sort") == "none"
+    spread = page.find_element(By.CSS_SELECTOR, "#comparison th[data-key='velocity.vrmse']")
+    for _ in range(2):  # persistence has no such value and stays last both ways
+        spread.find_element(By.TAG_NAME, "button").click()
+        assert column(0)[-1] == "persistence"
+
+
+def test_the_trend_shows_values_and_leads_the_player(page, runs):
+    chart = page.find_element(By.ID, "trend")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", chart)
+    ActionChains(page).move_to_element_with_offset(chart, chart.size["width"] // 2 - 16, -60).perform()
+    tooltip = chart.find_element(By.CLASS_NAME, "tooltip").text
+    assert "frame 6, t = 0.75" in tooltip
+    for run in runs:
+        assert f"{run.evaluation['fields']['pressure']['relative_l2_per_frame'][-1]:.4f}" in tooltip
+    ActionChains(page).click().perform()
+    assert frame(page) == 5
+    assert len(chart.find_elements(By.CSS_SELECTOR, "path.series")) == 3
+    page.find_element(By.CSS_SELECTOR, "#trend-tabs button:nth-child(2)").click()
+    page.execute_script("arguments[0].focus()", chart)
+    chart.send_keys(Keys.ARROW_RIGHT)
+    first = runs[0].evaluation["fields"]["velocity"]["relative_l2_per_frame"][0]
+    assert f"{first:.4f}" in chart.find_element(By.CLASS_NAME, "tooltip").text
+
+
+def test_dark_pages_get_a_dark_centre(page, runs):
+    light = page.execute_script("return getComputedStyle(document.body).backgroundColor")
+    field = data(page)["player"]["fields"][0]
+    use_scheme(page, "dark")
+    assert page.execute_script("return getComputedStyle(document.body).backgroundColor") != light
+    wanted = expected(runs[0].rollouts[0].truth[0, 8, :, :, 0], field["limits"], diverging_map(dark=True))
+    wait(page, lambda: np.abs(pixels(page, "truth") - wanted).mean() < 3)
+
+
+def test_a_phone_needs_no_sideways_scrolling(page):
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        wait(page, lambda: page.execute_script("return document.documentElement.clientWidth") == 390)
+        assert page.execute_script("return document.documentElement.scrollWidth") == 390
+        sizes = page.execute_script(
+            "return [...document.querySelectorAll('button, select, input')].filter(e => e.offsetParent)"
+            ".map(e => parseFloat(getComputedStyle(e).fontSize))"
+        )
+        assert min(sizes) >= 12
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_every_control_has_a_name(page):
+    unnamed = page.execute_script(
+        "return [...document.querySelectorAll('button, select, input, canvas, img, svg[role=img]')].filter(e =>"
+        "!(e.getAttribute('aria-label') || e.getAttribute('alt') || e.textContent.trim() || e.closest('label')))"
+        ".map(e => e.outerHTML)"
+    )
+    assert unnamed == []
+
+
+def test_a_grid_of_one_axis_draws_lines(browser, tmp_path):
+    run = make_run(shape=(32,), num_frames=3, num_samples=1)
+    browser.get(write_report(tmp_path, title="line", runs=[run]).as_uri())
+    wait(browser, lambda: text(browser, "clock") != "")
+    first = pixels(browser, "prediction")
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_RIGHT)
+    assert frame(browser) == 1
+    assert not np.array_equal(pixels(browser, "prediction"), first)
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
