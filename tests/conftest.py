@@ -20,8 +20,8 @@ install_import_hook(
     "beartype.beartype",
 )
 
-import pytest
-import torch
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

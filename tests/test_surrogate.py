@@ -13,7 +13,10 @@ from factformer.data.normalization import Normalizer
 SMALL = {"dim": 16, "depth": 2, "heads": 2, "head_dim": 8, "kernel_dim": 8}
 
 
-def problem(shape=(8, 9), periodic=True, fields=(Field("vorticity"),), context=3, **options):
+VORTICITY = (Field("vorticity"),)
+
+
+def problem(shape=(8, 9), periodic=True, fields=VORTICITY, context=3, **options):
     grid = Grid(shape, 1.0, periodic)
     boundary = "periodic" if periodic else "zero"
     return Problem("test", grid, fields, num_context_frames=context, horizon=6, boundary=boundary, **options)
@@ -52,9 +55,9 @@ def test_removing_any_block_changes_the_output(block, monkeypatch):
     if block == "boundary_block":
         monkeypatch.setattr(surrogate.boundary_block.last, "forward", lambda z: torch.zeros(*z.shape[:-1], 8))
     elif block == "positions":
-        monkeypatch.setattr(layer.positions, "forward", lambda grid: torch.zeros(16))
+        monkeypatch.setattr(layer.positions, "forward", lambda grid: torch.zeros(*grid.shape, 16))
     elif block == "attention":
-        monkeypatch.setattr(layer.attention, "forward", lambda u, grid: torch.zeros_like(u))
+        monkeypatch.setattr(layer.attention, "add_to", lambda u, encoding, grid: u + encoding)
     elif block == "marching.mlp":
         monkeypatch.setattr(surrogate.marching.mlp, "forward", torch.zeros_like)
     else:
@@ -64,7 +67,8 @@ def test_removing_any_block_changes_the_output(block, monkeypatch):
 
 def paper_problem(name):
     if name == "kolmogorov":
-        return Problem(name, Grid((64, 64), 2 * math.pi, True), (Field("vorticity"),), num_context_frames=10, horizon=16)
+        grid = Grid((64, 64), 2 * math.pi, True)
+        return Problem(name, grid, (Field("vorticity"),), num_context_frames=10, horizon=16)
     if name == "turbulence":
         fields = (Field("pressure"), Field("velocity", 3))
         return Problem(name, Grid((60,) * 3, 2 * math.pi, True), fields, num_context_frames=10, horizon=10)

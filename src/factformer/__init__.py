@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from factformer.training import fit as fit
 
 __version__ = "0.1.0"
-__all__ = load_lazily(  # noqa: PLE0604
+__all__ = load_lazily(
     __name__,
     {
         "Grid": "factformer.grid",

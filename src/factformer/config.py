@@ -78,7 +78,7 @@ def apply_overrides(values: Mapping[str, Any], assignments: Iterable[str]) -> di
         path, separator, text = assignment.partition("=")
         keys = [key.strip() for key in path.split(".")]
         if not separator or not all(keys):
-            raise UserError(f"--set takes KEY=VALUE with a dotted key, such as training.updates=100; got {assignment!r}")
+            raise UserError(f"--set takes KEY=VALUE with a dotted key, as in training.updates=100; got {assignment!r}")
         section = result
         for depth, key in enumerate(keys[:-1]):
             if not isinstance(section.get(key), dict):

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Self
 
 import torch
@@ -89,7 +90,7 @@ class Grid:
         lengths = None if extent is None else _per_axis("extent", extent, len(lists))
         spans = []
         for m, (axis, wrap) in enumerate(zip(lists, wraps, strict=True)):
-            if len(axis) < 2 or any(not b > a for a, b in zip(axis, axis[1:], strict=False)):
+            if len(axis) < 2 or any(not b > a for a, b in pairwise(axis)):
                 raise UserError(f"coordinates of axis {m} must be at least 2 strictly increasing finite numbers")
             span = axis[-1] - axis[0]
             if wrap:
@@ -178,7 +179,7 @@ class Grid:
             raise UserError(f"axis {m} has no wavenumbers: it is not periodic and uniform")
         frequencies = torch.fft.rfftfreq if real else torch.fft.fftfreq
         size = self.shape[m]
-        values = frequencies(size, dtype=torch.float64) * (size * 2 * math.pi / self.extent[m])
+        values: Tensor = frequencies(size, dtype=torch.float64) * (size * 2 * math.pi / self.extent[m])
         return values.to(device=device, dtype=dtype)
 
     def resample(self, shape: int | Sequence[int]) -> Grid:

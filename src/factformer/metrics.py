@@ -74,7 +74,7 @@ def energy_spectrum(fields: Float[Tensor, "batch *grid channel"]) -> Float[Tenso
     grid = fields.shape[1:-1]
     axes = tuple(range(1, fields.ndim - 1))
     working = fields if fields.dtype == torch.float64 else fields.float()
-    coefficients = torch.fft.fftn(working, dim=axes, norm="forward")
+    coefficients: Tensor = torch.fft.fftn(working, dim=axes, norm="forward")
     density = 0.5 * coefficients.abs().square().sum(-1).flatten(1)
     frequencies = [torch.fft.fftfreq(size, 1 / size, device=fields.device) for size in grid]
     radius = torch.stack(torch.meshgrid(*frequencies, indexing="ij")).square().sum(0).sqrt()
@@ -93,7 +93,8 @@ def spectrum_error(prediction: Frames, target: Frames) -> Float[Tensor, "batch f
     floor = 1e-12 * true.sum(1, keepdim=True).clamp_min(_tiny(target))
     ratio = (predicted.clamp_min(floor) / true.clamp_min(floor)).log10().abs()
     resolved = (true > floor).to(ratio.dtype)
-    return ((ratio * resolved).sum(1) / resolved.sum(1).clamp_min(1)).unflatten(0, (batch, frames))
+    mean: Tensor = (ratio * resolved).sum(1) / resolved.sum(1).clamp_min(1)
+    return mean.reshape(batch, frames)
 
 
 def standard_error(values: Float[Tensor, "sample"]) -> float:
@@ -106,7 +107,8 @@ def _flat(frames: Tensor, start: int) -> Tensor:
 
 
 def _norm(values: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(values, dim=-1)
+    norm: Tensor = torch.linalg.vector_norm(values, dim=-1)
+    return norm
 
 
 def _tiny(values: Tensor) -> float:

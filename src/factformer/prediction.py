@@ -94,7 +94,8 @@ def read_context(path: Path, problem: Problem) -> Float[Tensor, "batch context *
         parts = [np.asarray(arrays[f.name][...]) for f in problem.inputs]
         values = np.concatenate(parts, axis=-1)
     else:
-        raise UserError(f"{path} needs one array, or arrays named {', '.join(names)}; it holds {describe_arrays(arrays)}")
+        wanted = ", ".join(names)
+        raise UserError(f"{path} needs one array, or arrays named {wanted}; it holds {describe_arrays(arrays)}")
     frames = torch.from_numpy(values.astype(np.float32))
     if frames.ndim == problem.grid.num_axes + 2:
         frames = frames.unsqueeze(0)

@@ -12,7 +12,7 @@ from factformer import Grid
 from factformer.nn import FactorizedAttention, KernelOptions
 
 sys.path.insert(0, str(Path(__file__).parent))
-from attention_oracle import attention_oracle, kernel_matrices, layer_norm  # noqa: E402
+from attention_oracle import attention_oracle, kernel_matrices, layer_norm
 
 GRIDS = {
     "line": Grid(7, 1.3, False),
@@ -282,7 +282,11 @@ def test_constant_projection_gives_a_kernel_of_coordinate_differences():
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [((0, 8, 2, 4, 4), "1 to 4 axes"), ((2, 8, 0, 4, 4), "positive sizes"), ((2, 8, 2, 4, 5), "kernel_dim must be even")],
+    [
+        ((0, 8, 2, 4, 4), "1 to 4 axes"),
+        ((2, 8, 0, 4, 4), "positive sizes"),
+        ((2, 8, 2, 4, 5), "kernel_dim must be even"),
+    ],
 )
 def test_impossible_sizes_are_named(arguments, words):
     with pytest.raises(ValueError, match=words):

@@ -35,7 +35,7 @@ def test_rotary_products_depend_on_differences_only():
 
 def test_rotary_frequencies_follow_the_paper():
     grid = Grid(16, 2 * math.pi, True)
-    expected = [64 * 10000 ** (-2 * (l - 1) / 6) for l in (1, 2, 3)]
+    expected = [64 * 10000 ** (-2 * (pair - 1) / 6) for pair in (1, 2, 3)]
     assert rotary_frequencies(grid, 0, 6, "paper").tolist() == pytest.approx(expected)
     whole = rotary_frequencies(Grid(16, 3.0, True), 0, 32, "periodic") * 3.0 / (2 * math.pi)
     assert torch.allclose(whole, whole.round(), atol=1e-12)

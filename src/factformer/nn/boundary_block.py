@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from factformer.nn.convolution import Convolution
+from factformer.problem import Boundary
 
 
 def upsample_nearest(
@@ -30,7 +31,7 @@ class BoundaryBlock(nn.Module):
     def __init__(self, num_axes: int, dim: int) -> None:
         super().__init__()
         half = dim // 2
-        walls = ("zero",) * num_axes
+        walls: list[Boundary] = ["zero"] * num_axes
         self.down = Convolution(walls, dim, dim, stride=2)
         self.coarse = Convolution(walls, dim, half)
         self.fine = Convolution(walls, half, half)
