@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
@@ -314,5 +315,5 @@ def _print_json(values: Any) -> None:
 def _print_table(table: Any) -> None:
     from rich.console import Console
 
-    console = Console()
-    console.print(table.to_rich())
+    # A file or pipe has no width that cells would have to be cut to.
+    Console(width=None if sys.stdout.isatty() else 250).print(table.to_rich())
