@@ -41,8 +41,8 @@ def explained(run: RunFolder, experiment: Experiment) -> Iterator[None]:
             raise UserError(out_of_memory(experiment)) from error
         if is_lost_process(error):
             raise RuntimeError(
-                f"a process of the run was lost ({str(error).splitlines()[0][:80]}); go on from the "
-                f"last checkpoint with `factformer train --resume --out {run.path}`"
+                "a process of the run was lost; go on from the last checkpoint with "
+                f"`factformer train --resume --out {run.path}`"
             ) from error
         raise
 

@@ -7,7 +7,7 @@ checkpoint, so a run that is killed and resumed takes the same steps as one that
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +97,14 @@ class Trainer:
         check_batch(config.batch_size, fabric.world_size, config.accumulate)
 
         self.surrogate = new_surrogate(experiment, dataset, self.protocol)
-        objective = fabric.setup_module(Objective(self.surrogate, self.protocol))
+        self.objective = Objective(self.surrogate, self.protocol)
+        wrapped = fabric.setup_module(self.objective)
         optimizer = build_optimizer(
             self.surrogate, config
         )  # after the setup: sharding replaces the parameters
         self.parts = StepParts(
             fabric,
-            objective,
+            wrapped,
             fabric.setup_optimizers(optimizer),
             list(self.surrogate.parameters()),
             config.clip,
@@ -237,8 +238,8 @@ class Trainer:
         }
         if validate:
             assert self.validation is not None
-            with self.clock.paused(), self.average.applied() if self.average else nullcontext():
-                errors = self.validation.errors(self.surrogate)
+            with self.clock.paused(), self.fabric.autocast(), self.averaged():
+                errors = self.validation.errors(self.objective)
             line |= {"validation": sum(errors.values()), **{f"validation_{k}": v for k, v in errors.items()}}
             if counters.best_error is None or line["validation"] < counters.best_error:
                 counters.best, counters.best_error = self.checkpoint_name(), line["validation"]
@@ -249,6 +250,10 @@ class Trainer:
         if self.fabric.is_global_zero:
             self.run.append(line)
         self.reporter.line(line, self.seconds_waiting)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """The moving average in place of the weights, if there is one."""
+        return self.average.applied() if self.average else nullcontext()
 
     def checked_means(self) -> dict[str, float]:
         """Means since the last line, alike in every process; raises where the loss went astray."""
@@ -313,7 +318,7 @@ class Trainer:
             plan = self.protocol.plan(counters.update, progress)
             self.log(counters.update, progress, plan, self.learning_rate(progress), validate)
         self.save()
-        with self.average.applied() if self.average else nullcontext():
+        with self.averaged():
             weights = {name: whole(tensor) for name, tensor in self.surrogate.state_dict().items()}
         surrogate = new_surrogate(self.experiment, self.dataset, self.protocol)
         surrogate.load_state_dict(weights)

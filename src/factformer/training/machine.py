@@ -77,7 +77,7 @@ def is_launched_process() -> bool:
 
 def shard(module: nn.Module, mesh: Any) -> nn.Module:
     """Fully sharded data parallel (FSDP2): layers of the backbone are gathered as they run, the rest once."""
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     for part in list(module.modules()):
         if isinstance(part, Backbone):
@@ -86,6 +86,7 @@ def shard(module: nn.Module, mesh: Any) -> nn.Module:
                     for layer in layers:
                         fully_shard(layer, mesh=mesh["data_parallel"])
     fully_shard(module, mesh=mesh["data_parallel"])
+    register_fsdp_forward_method(module, "roll_out")
     return module
 
 

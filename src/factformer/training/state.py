@@ -120,7 +120,7 @@ class RunState:
         self.counters = Counters(**{key: value for key, value in snapshot.state.items() if key in names})
         saved = {n.removeprefix("random."): t for n, t in tensors.items() if n.startswith("random.")}
         # A run that goes on with more processes than it began with has no state for the new ones.
-        _set_generator_states({name: states[rank % len(states)] for name, states in saved.items()})
+        _set_generator_states({name: states[rank % len(states)].clone() for name, states in saved.items()})
 
     def _trained(self) -> dict[str, Tensor]:
         return {name: p for name, p in self.surrogate.named_parameters() if p.requires_grad}

@@ -1,0 +1,39 @@
+"""A script that Fabric starts once per process: FOLDER STRATEGY DEVICES [resume] [slow]."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+
+from conftest import tiny_experiment, wave_data
+from factformer.training import Machine
+from factformer.training.loop import train
+from factformer.training.progress import Reporter
+
+UPDATES = 12
+
+
+class Slow(Reporter):
+    """Leaves time between updates for someone to kill a process."""
+
+    def line(self, values, seconds_waiting):
+        time.sleep(0.2)
+
+
+def main() -> None:
+    folder, strategy, devices, *flags = sys.argv[1:]
+    torch.set_num_threads(1)
+    rank = os.environ.get("LOCAL_RANK", "0")
+    Path(f"{folder}.{rank}.pid").write_text(str(os.getpid()))
+    experiment = tiny_experiment(updates=UPDATES, batch_size=4, log_every=1, checkpoint_every=3, validate_every=6)
+    machine = Machine("cpu", int(devices), strategy=strategy)
+    reporter = Slow() if "slow" in flags else None
+    train(experiment, *wave_data(), folder=folder, machine=machine, resume="resume" in flags, reporter=reporter)
+
+
+if __name__ == "__main__":
+    main()
