@@ -8,7 +8,9 @@ import torch
 from factformer import catalog, metrics
 from factformer.bundle import load, save_bundle
 from factformer.data.normalization import Normalizer
+from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.nn.spectral_conv import SpectralConvolution
 from factformer.problem import Field, Problem
 from factformer.protocols import ProtocolConfig, Window, build_protocol
 from factformer.surrogate import Surrogate, build_surrogate, model_config
@@ -193,6 +195,28 @@ def test_four_axes_work(model):
     prediction.square().mean().backward()
     assert prediction.shape == (2, 2, 4, 3, 5, 4, 5)
     assert all(p.grad is not None and p.grad.isfinite().all() for p in surrogate.parameters())
+
+
+def test_stretched_axes_work_or_are_refused_by_name(model):
+    grid = Grid.from_axes([[0.0, 0.1, 0.3, 0.7, 1.0], torch.linspace(0, 1, 6)])
+    problem = flow("stretched", grid, "reflect")
+    surrogate = small(model, problem)
+    if any(isinstance(module, SpectralConvolution) for module in surrogate.modules()):
+        with pytest.raises(UserError, match="evenly spaced axes and axis 0 is not"):
+            surrogate(sample(problem))
+    else:
+        assert surrogate(sample(problem)).isfinite().all()
+
+
+@pytest.mark.slow
+def test_it_can_be_compiled(model):
+    problem = PROBLEMS["plane_odd"]
+    surrogate = small(model, problem)
+    z = torch.randn(2, *problem.grid.shape, 16)
+    torch.compiler.reset()
+    compiled = torch.compile(surrogate.backbone, backend="aot_eager")(z, problem.grid)
+    compiled.square().mean().backward()
+    torch.testing.assert_close(compiled, surrogate.backbone(z, problem.grid), rtol=1e-4, atol=1e-5)
 
 
 def test_the_name_is_the_file_s(model):

@@ -86,8 +86,8 @@ class Convolution(nn.Module):
         # The library pads with zeros itself, without a copy of the field.
         inside = [self.width if kind == "zero" and len(self.padding) < 4 else 0 for kind in self.padding]
         u = pad(u, [self.width - w for w in inside], self.padding)
-        # Moving the channel of a channel-last tensor forward gives torch's channels_last layout: no copy.
-        u = u.movedim(-1, 1)
+        # Moving the channel of a contiguous channel-last tensor forward gives torch's channels_last layout.
+        u = u.contiguous().movedim(-1, 1)
         convolve = self._with_outer_axis if len(self.padding) == 4 else self._inner
         return convolve(u, self.weight, self.bias, inside).movedim(1, -1)
 

@@ -45,16 +45,17 @@ class GalerkinAttention(nn.Module):
     def factors(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each ``(batch, head, points, channel + axis)``."""
         (positions,) = self.tables.get("positions", grid, 0, u, lambda: (_unit_positions(grid),))
-        queries = self._per_head(self.to_queries(u))
-        keys = self.key_norm(self._per_head(self.to_keys(u)))
-        values = self.value_norm(self._per_head(self.to_values(u)))
+        split = (self.heads, -1)
+        queries = _head_first(self.to_queries(u).unflatten(-1, split))
+        keys = _head_first(self.key_norm(self.to_keys(u).unflatten(-1, split)))
+        values = _head_first(self.value_norm(self.to_values(u).unflatten(-1, split)))
         located = positions.expand(*queries.shape[:2], -1, -1)
         queries, keys, values = (torch.cat([located.to(x.dtype), x], dim=-1) for x in (queries, keys, values))
         return queries, keys, values
 
-    def _per_head(self, x: Tensor) -> Float[Tensor, "batch head points channel"]:
-        split: Tensor = x.unflatten(-1, (self.heads, -1)).movedim(-2, 1).flatten(2, -2)
-        return split
+
+def _head_first(x: Float[Tensor, "batch *grid head channel"]) -> Float[Tensor, "batch head points channel"]:
+    return x.movedim(-2, 1).flatten(2, -2)
 
 
 def _unit_positions(grid: Grid) -> Float[Tensor, "points axis"]:
