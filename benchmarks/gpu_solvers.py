@@ -1,0 +1,96 @@
+"""Seconds to make each of the paper's datasets on a GPU, initial states included, disk excluded.
+
+    python benchmarks/gpu_solvers.py --out results/speed/solvers.json            the paper's numbers
+    python benchmarks/gpu_solvers.py --fraction 0.01 --device cpu                a quick look anywhere
+
+Frames stay on the device as bfloat16 while a batch lives and are then dropped, so that what is timed is the solver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from factformer.data.generate import trajectory_seed
+from factformer.evaluation.provenance import provenance
+from factformer.pdes import find_pde
+
+# name: trajectories, grid, frames, frame interval, batch, parameters, seconds that the set may take
+CASES: dict[str, tuple[int, int, int, float, int, dict[str, Any], float]] = {
+    "kolmogorov_flow": (120, 512, 193, 1 / 16, 40, {}, 25.0),
+    "kolmogorov_flow, Heun, dt 1/1024": (
+        120, 512, 193, 1 / 16, 40, {"integrator": "crank_nicolson_heun", "dt": 1 / 1024}, 25.0,
+    ),
+    "isotropic_turbulence": (1100, 60, 21, 0.05, 50, {}, 60.0),
+    "smoke_buoyancy": (2200, 64, 29, 0.75, 50, {}, 60.0),
+    "darcy_flow": (1100, 421, 1, 1.0, 100, {}, 20.0),
+}  # fmt: skip
+
+
+def measure(case: str, fraction: float, device: str) -> dict[str, Any]:
+    """Solve one set, or a fraction of it, and return what it took."""
+    name = case.partition(",")[0]
+    count, resolution, num_frames, frame_dt, batch_size, options, limit = CASES[case]
+    count = max(1, round(count * fraction))
+    pde = find_pde(name)
+    parameters = pde.parameters.parse(options)
+    grid = pde.problem(resolution).grid
+    marks = {"initial": 0.0, "solve": 0.0}
+    peak = 0.0
+    for first in range(0, count, batch_size):
+        indices = range(first, min(first + batch_size, count))
+        start = now(device)
+        generators = [torch.Generator().manual_seed(trajectory_seed(0, "train", i)) for i in indices]
+        state = pde.sample_initial(grid, generators, dtype=torch.float32, device=device)
+        middle = now(device)
+        kept = [frame.to(torch.bfloat16) for frame in pde.frames(state, num_frames, frame_dt, parameters)]
+        finite = bool(torch.isfinite(kept[-1]).all())
+        marks["initial"] += middle - start
+        marks["solve"] += now(device) - middle
+        if not finite:
+            raise SystemExit(f"{case}: the solution blew up")
+        del kept
+    if device.startswith("cuda"):
+        peak = torch.cuda.max_memory_allocated() / 2**30
+        torch.cuda.reset_peak_memory_stats()
+    total = sum(marks.values())
+    return {"case": case, "trajectories": count, "resolution": resolution, "frames": num_frames, "seconds": total,
+            "seconds_initial": marks["initial"], "limit_seconds": limit * count / CASES[case][0],
+            "batch_size": batch_size, "peak_gib": peak, "parameters": parameters.model_dump(mode="json")}  # fmt: skip
+
+
+def now(device: str) -> float:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fraction", type=float, default=1.0, help="share of each set to make")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    began = time.perf_counter()
+    rows = []
+    for case in options.cases:
+        row = measure(case, options.fraction, options.device)
+        rows.append(row)
+        print(f"{case:36s} {row['trajectories']:5d} trajectories {row['seconds']:8.2f} s "
+              f"(initial states {row['seconds_initial']:.2f} s), limit {row['limit_seconds']:.1f} s, "
+              f"peak {row['peak_gib']:.1f} GiB", flush=True)  # fmt: skip
+        if options.out is not None:
+            seconds = time.perf_counter() - began
+            result = {"results": rows, **provenance(seed=0, seconds=seconds, device=options.device)}
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            options.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
