@@ -44,7 +44,12 @@ def command() -> str:
 
 
 def commit() -> str | None:
-    """The commit of the source tree this package is imported from, ``+`` when it holds other changes."""
+    """The commit of the source tree this package is imported from, ``+`` when it holds other changes.
+
+    A copy of the tree without its history can be told with ``FACTFORMER_COMMIT``.
+    """
+    if os.environ.get("FACTFORMER_COMMIT"):
+        return os.environ["FACTFORMER_COMMIT"]
     folder = Path(__file__).resolve().parent
     head = _git(folder, "rev-parse", "HEAD")
     if not head or _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
