@@ -30,9 +30,7 @@ class Decay(PDE):
     def problem(self, resolution: int) -> Problem:
         grid = Grid((resolution, resolution), (1.0, 2.0), (True, False), "cells")
         fields = (Field("velocity", 2), Field("pressure"))
-        return Problem(
-            self.name, grid, fields, frame_dt=0.25, num_context_frames=2, horizon=3, boundary="reflect"
-        )
+        return Problem(self.name, grid, fields, frame_dt=0.25, num_context_frames=2, horizon=3, boundary="reflect")
 
     def sample_initial(
         self,
@@ -43,9 +41,7 @@ class Decay(PDE):
         device: torch.device | str,
         initial: str | None = None,
     ) -> torch.Tensor:
-        draws = [
-            torch.randn(*grid.shape, 3, generator=generator, dtype=torch.float64) for generator in generators
-        ]
+        draws = [torch.randn(*grid.shape, 3, generator=generator, dtype=torch.float64) for generator in generators]
         return (torch.stack(draws) + torch.tensor([1.0, 2.0, 3.0])).to(device, dtype)
 
     def frames(
@@ -55,13 +51,9 @@ class Decay(PDE):
         for index in range(num_frames):
             yield initial * torch.exp(torch.tensor(-parameters.rate * frame_dt * index))
 
-    def downsample(
-        self, frames: torch.Tensor, shape: Sequence[int], method: str | None = None
-    ) -> torch.Tensor:
+    def downsample(self, frames: torch.Tensor, shape: Sequence[int], method: str | None = None) -> torch.Tensor:
         for axis, size in enumerate(shape, start=2):
-            frames = frames.index_select(
-                axis, torch.arange(0, frames.shape[axis], frames.shape[axis] // size)
-            )
+            frames = frames.index_select(axis, torch.arange(0, frames.shape[axis], frames.shape[axis] // size))
         return frames
 
 
@@ -75,9 +67,7 @@ class Doubling(Decay):
 
     def problem(self, resolution: int) -> Problem:
         grid = Grid((resolution, resolution), 1.0, False)
-        return Problem(
-            self.name, grid, (Field("solution"),), (Field("coefficient"),), boundary="zero", steady=True
-        )
+        return Problem(self.name, grid, (Field("solution"),), (Field("coefficient"),), boundary="zero", steady=True)
 
     def sample_initial(
         self,
@@ -88,9 +78,7 @@ class Doubling(Decay):
         device: torch.device | str,
         initial: str | None = None,
     ) -> torch.Tensor:
-        return torch.stack([torch.rand(*grid.shape, 1, generator=generator) for generator in generators]).to(
-            dtype
-        )
+        return torch.stack([torch.rand(*grid.shape, 1, generator=generator) for generator in generators]).to(dtype)
 
     def frames(
         self, initial: torch.Tensor, num_frames: int, frame_dt: float, parameters: Config

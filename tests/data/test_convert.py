@@ -127,9 +127,7 @@ def test_parts_of_a_file_become_splits(frames: np.ndarray, tmp_path: Path) -> No
         convert(tmp_path / "run.npy", tmp_path / "out", FLOW, split="valid", trajectories=slice(9, 12))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("7", slice(None, 7)), ("2:5", slice(2, 5)), ("2:", slice(2, None))]
-)
+@pytest.mark.parametrize(("text", "expected"), [("7", slice(None, 7)), ("2:5", slice(2, 5)), ("2:", slice(2, None))])
 def test_trajectory_ranges(text: str, expected: slice) -> None:
     assert parse_trajectories(text) == expected
 
@@ -143,9 +141,7 @@ def test_wrong_trajectory_ranges(text: str) -> None:
 def test_pdebench_compressible_flow_describes_itself(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     path = tmp_path / "2D_CFD_Rand_M0.1_Eta0.01_Zeta0.01_periodic_Train.hdf5"
-    values = {
-        name: random.normal(size=(3, 5, 8, 6)).astype("f4") for name in ("density", "pressure", "Vx", "Vy")
-    }
+    values = {name: random.normal(size=(3, 5, 8, 6)).astype("f4") for name in ("density", "pressure", "Vx", "Vy")}
     with h5py.File(path, "w") as file:
         for name, array in values.items():
             file[name] = array
@@ -164,9 +160,7 @@ def test_pdebench_compressible_flow_describes_itself(tmp_path: Path) -> None:
     assert data.problem.grid.extent == pytest.approx((1.0, 2.0), rel=1e-6)
     expected = np.stack([values[name] for name in ("density", "pressure", "Vx", "Vy")], axis=-1)
     assert np.array_equal(data.read(slice(None)), expected)
-    walled = import_dataset(
-        path, settings=["periodic=false", "points=cells", "extent=[1.0, 2.0]", "boundary=zero"]
-    )
+    walled = import_dataset(path, settings=["periodic=false", "points=cells", "extent=[1.0, 2.0]", "boundary=zero"])
     assert walled.problem.grid.points == ("cells", "cells")
     assert walled.problem.padding == ("zero", "zero")
 
@@ -242,8 +236,7 @@ def test_our_own_files_can_be_converted_with_other_settings(decay, tmp_path: Pat
 def test_a_problem_file_in_yaml(frames: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "run.npy", frames)
     (tmp_path / "flow.yaml").write_text(
-        "name: flow\nnum_axes: 2\noutputs: {vorticity: 1}\n"
-        "extent: 6.28\nperiodic: [true, false]\nboundary: reflect\n"
+        "name: flow\nnum_axes: 2\noutputs: {vorticity: 1}\nextent: 6.28\nperiodic: [true, false]\nboundary: reflect\n"
     )
     data = import_dataset(tmp_path / "run.npy", tmp_path / "flow.yaml")
     assert data.problem.padding == ("periodic", "reflect")
@@ -266,7 +259,7 @@ def test_bad_files_are_named_and_leave_nothing_behind(frames: np.ndarray, tmp_pa
     (tmp_path / "short.mat").write_bytes(b"MATLAB 5.0 MAT-file" + b" " * 40)
     (tmp_path / "text.csv").write_text("1,2,3")
     for name, message in [
-        ("nan.npy", "trajectory 2 of train holds NaN or infinite values in frame 3"),
+        ("nan.npy", "nan.npy: trajectory 2 holds NaN or infinite values in frame 3"),
         ("short.npy", "short.npy is damaged"),
         ("short.npz", "short.npz is damaged"),
         ("short.mat", "not a readable MATLAB file"),

@@ -110,9 +110,7 @@ def test_double_precision_solves_differently_but_stores_single(decay, tmp_path: 
         ({"parameters": {"rat": 1.0}}, "did you mean 'rate'"),
     ],
 )
-def test_wrong_arguments_are_named_and_nothing_is_written(
-    decay, tmp_path: Path, arguments, message: str
-) -> None:
+def test_wrong_arguments_are_named_and_nothing_is_written(decay, tmp_path: Path, arguments, message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         generate(decay, tmp_path / "out", **arguments)
     assert "\n" not in str(error.value)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from factformer.data import generate, open_dataset
+from factformer.data.well_dataset import from_well_dataset
 from factformer.errors import UserError
 from factformer.grid import Grid
 
@@ -55,9 +56,7 @@ def test_the_well_normalizes_with_our_statistics(decay, tmp_path: Path) -> None:
         use_normalization=True,
         normalization_type=ZScoreNormalization,
     )
-    fields = torch.stack(
-        [torch.cat([theirs[i]["input_fields"], theirs[i]["output_fields"]]) for i in range(7)]
-    )
+    fields = torch.stack([torch.cat([theirs[i]["input_fields"], theirs[i]["output_fields"]]) for i in range(7)])
     assert fields.mean(dim=(0, 1, 2, 3)).abs().max() < 1e-5
     assert fields.std(dim=(0, 1, 2, 3)).tolist() == pytest.approx([1.0] * 3, abs=1e-3)
 
@@ -83,7 +82,7 @@ def write_well_file(path: Path, *, num_trajectories: int = 3, seed: int = 0) -> 
     num_frames, shape = 6, (8, 5)
     values = {
         "density": random.normal(size=(num_trajectories, num_frames, *shape)).astype("f4"),
-        "height": random.normal(size=(num_trajectories, num_frames, 5)).astype("f4"),
+        "height": random.normal(size=(num_trajectories, num_frames, 1, 5)).astype("f4"),
         "velocity": random.normal(size=(num_trajectories, num_frames, *shape, 2)).astype("f4"),
         "stress": random.normal(size=(num_trajectories, num_frames, *shape, 2, 2)).astype("f4"),
         "mask": random.normal(size=shape).astype("f4"),
@@ -126,9 +125,7 @@ def write_well_file(path: Path, *, num_trajectories: int = 3, seed: int = 0) -> 
 def test_a_file_of_the_well_loads_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "invented.hdf5"
     values = write_well_file(path)
-    assert (
-        len(well_data.WellDataset(path=str(tmp_path), use_normalization=False)) == 15
-    )  # it is one of theirs
+    assert len(well_data.WellDataset(path=str(tmp_path), use_normalization=False)) == 15  # it is one of theirs
     data = open_dataset(path)
     problem = data.problem
     assert (problem.name, problem.frame_dt, problem.boundary) == ("invented", 0.5, "zero")
@@ -146,9 +143,7 @@ def test_a_file_of_the_well_loads_as_it_is(tmp_path: Path) -> None:
     assert read.shape == (2, 3, 8, 5, 8)
     for position, trajectory in enumerate((2, 0)):
         assert np.array_equal(read[position, ..., 0], values["density"][trajectory, 1:4])
-        assert np.array_equal(
-            read[position, ..., 1], np.tile(values["height"][trajectory, 1:4, None], (1, 8, 1))
-        )
+        assert np.array_equal(read[position, ..., 1], np.tile(values["height"][trajectory, 1:4], (1, 8, 1)))
         assert np.array_equal(read[position, ..., 2:4], values["velocity"][trajectory, 1:4])
         assert np.array_equal(read[position, ..., 4:], values["stress"][trajectory, 1:4].reshape(3, 8, 5, 4))
     assert float(data.normalizer().output_mean[0]) == pytest.approx(values["density"].mean(), abs=1e-6)
@@ -209,3 +204,21 @@ def test_uneven_frames_and_missing_groups_are_named(tmp_path: Path) -> None:
         file["data"] = np.zeros(3)
     with pytest.raises(UserError, match="not in The Well's layout"):
         open_dataset(tmp_path / "other.hdf5")
+
+
+def test_an_open_well_dataset_is_a_source_of_data(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 2), ("skipped", 3)):
+        write_well_file(tmp_path / "data" / "train" / f"{name}.hdf5", num_trajectories=2, seed=seed)
+    write_well_file(tmp_path / "data" / "test" / "a.hdf5", num_trajectories=1, seed=4)
+    options = {"path": str(tmp_path), "n_steps_input": 2, "n_steps_output": 4, "use_normalization": False}
+    theirs = well_data.WellDataset(well_split_name="train", exclude_filters=["skipped"], **options)
+    ours = from_well_dataset(theirs, num_context_frames=2, horizon=4)
+    assert ours.num_trajectories == len(theirs) == 4
+    assert ours.problem.horizon == 4
+    for index in range(4):
+        sample = theirs[index]
+        joined = torch.cat([sample["input_fields"], sample["output_fields"]])
+        assert torch.equal(ours.read([index])[0], joined)
+    test = from_well_dataset(well_data.WellDataset(well_split_name="test", **options))
+    assert test.split == "test"
+    assert test.normalizer().output_std.shape == (8,)

@@ -24,9 +24,7 @@ def generate(
     batch_size: Annotated[int | None, typer.Option(help="Trajectories solved at once.", min=1)] = None,
     set: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A parameter of the problem or a value of the preset."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the problem or a value of the preset."),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace data of other settings in that folder.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")] = False,
@@ -56,15 +54,11 @@ def convert(
         str | None,
         typer.Option(help="Problem of the catalog or a YAML file; PDEBench and The Well files need none."),
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split: train, valid or test (default: by --out).")
-    ] = None,
+    split: Annotated[str | None, typer.Option(help="Split: train, valid or test (default: by --out).")] = None,
     trajectories: Annotated[
         str | None, typer.Option(metavar="N|A:B", help="Only the first N trajectories, or those from A to B.")
     ] = None,
-    resolution: Annotated[
-        int | None, typer.Option(help="Keep so many points along each axis.", min=2)
-    ] = None,
+    resolution: Annotated[int | None, typer.Option(help="Keep so many points along each axis.", min=2)] = None,
     field: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD=ARRAY", help="Array that holds a field, or its components: u=Vx,Vy."),

@@ -14,6 +14,7 @@ from factformer.data.hdf5 import open_hdf5
 from factformer.errors import UserError
 
 SUFFIXES = (".npy", ".npz", ".mat", ".hdf5", ".h5")
+REAL = "fiub"  # kinds of dtype: floating, integer, unsigned, boolean
 MATLAB_CLASS = "MATLAB_class"
 
 
@@ -55,18 +56,20 @@ def open_arrays(path: Path) -> Mapping[str, LazyArray]:
     else:
         found = _hdf5_arrays(path)
     if not found:
-        raise UserError(f"{path} holds no numeric array")
+        raise UserError(f"{path} holds no array of real numbers")
     return found
 
 
 def _numpy_arrays(path: Path) -> dict[str, LazyArray]:
     try:
         if path.suffix == ".npy":
-            return {path.stem: np.load(path, mmap_mode="r")}
-        with np.load(path) as archive:
-            return {name: archive[name] for name in archive.files if archive[name].dtype.kind in "fiub"}
+            arrays = {path.stem: np.load(path, mmap_mode="r")}
+        else:
+            with np.load(path) as archive:
+                arrays = {name: archive[name] for name in archive.files}
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is damaged, truncated or holds objects: {_short(error)}") from None
+    return {name: values for name, values in arrays.items() if values.dtype.kind in REAL}
 
 
 def _matlab_arrays(path: Path) -> dict[str, LazyArray]:
@@ -79,7 +82,7 @@ def _matlab_arrays(path: Path) -> dict[str, LazyArray]:
     return {
         name: values
         for name, values in contents.items()
-        if not name.startswith("__") and isinstance(values, np.ndarray) and values.dtype.kind in "fiub"
+        if not name.startswith("__") and isinstance(values, np.ndarray) and values.dtype.kind in REAL
     }
 
 
@@ -88,7 +91,7 @@ def _hdf5_arrays(path: Path) -> dict[str, LazyArray]:
     found: dict[str, LazyArray] = {}
 
     def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and item.dtype.kind in "fiub" and item.ndim > 0:
+        if isinstance(item, h5py.Dataset) and item.dtype.kind in REAL and item.ndim > 0:
             found[name] = Transposed(item) if MATLAB_CLASS in item.attrs else item
 
     file.visititems(visit)

@@ -17,7 +17,7 @@ from factformer.data.pdebench import Description, describe_file
 from factformer.data.progress import ProgressBar
 from factformer.data.store import SPLITS, SUFFIXES, Dataset, StoredDataset
 from factformer.data.well_statistics import write_well_statistics
-from factformer.data.writer import SplitWriter
+from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.problem import Problem
@@ -68,9 +68,7 @@ def import_dataset(
     shape = _common_shape(path, [*outputs, *inputs], axes)
     step = _step(description.problem(shape, 2).grid, resolution)
     shape = [len(range(0, size, step)) for size in shape]
-    return ImportedDataset(
-        path, description.problem(shape, outputs[0].size("t")), outputs, inputs, split, step
-    )
+    return ImportedDataset(path, description.problem(shape, outputs[0].size("t")), outputs, inputs, split, step)
 
 
 def convert(
@@ -98,9 +96,7 @@ def convert(
     )
     chosen = range(*trajectories.indices(data.num_trajectories))
     if not chosen:
-        raise UserError(
-            f"no trajectory left: {source} holds {data.num_trajectories}, asked for {_text(trajectories)}"
-        )
+        raise UserError(f"no trajectory left: {source} holds {data.num_trajectories}, asked for {_text(trajectories)}")
     contents = Contents(
         problem=data.problem,
         split=split,
@@ -115,9 +111,7 @@ def convert(
     writer = SplitWriter(target, contents)
     writer.prepare(overwrite=overwrite)
     try:
-        with ProgressBar(
-            f"convert {Path(source).name}", len(chosen), enabled=progress, unit="trajectories"
-        ) as bar:
+        with ProgressBar(f"convert {Path(source).name}", len(chosen), enabled=progress, unit="trajectories") as bar:
             batches = writer.pending(_batch_size(data))
             bar.advance(len(chosen) - sum(len(batch) for batch in batches))
             for batch in batches:
@@ -129,8 +123,11 @@ def convert(
                         output.write(frame.numpy())
                 bar.advance(len(batch))
         writer.finish()
-    except UserError:
+    except UserError as error:
         writer.discard()
+        if isinstance(error, BlowUpError):
+            bad = f"trajectory {chosen[error.trajectory]} holds NaN or infinite values in {error.what}"
+            raise UserError(f"{source}: {bad}; mend or leave it out") from None
         raise
     finally:
         writer.release()
@@ -178,9 +175,7 @@ def _well_dataset(path: Path, problem: Any, split: str, settings: Sequence[str])
         return StoredDataset([path], split, **_changes(data.problem, settings))
     description = describe_problem(problem, settings)
     wanted = description.problem(data.problem.grid.shape, data.num_frames)
-    changes = {
-        name: getattr(wanted, name) for name in ("name", "grid", "frame_dt", "num_context_frames", "horizon")
-    }
+    changes = {name: getattr(wanted, name) for name in ("name", "grid", "frame_dt", "num_context_frames", "horizon")}
     chosen = StoredDataset([path], split, outputs=wanted.outputs, boundary=wanted.boundary, **changes)
     chosen.require(wanted)
     return chosen
@@ -196,9 +191,7 @@ def _described_dataset(
         problem = problem.with_grid(problem.grid.resample(shape))
     options: dict[str, Any] = {"num_axes": problem.grid.num_axes, "layout": None, "steady": problem.steady}
     outputs = assign_columns(path, found.arrays, problem.outputs, found.names, **options)
-    inputs = (
-        assign_columns(path, found.arrays, problem.inputs, found.names, **options) if problem.steady else []
-    )
+    inputs = assign_columns(path, found.arrays, problem.inputs, found.names, **options) if problem.steady else []
     return ImportedDataset(path, problem, outputs, inputs, split, step)
 
 

@@ -54,9 +54,7 @@ class ProblemDescription(Config):
         )
 
 
-def describe_problem(
-    problem: str | Path | Mapping[str, Any], settings: Sequence[str] = ()
-) -> ProblemDescription:
+def describe_problem(problem: str | Path | Mapping[str, Any], settings: Sequence[str] = ()) -> ProblemDescription:
     """The description of a problem of the catalog, of a YAML or JSON file, or from the values themselves.
 
     ``settings`` are assignments such as ``frame_dt=0.1``.

@@ -24,9 +24,7 @@ def explained(path: Path, advice: str = "") -> Iterator[None]:
         number = error_number(error)
         tail = f"; {advice}" if advice else ""
         if number in FULL:
-            raise UserError(
-                f"the disk is full while writing {path}: free some space, try again{tail}"
-            ) from error
+            raise UserError(f"the disk is full while writing {path}: free some space, try again{tail}") from error
         if number in FORBIDDEN:
             raise UserError(f"cannot write {path}: {os.strerror(number)}; choose another folder") from error
         if number in (errno.ENOTDIR, errno.EEXIST):

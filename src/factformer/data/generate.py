@@ -88,7 +88,7 @@ def generate(
                 job.run(writer, ranks, size, overwrite=overwrite)
             except BlowUpError as error:
                 advice = "finished batches are kept: try a smaller dt, or another seed in another folder"
-                raise BlowUpError(f"{error}; {advice}") from None
+                raise BlowUpError(f"{error}; {advice}", error.trajectory, error.what) from None
             finally:
                 writer.release()
             if split == "train" and ranks.is_first:
@@ -103,9 +103,7 @@ def trajectory_seed(seed: int, split: str, index: int) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def describe(
-    equation: PDE, plan: Preset, settings: Config, split: str, count: int, seed: int, dtype: str
-) -> Contents:
+def describe(equation: PDE, plan: Preset, settings: Config, split: str, count: int, seed: int, dtype: str) -> Contents:
     """What the file of a split will hold."""
     values = settings.model_dump(mode="json")
     return Contents(
@@ -243,15 +241,11 @@ def _changed(
     changes = PresetChanges.parse({name: value for name, value in given.items() if name in of_preset})
     plan = replace(plan, **changes.model_dump(exclude_unset=True))
     if abs(plan.warmup - plan.num_dropped * plan.frame_dt) > 1e-6 * plan.frame_dt:
-        raise UserError(
-            f"warmup {plan.warmup:g} must be a whole number of frame intervals of {plan.frame_dt:g}"
-        )
+        raise UserError(f"warmup {plan.warmup:g} must be a whole number of frame intervals of {plan.frame_dt:g}")
     return plan, {**parameters, **{name: value for name, value in given.items() if name in of_equation}}
 
 
-def _counts(
-    plan: Preset, splits: Sequence[str] | None, trajectories: int | Mapping[str, int] | None
-) -> dict[str, int]:
+def _counts(plan: Preset, splits: Sequence[str] | None, trajectories: int | Mapping[str, int] | None) -> dict[str, int]:
     chosen = list(plan.num_trajectories) if splits is None else list(splits)
     counts = {}
     for split in chosen:

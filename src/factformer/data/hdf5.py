@@ -83,9 +83,7 @@ class SplitFile:
             self.split = str(file.attrs["split"])
             self.provenance = json.loads(file.attrs["provenance"])
             fields = {item.name: item for item in (*self.problem.inputs, *self.problem.outputs)}
-            self._entries = {
-                name: entries([item], self.problem.grid.num_axes) for name, item in fields.items()
-            }
+            self._entries = {name: entries([item], self.problem.grid.num_axes) for name, item in fields.items()}
             if "statistics" in file:
                 self.statistics = (
                     {kind: file[f"statistics/{kind}_mean"][:] for kind in KINDS},

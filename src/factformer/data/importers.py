@@ -71,9 +71,7 @@ class ImportedDataset(Dataset):
         self.num_trajectories = counts[columns[0].name]
         self.num_frames = lengths[columns[0].name]
         if self.num_trajectories < 1 or self.num_frames < 1:
-            raise UserError(
-                f"{path} is empty: {self.num_trajectories} trajectories of {self.num_frames} frames"
-            )
+            raise UserError(f"{path} is empty: {self.num_trajectories} trajectories of {self.num_frames} frames")
         first = self.read([0], slice(0, 1))
         self.fingerprint = fingerprint(
             {
@@ -142,9 +140,7 @@ def assign_columns(
         chosen = [part.strip() for part in names.get(item.name, item.name).split(",")]
         width = item.num_channels if len(chosen) == 1 else 1
         if len(chosen) not in (1, item.num_channels):
-            raise UserError(
-                f"field {item.name!r} has {item.num_channels} channels, {len(chosen)} arrays were given"
-            )
+            raise UserError(f"field {item.name!r} has {item.num_channels} channels, {len(chosen)} arrays were given")
         for name in chosen:
             if name not in arrays:
                 raise UserError(
@@ -184,18 +180,12 @@ def make_column(
     elif len(layout) == len(shape) + 1 and "c" in layout:
         layout = layout.replace("c", "")  # one layout may stand for vectors and scalars alike
     allowed = set(f"nt{axes}c")
-    if (
-        len(layout) != len(shape)
-        or not {"n", *axes} <= set(layout) <= allowed
-        or len(set(layout)) != len(layout)
-    ):
+    if len(layout) != len(shape) or not {"n", *axes} <= set(layout) <= allowed or len(set(layout)) != len(layout):
         raise UserError(
             f"{path}: layout {layout!r} does not fit array {name} of shape {shape}: "
             f"it needs one letter per axis, n, {', '.join(axes)} and, where present, t and c"
         )
     column = Column(name, array, layout)
     if column.size("c") != num_channels:
-        raise UserError(
-            f"{path}: array {name} of shape {shape} has {column.size('c')} channels, needs {num_channels}"
-        )
+        raise UserError(f"{path}: array {name} of shape {shape} has {column.size('c')} channels, needs {num_channels}")
     return column

@@ -139,8 +139,7 @@ def read_problem(file: h5py.File) -> Problem:
     values = json.loads(file.attrs["problem"])
     explicit = values["grid"]["coordinates"]
     values["grid"]["coordinates"] = [
-        file["dimensions"][name][:].tolist() if flag else None
-        for flag, name in zip(explicit, AXIS_NAMES, strict=False)
+        file["dimensions"][name][:].tolist() if flag else None for flag, name in zip(explicit, AXIS_NAMES, strict=False)
     ]
     return Problem.from_dict(values)
 

@@ -43,9 +43,7 @@ class Normalizer(nn.Module):
     def identity(cls, num_input_channels: int, num_output_channels: int) -> Self:
         """Zero mean and unit deviation: for fields that need no scaling."""
         ones = [1.0] * num_output_channels
-        return cls(
-            [0.0] * num_input_channels, [1.0] * num_input_channels, [0.0] * num_output_channels, ones, ones
-        )
+        return cls([0.0] * num_input_channels, [1.0] * num_input_channels, [0.0] * num_output_channels, ones, ones)
 
     def normalize(self, frames: Tensor) -> Tensor:
         """Input frames in physical units to zero mean and unit deviation."""

@@ -71,9 +71,7 @@ def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray]) -> Description
     scalars = [name for name in SCALARS if name in arrays]
     shape = arrays[scalars[0]].shape
     steady = "nu" in arrays
-    axes = [
-        np.asarray(arrays[f"{name}-coordinate"][:], dtype=np.float64) for name in AXIS_NAMES[: len(shape) - 2]
-    ]
+    axes = [np.asarray(arrays[f"{name}-coordinate"][:], dtype=np.float64) for name in AXIS_NAMES[: len(shape) - 2]]
     periodic = not steady and "trans" not in path.stem.lower()
     components = [name for name in COMPONENTS if name in arrays]
     fields = [Field(name) for name in scalars]
@@ -83,11 +81,7 @@ def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray]) -> Description
         names["velocity"] = ",".join(components)
     inputs = (Field("nu"),) if steady else ()
     boundary: Boundary = "zero" if steady else "reflect"
-    times = (
-        np.asarray(arrays["t-coordinate"][:], dtype=np.float64)[: shape[1]]
-        if "t-coordinate" in arrays
-        else None
-    )
+    times = np.asarray(arrays["t-coordinate"][:], dtype=np.float64)[: shape[1]] if "t-coordinate" in arrays else None
     grid = grid_from_axes(axes, [periodic] * len(axes))
     problem = _problem(path, grid, tuple(fields), inputs, times, shape[1], boundary)
     return Description(problem, {**names, "nu": "nu"} if steady else names, arrays)

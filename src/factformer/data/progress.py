@@ -16,9 +16,7 @@ SECONDS_BETWEEN_LINES = 5.0
 class ProgressBar:
     """Counts work done out of ``total``; ``initial`` units were done before and say nothing about speed."""
 
-    def __init__(
-        self, title: str, total: int, *, initial: int = 0, enabled: bool = True, unit: str = "frames"
-    ) -> None:
+    def __init__(self, title: str, total: int, *, initial: int = 0, enabled: bool = True, unit: str = "frames") -> None:
         self._title, self._total, self._unit = title, total, unit
         self._initial = self._done = initial
         self._start = self._last = time.monotonic()

@@ -117,9 +117,7 @@ class StoredDataset(Dataset):
     foreign file does not say is inferred; ``changes`` are attributes of the problem to use instead.
     """
 
-    def __init__(
-        self, paths: Sequence[Path], split: str, *, training: Sequence[Path] = (), **changes: Any
-    ) -> None:
+    def __init__(self, paths: Sequence[Path], split: str, *, training: Sequence[Path] = (), **changes: Any) -> None:
         self.split = split
         self._files = [SplitFile(path) for path in paths]
         first = self._files[0]
@@ -170,8 +168,7 @@ class StoredDataset(Dataset):
         if self.split != "train":
             if not self._training:
                 raise UserError(
-                    f"no training split beside {self.paths[0]}: statistics come from it alone; "
-                    "put its train.hdf5 there"
+                    f"no training split beside {self.paths[0]}: statistics come from it alone; put its train.hdf5 there"
                 )
             training = StoredDataset(self._training, "train", **self._changes)
             training.require(self.problem)
@@ -253,8 +250,7 @@ def _checked(values: Tensor | NDArray[Any], problem: Problem, num_channels: int,
     expected = (*problem.grid.shape, num_channels)
     if tensor.ndim != len(expected) + 2 or tuple(tensor.shape[2:]) != expected:
         raise UserError(
-            f"{what} must have shape (trajectory, frame, {', '.join(map(str, expected))}), "
-            f"got {tuple(tensor.shape)}"
+            f"{what} must have shape (trajectory, frame, {', '.join(map(str, expected))}), got {tuple(tensor.shape)}"
         )
     if tensor.shape[0] < 1 or tensor.shape[1] < 1:
         raise UserError(f"{what} are empty: shape {tuple(tensor.shape)}")

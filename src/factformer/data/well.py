@@ -38,7 +38,7 @@ def infer_problem(file: h5py.File, path: Path) -> tuple[Problem, dict[str, list[
     context = 1 if steady else max(1, min(NUM_CONTEXT_FRAMES, len(times) - 1))
     grid, boundary = _grid(file, path)
     return Problem(
-        name=str(file.attrs.get("dataset_name", path.stem)),
+        name=_word(file.attrs.get("dataset_name", path.stem)),
         grid=grid,
         outputs=tuple(varying),
         inputs=tuple(constant) if steady else (),
@@ -90,7 +90,7 @@ def grid_from_axes(axes: list[NDArray[np.float64]], periodic: list[bool]) -> Gri
 
 
 def _grid(file: h5py.File, path: Path) -> tuple[Grid, Boundary]:
-    names = [str(name) for name in file["dimensions"].attrs["spatial_dims"]]
+    names = [_word(name) for name in file["dimensions"].attrs["spatial_dims"]]
     axes = []
     for name in names:
         x = np.asarray(file["dimensions"][name], dtype=np.float64)
@@ -100,12 +100,16 @@ def _grid(file: h5py.File, path: Path) -> tuple[Grid, Boundary]:
     kinds: dict[str, str] = {}
     for condition in file["boundary_conditions"].values():
         for name in condition.attrs["associated_dims"]:
-            kinds[str(name)] = str(condition.attrs["bc_type"]).upper()
+            kinds[_word(name)] = _word(condition.attrs["bc_type"]).upper()
     periodic = [kinds.get(name) == "PERIODIC" for name in names]
     grid = grid_from_axes(axes, periodic)
     if all(periodic):
         return grid, "periodic"
     return grid, "zero" if "WALL" in kinds.values() else "reflect"
+
+
+def _word(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _fields(file: h5py.File, num_axes: int) -> tuple[list[Field], list[Field], dict[str, list[Entry]]]:
@@ -114,7 +118,7 @@ def _fields(file: h5py.File, num_axes: int) -> tuple[list[Field], list[Field], d
     where: dict[str, list[Entry]] = {}
     for order, group in enumerate(FIELD_GROUPS):
         members: Any = file[group].attrs.get("field_names", []) if group in file else []
-        for name in map(str, members):
+        for name in map(_word, members):
             source = file[group][name]
             num_channels = num_axes**order
             if name in where:

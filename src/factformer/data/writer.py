@@ -36,6 +36,10 @@ KEPT = "finished batches are kept: start again with the same arguments to go on"
 class BlowUpError(UserError):
     """A trajectory holds NaN or infinite values."""
 
+    def __init__(self, message: str, trajectory: int, what: str) -> None:
+        super().__init__(message)
+        self.trajectory, self.what = trajectory, what
+
 
 class SplitWriter:
     """Writes ``path`` (the final file) as `Contents` describe it.
@@ -112,8 +116,7 @@ class SplitWriter:
                 "end": trajectories.stop,
                 "checksum": self._checksum(trajectories),
                 "moments": [
-                    {kind: moments.to_dict() for kind, moments in item.moments().items()}
-                    for item in writer.moments
+                    {kind: moments.to_dict() for kind, moments in item.moments().items()} for item in writer.moments
                 ],
             }
             write_atomically(self._note_path(trajectories), json.dumps(note))
@@ -149,9 +152,7 @@ class SplitWriter:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.release()
-            raise UserError(
-                f"another process is writing {self.path}: wait for it or choose another folder"
-            ) from None
+            raise UserError(f"another process is writing {self.path}: wait for it or choose another folder") from None
         except OSError:  # a file system without locks: go on without
             self.release()
 
@@ -159,9 +160,7 @@ class SplitWriter:
         """Each dataset of the file with its byte position and whether it varies in time."""
         problem = self.contents.problem
         where = offsets(self.partial)
-        outputs = [
-            (entry, where[entry.path], True) for entry in entries(problem.outputs, problem.grid.num_axes)
-        ]
+        outputs = [(entry, where[entry.path], True) for entry in entries(problem.outputs, problem.grid.num_axes)]
         if not problem.steady:
             return outputs
         inputs = entries(problem.inputs, problem.grid.num_axes)
@@ -182,9 +181,7 @@ class SplitWriter:
         try:
             for kind in KINDS:
                 for moment, values in (("mean", total[kind].mean), ("std", total[kind].std)):
-                    write_all(
-                        descriptor, values.astype("<f8").tobytes(), where[f"statistics/{kind}_{moment}"]
-                    )
+                    write_all(descriptor, values.astype("<f8").tobytes(), where[f"statistics/{kind}_{moment}"])
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -226,9 +223,7 @@ class BatchWriter:
     def __init__(self, writer: SplitWriter, trajectories: range) -> None:
         problem = writer.contents.problem
         self.descriptor = os.open(writer.partial, os.O_RDWR)
-        self.moments = (
-            [TrajectoryMoments(problem) for _ in trajectories] if writer.contents.split == "train" else []
-        )
+        self.moments = [TrajectoryMoments(problem) for _ in trajectories] if writer.contents.split == "train" else []
         self._writer = writer
         self._trajectories = trajectories
         self._places = writer.places()
@@ -245,9 +240,7 @@ class BatchWriter:
 
     def write(self, frame: NDArray[Any]) -> None:
         """The next output frame ``(batch, *grid, channel)`` of all trajectories of the batch."""
-        values = self._checked(
-            frame, self._writer.contents.problem.num_output_channels, f"frame {self._num_written}"
-        )
+        values = self._checked(frame, self._writer.contents.problem.num_output_channels, f"frame {self._num_written}")
         self._place(values, time_varying=True)
         for item, value in zip(self.moments, values, strict=False):
             item.add(value)
@@ -269,7 +262,9 @@ class BatchWriter:
                 seed = f" (seed {contents.seeds[trajectory]})" if contents.seeds else ""
                 raise BlowUpError(
                     f"{contents.problem.name}: trajectory {trajectory}{seed} of {contents.split} "
-                    f"holds NaN or infinite values in {what}"
+                    f"holds NaN or infinite values in {what}",
+                    trajectory,
+                    what,
                 )
         return result
 
