@@ -89,6 +89,8 @@ def record_attention(surrogate: Surrogate, context: Tensor) -> list[list[tuple[n
 
     with _hooks(modules, record), torch.no_grad():
         surrogate.eval()(context, 1)
+    if not all(calls.values()):
+        raise RuntimeError("an attention layer was not called: its forward is bypassed, so its kernels are unknown")
     return list(calls.values())
 
 

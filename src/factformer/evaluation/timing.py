@@ -55,7 +55,7 @@ def roll_out(
     """All frames of `factformer.rollout` in one tensor, without gradients; NaN where a sample diverged."""
     frames: list[Tensor] = []
     try:
-        with torch.inference_mode(), autocast(context.device, precision):
+        with torch.no_grad(), autocast(context.device, precision):
             for frame in rollout(surrogate, context, num_frames):
                 frames.append(frame.float())
     except UserError:
@@ -73,7 +73,7 @@ def inference_cost(surrogate: Surrogate, context: Context, num_frames: int, *, p
     """Time and peak memory of rolling out a batch."""
 
     def call() -> None:
-        with torch.inference_mode(), autocast(context.device, precision):
+        with torch.no_grad(), autocast(context.device, precision):
             for _ in rollout(surrogate, context, num_frames):
                 pass
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,42 +140,6 @@ def write_attention_figures(analysis: Analysis, folder: str | Path) -> list[Path
         }
         drawn[f"kernels-layer{layer + 1}"] = figures.kernel_maps(kernels)
     return save_figures(drawn, folder)
-
-
-def write_cost_figures(
-    rows: Sequence[Mapping[str, Any]],
-    sizes: Sequence[int],
-    size_label: str,
-    folder: str | Path,
-    prefix: str = "",
-) -> list[Path]:
-    """Training time and memory of each model against a size, for rows that go through ``sizes`` in order."""
-    from factformer.report import figures
-
-    drawn: dict[str, Figure] = {}
-    for key, label in (
-        ("training_seconds", "forward + backward (s)"),
-        ("training_memory_mb", "peak memory (MB)"),
-    ):
-        curves: dict[str, list[float | None]] = {}
-        for row in rows:
-            curves.setdefault(row["model"], []).append(row.get(key))
-        if any(value is not None for values in curves.values() for value in values):
-            drawn[f"{prefix}{key.replace('_', '-')}"] = figures.cost_curves(
-                sizes, curves, size_label=size_label, cost_label=label
-            )
-    return save_figures(drawn, folder)
-
-
-def write_table(table: Table, path: str | Path) -> list[Path]:
-    """A table as Markdown, CSV and JSON beside each other."""
-    base = Path(path)
-    base.parent.mkdir(parents=True, exist_ok=True)
-    written = []
-    for suffix, text in ((".md", table.to_markdown()), (".csv", table.to_csv()), (".json", table.to_json())):
-        written.append(base.with_suffix(suffix))
-        written[-1].write_text(text, encoding="utf-8")
-    return written
 
 
 def save_figures(drawn: Mapping[str, Figure], folder: str | Path) -> list[Path]:
