@@ -1,0 +1,226 @@
+"""`factformer train` from the outside: runs, stops, resumes, and names every mistake in one line."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from factformer import cli
+from factformer.data.generate import generate
+
+SMALL = [
+    "data.resolution=16", "data.num_context_frames=2", "model.dim=8", "model.depth=1", "model.heads=2",
+    "model.head_dim=4", "model.kernel_dim=4", "protocol.marching_steps=2", "training.batch_size=2",
+    "training.updates=6", "training.checkpoint_every=2", "training.log_every=2", "training.validate_every=4",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """Kolmogorov flow on the coarsest grid that holds its force."""
+    folder = tmp_path_factory.mktemp("data") / "kolmogorov"
+    generate(
+        "kolmogorov_flow", folder, preset="tiny", resolution=16, simulation_resolution=32,
+        splits=["train", "valid"], trajectories={"train": 2, "valid": 1},
+    )  # fmt: skip
+    return folder
+
+
+def words(*arguments, settings=SMALL):
+    return ["train", *map(str, arguments), *(word for value in settings for word in ("--set", value))]
+
+
+def call(capsys, *arguments, settings=SMALL):
+    """Exit code, standard output and the complaint of a command."""
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words(*arguments, settings=settings))
+    captured = capsys.readouterr()
+    return int(caught.value.code or 0), captured.out, captured.err
+
+
+def complaint(capsys, *arguments, settings=SMALL):
+    """The one line that a wrong use is answered with."""
+    code, _, error = call(capsys, *arguments, settings=settings)
+    lines = error.strip().splitlines()
+    assert code == 2, error
+    assert len(lines) == 1
+    return lines[0]
+
+
+def read_log(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_train_makes_a_run_and_resume_is_idempotent(capsys, data, tmp_path):
+    run = tmp_path / "run"
+    code, out, _ = call(capsys, "demo", "--data", data, "--out", run)
+    assert code == 0
+    assert "bundle" in out
+    assert [line["update"] for line in read_log(run)] == [2, 4, 6]
+    assert {"update", "loss", "seconds"} <= read_log(run)[0].keys()
+    environment = json.loads((run / "environment.json").read_text())
+    assert environment["versions"]["torch"] == torch.__version__
+    weights = (run / "bundle" / "model.safetensors").read_bytes()
+    code, out, _ = call(capsys, "--out", run, "--resume", "--json", settings=[])
+    assert code == 0
+    assert json.loads(out)["finished"]
+    assert (run / "bundle" / "model.safetensors").read_bytes() == weights
+
+
+def test_another_model_and_protocol_by_name(capsys, data, tmp_path):
+    settings = ["model.name=dilated_resnet", "protocol.name=autoregressive", "model.norm_groups=2",
+                *(s for s in SMALL if not s.startswith(("model.h", "model.k")))]  # fmt: skip
+    code, _, error = call(capsys, "demo", "--data", data, "--out", tmp_path / "run", settings=settings)
+    assert code == 0, error
+    assert read_log(tmp_path / "run")[-1]["unroll"] == 2
+
+
+def test_one_window_is_learnt_to_under_one_percent(capsys, data, tmp_path):
+    settings = [
+        "data.resolution=16", "data.num_context_frames=2", "data.stride=1000", "model.dim=48", "model.depth=2",
+        "model.heads=4", "model.kernel_dim=16", "model.residual=true", "protocol.marching_steps=1",
+        "protocol.pushforward=0", "training.batch_size=2", "training.updates=250", "training.learning_rate=4e-3",
+        "training.augment=false", "training.ema_decay=null", "training.checkpoint_every=1000",
+        "training.validate_every=1000", "training.log_every=5",
+    ]  # fmt: skip
+    code, _, error = call(capsys, "demo", "--data", data, "--out", tmp_path / "run", settings=settings)
+    assert code == 0, error
+    assert read_log(tmp_path / "run")[-1]["loss"] < 0.01
+
+
+def test_bad_settings(capsys, data, tmp_path):
+    arguments = ("demo", "--data", data, "--out", tmp_path / "run")
+    assert "training.updates" in complaint(capsys, *arguments, settings=["training.update=3"])
+    assert "did you mean 'demo'" in complaint(capsys, "dem0", "--data", data)
+    assert "ddp" in complaint(capsys, *arguments, "--strategy", "horovod")
+    assert "recipe" in complaint(capsys, "--out", tmp_path / "run")
+    assert "32-true" in complaint(capsys, *arguments, "--precision", "64")
+    assert "multiple" in complaint(capsys, *arguments, settings=[*SMALL, "training.accumulate=4"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_gpu_that_is_not_there(capsys, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    line = complaint(capsys, "demo", "--data", data, "--out", tmp_path / "run", "--device", "cuda")
+    assert "GPU" in line
+    assert "--device cpu" in line
+
+
+def test_data_that_do_not_fit(capsys, data, tmp_path):
+    run = ("--out", tmp_path / "run")
+    assert "generate kolmogorov_flow" in complaint(capsys, "demo", "--data", tmp_path / "none", *run)
+    line = complaint(capsys, "demo", "--data", data, *run, settings=["data.resolution=32"])
+    assert "grid (32, 32) expected, (16, 16) found" in line
+    line = complaint(capsys, "turbulence", "--data", data, *run, settings=["data.resolution=16"])
+    assert "fields" in line
+    assert "pressure" in line
+    other = tmp_path / "other"
+    generate("kolmogorov_flow", other, preset="tiny", resolution=16, simulation_resolution=32, splits=["valid"],
+             trajectories=1)  # fmt: skip
+    assert "no train split" in complaint(capsys, "demo", "--data", other, *run)
+    assert not (tmp_path / "run").exists()
+
+
+def edited(data, folder, change):
+    """A copy of the dataset with its training file changed."""
+    folder.mkdir()
+    for file in data.iterdir():
+        if file.is_file():
+            (folder / file.name).write_bytes(file.read_bytes())
+    with h5py.File(folder / "train.hdf5", "r+") as file:
+        change(file)
+    return folder
+
+
+def test_data_with_nan(capsys, data, tmp_path):
+    def spoil(file):
+        values = file["t0_fields/vorticity"]
+        values[1, 3, 0, 0] = np.nan
+
+    folder = edited(data, tmp_path / "data", spoil)
+    line = complaint(capsys, "demo", "--data", folder, "--out", tmp_path / "run")
+    assert "NaN" in line
+    assert "trajectory 1" in line
+
+
+def test_data_with_another_frame_interval(capsys, data, tmp_path):
+    def stretch(file):
+        for key in file["dimensions"]:
+            if key == "time":
+                file["dimensions"][key][...] *= 2
+        for name in list(file.attrs):
+            if isinstance(file.attrs[name], str) and '"frame_dt"' in file.attrs[name]:
+                values = json.loads(file.attrs[name])
+                values["frame_dt"] *= 2
+                file.attrs[name] = json.dumps(values)
+
+    folder = edited(data, tmp_path / "data", stretch)
+    line = complaint(capsys, "demo", "--data", folder, "--out", tmp_path / "run")
+    assert "frame interval" in line
+
+
+def test_resume_under_another_configuration_or_from_damage(capsys, data, tmp_path):
+    run = tmp_path / "run"
+    assert call(capsys, "demo", "--data", data, "--out", run)[0] == 0
+    assert "--resume" in complaint(capsys, "demo", "--data", data, "--out", run)
+    resume = ("--out", run, "--resume")
+    assert "model.dim is 8 there and 16 here" in complaint(capsys, "demo", *resume, settings=["model.dim=16"])
+    assert "'demo', not 'darcy'" in complaint(capsys, "darcy", *resume, settings=[])
+    assert "no run" in complaint(capsys, "--resume", "--out", tmp_path / "none", settings=[])
+    last = sorted((run / "checkpoints").iterdir())[-1]
+    content = bytearray((last / "tensors.safetensors").read_bytes())
+    content[-5] ^= 1
+    (last / "tensors.safetensors").write_bytes(content)
+    line = complaint(capsys, "demo", *resume, settings=[])
+    assert "corrupted" in line
+    assert str(last) in line
+
+
+def test_a_full_disk(capsys, data, tmp_path, monkeypatch):
+    from factformer.training import checkpoint
+
+    def no_space(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(checkpoint, "save_file", no_space)
+    line = complaint(capsys, "demo", "--data", data, "--out", tmp_path / "run", "--quiet")
+    assert "disk is full" in line
+
+
+def test_out_of_memory(capsys, data, tmp_path, monkeypatch):
+    from factformer.training import loop
+
+    def starved(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(loop, "train_step", starved)
+    line = complaint(capsys, "demo", "--data", data, "--out", tmp_path / "run", "--quiet")
+    assert "training.batch_size=1" in line
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_process_well_and_says_how_to_go_on(data, tmp_path, number):
+    run = tmp_path / "run"
+    settings = [*(s for s in SMALL if "updates" not in s), "training.updates=100000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "factformer.cli", *words("demo", "--data", data, "--out", run, settings=settings)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (run / "metrics.jsonl").exists():
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    assert f"--resume --out {run}" in out
+    assert len(out.strip().splitlines()) == 1
+    stopped = int(out.split("update ")[1].split()[0])
+    assert sorted((run / "checkpoints").iterdir())[-1].name == f"update-{stopped:08d}"
