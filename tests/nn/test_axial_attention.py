@@ -16,8 +16,8 @@ def test_it_is_softmax_attention_on_every_line(m, rotary):
     torch.manual_seed(0)
     grid = Grid((4, 3, 5), 1.0, (True, False, False), ("nodes", "nodes", "cells"))
     heads, width = 2, 4
-    layer = AxialAttention(m, 8, heads, rotary).double()
-    u = torch.randn(2, *grid.shape, 8, dtype=torch.float64)
+    layer = AxialAttention(m, 6, heads, width, rotary).double()
+    u = torch.randn(2, *grid.shape, 6, dtype=torch.float64)
     x = layer.norm(u).movedim(m + 1, 3)
     expected = torch.zeros_like(x)
     pair = torch.arange(width // 2, dtype=torch.float64)
@@ -45,7 +45,7 @@ def test_it_is_softmax_attention_on_every_line(m, rotary):
 
 def test_lines_do_not_see_each_other():
     grid = Grid((6, 5), 1.0, True)
-    layer = AxialAttention(0, 8, 2)
+    layer = AxialAttention(0, 8, 2, 4)
     u = torch.randn(1, 6, 5, 8)
     changed = u.clone()
     changed[:, :, 2] += 1 + torch.randn(6, 8)
@@ -55,5 +55,5 @@ def test_lines_do_not_see_each_other():
 
 
 def test_heads_of_an_odd_width_are_refused():
-    with pytest.raises(UserError, match="even number of channels"):
-        AxialAttention(0, 6, 2)
+    with pytest.raises(UserError, match="head_dim must be even, got 3"):
+        AxialAttention(0, 6, 2, 3)

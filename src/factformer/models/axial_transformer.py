@@ -25,6 +25,8 @@ class Config(ModelConfig):
     depth: int = Field(6, ge=1)
     """Number of layers; each attends along one axis: a multiple of the number of axes treats them alike."""
     heads: int = Field(8, ge=1)
+    head_dim: int = Field(16, ge=2)
+    """Channels of queries, keys and values per head."""
     feed_forward: int = Field(4, ge=1)
     """Width of the feed-forward network over ``dim``."""
     rotary: Rotary = "paper"
@@ -39,7 +41,9 @@ class Layer(nn.Module):
 
     def __init__(self, config: Config, m: int) -> None:
         super().__init__()
-        self.attention = AxialAttention(m, config.dim, config.heads, config.rotary, config.rotary_scale)
+        self.attention = AxialAttention(
+            m, config.dim, config.heads, config.head_dim, config.rotary, config.rotary_scale
+        )
         self.norm = nn.LayerNorm(config.dim)
         self.mlp = MLP(config.dim, config.feed_forward * config.dim, config.dim)
 

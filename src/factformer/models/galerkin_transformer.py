@@ -33,6 +33,8 @@ SMALLEST_AXIS = 8
 class Config(ModelConfig):
     name: Literal["galerkin_transformer"] = "galerkin_transformer"
     heads: int = Field(4, ge=1)
+    head_dim: int = Field(32, ge=1)
+    """Channels of queries, keys and values per head."""
     coarsening: int = Field(4, ge=1)
     """How much fewer points the attention sees along each axis than the problem's grid has."""
     feed_forward: int = Field(2, ge=1)
@@ -44,7 +46,7 @@ class Layer(nn.Module):
 
     def __init__(self, config: Config, num_axes: int) -> None:
         super().__init__()
-        self.attention = GalerkinAttention(num_axes, config.dim, config.heads)
+        self.attention = GalerkinAttention(num_axes, config.dim, config.heads, config.head_dim)
         self.mlp = MLP(config.dim, config.feed_forward * config.dim, config.dim)
 
     def forward(self, c: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:

@@ -22,18 +22,25 @@ class AxialAttention(nn.Module):
     """Multi-head attention along axis ``m`` of the layer-normalised input; the caller adds the residual."""
 
     def __init__(
-        self, m: int, dim: int, heads: int, rotary: Rotary = "paper", rotary_scale: float = 64.0
+        self,
+        m: int,
+        dim: int,
+        heads: int,
+        head_dim: int,
+        rotary: Rotary = "paper",
+        rotary_scale: float = 64.0,
     ) -> None:
         super().__init__()
-        if dim % heads or (dim // heads) % 2:
-            raise UserError(f"{dim} channels do not divide into {heads} heads of an even number of channels")
+        if head_dim % 2:
+            raise UserError(f"the rotary encoding rotates pairs of channels: head_dim must be even, got {head_dim}")
         self.m = m
         self.heads = heads
+        self.head_dim = head_dim
         self.rotary: Rotary = rotary
         self.rotary_scale = rotary_scale
         self.norm = nn.LayerNorm(dim)
-        self.to_factors = nn.Linear(dim, 3 * dim, bias=False)
-        self.to_output = nn.Linear(dim, dim)
+        self.to_factors = nn.Linear(dim, 3 * heads * head_dim, bias=False)
+        self.to_output = nn.Linear(heads * head_dim, dim)
         self.tables = TableCache()
 
     def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
@@ -56,5 +63,4 @@ class AxialAttention(nn.Module):
         return result
 
     def _rotations(self, grid: Grid) -> tuple[Tensor, ...]:
-        head_dim = self.to_output.in_features // self.heads
-        return rotary_table(grid, self.m, head_dim, self.rotary, self.rotary_scale)
+        return rotary_table(grid, self.m, self.head_dim, self.rotary, self.rotary_scale)

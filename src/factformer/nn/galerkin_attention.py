@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.linear_attention import kernel_integral
 from factformer.nn.norms import cached_domain_weights
@@ -22,17 +21,15 @@ from factformer.nn.tables import TableCache
 class GalerkinAttention(nn.Module):
     """Multi-head Galerkin attention; the residual add is the caller's."""
 
-    def __init__(self, num_axes: int, dim: int, heads: int) -> None:
+    def __init__(self, num_axes: int, dim: int, heads: int, head_dim: int) -> None:
         super().__init__()
-        if dim % heads:
-            raise UserError(f"{dim} channels do not divide into {heads} heads")
         self.heads = heads
-        self.to_queries = nn.Linear(dim, dim)
-        self.to_keys = nn.Linear(dim, dim)
-        self.to_values = nn.Linear(dim, dim)
-        self.key_norm = nn.LayerNorm(dim // heads)
-        self.value_norm = nn.LayerNorm(dim // heads)
-        self.to_output = nn.Linear(dim + heads * num_axes, dim)
+        self.to_queries = nn.Linear(dim, heads * head_dim)
+        self.to_keys = nn.Linear(dim, heads * head_dim)
+        self.to_values = nn.Linear(dim, heads * head_dim)
+        self.key_norm = nn.LayerNorm(head_dim)
+        self.value_norm = nn.LayerNorm(head_dim)
+        self.to_output = nn.Linear(heads * (head_dim + num_axes), dim)
         self.tables = TableCache()
 
     def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
