@@ -89,13 +89,22 @@ def frame(browser):
     return int(browser.find_element(By.ID, "seek").get_attribute("value"))
 
 
-def pixels(browser, kind):
-    """The canvas as (row, column, RGB), the first row on top."""
+def canvas(browser, kind):
+    """All pixels as (row, column, RGB), the first row on top."""
     width, height, values = browser.execute_script(
         f"const c = document.getElementById('canvas-{kind}');"
         "return [c.width, c.height, [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]];"
     )
     return np.array(values).reshape(height, width, 4)[..., :3]
+
+
+def pixels(browser, kind):
+    """The pixels that lie on grid points: the middle of each enlarged one."""
+    drawn = canvas(browser, kind)
+    place = data(browser)["player"]["planes"][int(browser.find_element(By.ID, "choose-plane").get_attribute("value"))]
+    factor = drawn.shape[1] // place["width"]
+    assert drawn.shape[:2] == (place["height"] * factor, place["width"] * factor)
+    return drawn[factor // 2 :: factor, factor // 2 :: factor]
 
 
 def expected(values, limits, colors):
@@ -142,6 +151,13 @@ def test_pictures_are_the_fields(page, runs):
         assert np.abs(pixels(page, kind) - wanted).mean() < 3
     wanted = expected(prediction - truth, field["difference_limits"], difference_map())
     assert np.abs(pixels(page, "difference") - wanted).mean() < 4
+
+
+def test_small_grids_are_enlarged_smoothly(page):
+    """Between grid points the colours pass from one to the next: no step is larger than between grid points."""
+    drawn, points = canvas(page, "truth"), pixels(page, "truth")
+    assert drawn.shape[1] > 100
+    assert np.abs(np.diff(drawn, axis=1)).max() < 0.5 * np.abs(np.diff(points, axis=1)).max()
 
 
 def test_play_advances_and_pause_holds(page):
@@ -332,8 +348,8 @@ def test_a_grid_of_one_axis_draws_lines(browser, tmp_path):
     run = make_run(shape=(32,), num_frames=3, num_samples=1)
     browser.get(write_report(tmp_path, title="line", runs=[run]).as_uri())
     wait(browser, lambda: text(browser, "clock") != "")
-    first = pixels(browser, "prediction")
+    first = canvas(browser, "prediction")
     browser.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_RIGHT)
     assert frame(browser) == 1
-    assert not np.array_equal(pixels(browser, "prediction"), first)
+    assert not np.array_equal(canvas(browser, "prediction"), first)
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -86,8 +86,7 @@ def benchmark_table(result: Mapping[str, Any]) -> Table:
     used = [key for key in kinds if any(row.get(key) is not None for row in rows)]
     measured = {key for key in used if key.endswith(("_seconds", "_mb"))}
     shown = [
-        {**row, **dict.fromkeys(measured, OUT_OF_MEMORY)} if row.get("status") == OUT_OF_MEMORY else row
-        for row in rows
+        {**row, **dict.fromkeys(measured, OUT_OF_MEMORY)} if row.get("status") == OUT_OF_MEMORY else row for row in rows
     ]
     return Table(f"Benchmark: {result['benchmark']}", [Column(key, *kinds[key]) for key in used], shown)
 
@@ -103,9 +102,7 @@ def write_evaluation_figures(folder: str | Path) -> list[Path]:
         line = figures.TrendLine(run.name, values["relative_l2_per_frame"], run.protocol)
         if len(values["relative_l2_per_frame"]) > 1 and None not in values["relative_l2_per_frame"]:
             floor = values["persistence"]["relative_l2_per_frame"]
-            drawn[f"error-{name}"] = figures.error_trend(
-                [line], field=name, frame_dt=frame_dt, persistence=floor
-            )
+            drawn[f"error-{name}"] = figures.error_trend([line], field=name, frame_dt=frame_dt, persistence=floor)
         spectrum = values["spectrum"]
         if None not in spectrum["prediction"]:
             drawn[f"spectrum-{name}"] = figures.spectra(

@@ -111,7 +111,7 @@ def _image(
         values[0],
         origin="lower",
         extent=extent,
-        interpolation="bilinear",
+        interpolation="bicubic",
         cmap=colors,
         vmin=scale.low,
         vmax=scale.high,
@@ -131,9 +131,7 @@ def _line(axes: Axes, values: Array, scale: Limits, name: str) -> Callable[[int]
     return lambda frame: line.set_ydata(values[frame, 0])
 
 
-def _render(
-    canvas: FigureCanvasAgg, updates: Sequence[Callable[[int], None]], frame: int, title: str
-) -> Image.Image:
+def _render(canvas: FigureCanvasAgg, updates: Sequence[Callable[[int], None]], frame: int, title: str) -> Image.Image:
     for update in updates:
         update(frame)
     canvas.figure.suptitle(title, fontsize=10.5)

@@ -59,8 +59,7 @@ def player_data(runs: Sequence[ReportRun], labels: Sequence[str], max_bytes: int
         same_shape = all(rollout.truth.shape == first for rollout in run.rollouts)
         if not same_shape or list(run.fields) != list(shown[0][0].fields):
             raise UserError(
-                f"{label!r} and {shown[0][1]!r} hold other grids, frames or fields: "
-                "make one report for each problem"
+                f"{label!r} and {shown[0][1]!r} hold other grids, frames or fields: make one report for each problem"
             )
     encoder = _Encoder([run for run, _ in shown], [label for _, label in shown])
     details = _details(encoder.num_samples, len(encoder.planes), max(first[1:-1]))
@@ -119,9 +118,7 @@ class _Encoder:
             "stride": detail.stride,
             "fields": self.fields,
             "planes": [_describe_plane(plane, shape[1:-1], grid, detail.stride) for plane in planes],
-            "truth": {
-                run: [self._clips("truth", run, s, detail) for s in samples] for run in set(self.sources)
-            },
+            "truth": {run: [self._clips("truth", run, s, detail) for s in samples] for run in set(self.sources)},
             "difference": [
                 [self._clips("difference", run, s, detail) for s in samples] for run in range(len(self.runs))
             ],
@@ -158,9 +155,7 @@ class _Encoder:
         return [clips[: detail.planes] for clips in self._packed[key]]
 
     def _errors(self, run: int, sample: int, group: str) -> list[float | None]:
-        return frame_errors(
-            self.runs[run].rollouts[sample], [p.channel for p in self.parts if p.group == group]
-        )
+        return frame_errors(self.runs[run].rollouts[sample], [p.channel for p in self.parts if p.group == group])
 
 
 def _describe(part: Component, runs: Sequence[ReportRun], num_samples: int) -> dict[str, Any]:
@@ -189,9 +184,7 @@ def _describe_plane(plane: Plane, shape: Sequence[int], grid: Grid | None, strid
     coordinates = [grid.axis(m).tolist() for m in range(grid.num_axes)] if grid is not None else None
     sizes = [len(range(0, shape[axis], stride)) for axis in plane.axes]
     extents = [
-        [coordinates[a][0], coordinates[a][0] + grid.extent[a]]
-        if grid is not None and coordinates
-        else [0, shape[a]]
+        [coordinates[a][0], coordinates[a][0] + grid.extent[a]] if grid is not None and coordinates else [0, shape[a]]
         for a in plane.axes
     ]
     return {
@@ -200,6 +193,7 @@ def _describe_plane(plane: Plane, shape: Sequence[int], grid: Grid | None, strid
         "width": sizes[0],
         "height": sizes[1] if len(sizes) == 2 else 1,
         "extent": extents,
+        "periodic": [bool(grid is not None and grid.periodic[axis]) for axis in plane.axes],
     }
 
 
@@ -212,9 +206,7 @@ def quantize(values: Array, low: float, high: float) -> NDArray[np.uint8]:
 
 def pack(levels: NDArray[np.uint8]) -> str:
     """``(frame, up, right)`` levels, differenced in time, deflated, in base64."""
-    delta = np.diff(
-        levels, axis=0, prepend=np.zeros_like(levels[:1])
-    )  # wraps modulo 256, as the page undoes it
+    delta = np.diff(levels, axis=0, prepend=np.zeros_like(levels[:1]))  # wraps modulo 256, as the page undoes it
     return base64.b64encode(zlib.compress(delta.tobytes(), 6)).decode()
 
 

@@ -45,9 +45,7 @@ def error_charts(runs: Sequence[ReportRun]) -> dict[str, Chart]:
         if not lines:
             continue
         if floor:
-            lines.append(
-                {"name": floor_name(runs), "color": "var(--muted)", "dash": DOTTED, "y": list(floor)}
-            )
+            lines.append({"name": floor_name(runs), "color": "var(--muted)", "dash": DOTTED, "y": list(floor)})
         for line in lines:
             line["x"] = [step * (frame + 1) for frame in range(len(line["y"]))]
         charts[group] = lines
@@ -98,16 +96,12 @@ def summary_cards(runs: Sequence[ReportRun]) -> list[dict[str, str]]:
     if len(runs) > 1:
         cards.append(_card(f"Least error of {len(runs)}", unique_names(runs)[best], f"in {groups[0]}"))
     for group in groups[:2]:
-        cards += _error_cards(
-            group, evaluation["fields"].get(group, {}), floor_name(runs), brief=len(groups) > 1
-        )
+        cards += _error_cards(group, evaluation["fields"].get(group, {}), floor_name(runs), brief=len(groups) > 1)
     if evaluation.get("parameters"):
         cards.append(_card("Parameters", format_count(evaluation["parameters"]), "trainable", "parameters"))
     seconds = evaluation.get("seconds_per_sequence")
     if seconds:
-        cards.append(
-            _card("Time of a roll-out", format_duration(seconds), "per sequence", "seconds_per_sequence")
-        )
+        cards.append(_card("Time of a roll-out", format_duration(seconds), "per sequence", "seconds_per_sequence"))
     return cards
 
 
@@ -118,13 +112,11 @@ def _error_cards(group: str, values: Mapping[str, Any], floor: str, *, brief: bo
         notes.append(f"± {format_value(spread, 'error')}")
     if len(values.get("relative_l2_per_frame") or ()) > 1:
         notes.append(f"{format_value(values.get('relative_l2_final'), 'error')} at the end")
-    cards = [
-        _card(f"Error of {group}", format_value(average, "error"), ", ".join(notes), f"{group}.relative_l2")
-    ]
+    cards = [_card(f"Error of {group}", format_value(average, "error"), ", ".join(notes), f"{group}.relative_l2")]
     base = (values.get("persistence") or {}).get("relative_l2")
     if base and average and not brief:
         cards.append(
-            _card(f"Below {floor}", f"{base / average:.3g}×", f"which has {format_value(base, 'error')}")
+            _card(f"Smaller than {floor}", f"{base / average:.3g}×", f"which has {format_value(base, 'error')}")
         )
     return cards
 

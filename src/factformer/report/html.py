@@ -30,7 +30,7 @@ from factformer.report.tables import Table, comparison_table
 MAX_BYTES = 8_000_000
 ROOM_FOR_TEXT = 400_000
 PAGE_NAME = "report.html"
-SCRIPTS = ("format.js", "clips.js", "player.js", "charts.js", "page.js")
+SCRIPTS = ("format.js", "clips.js", "enlarge.js", "player.js", "charts.js", "page.js")
 
 
 def report_runs(
@@ -38,9 +38,7 @@ def report_runs(
 ) -> Path:
     """Write the report of finished run folders; returns the page's path."""
     if not folders:
-        raise UserError(
-            "no run folder given; pass at least one, such as `factformer report runs/a --out report`"
-        )
+        raise UserError("no run folder given; pass at least one, such as `factformer report runs/a --out report`")
     runs = [load_run(folder) for folder in folders]
     problem = content.known_problem(runs)
     subject = problem.name.replace("_", " ") if problem is not None else "surrogates"

@@ -56,17 +56,14 @@ class ReportRun:
 
     def __post_init__(self) -> None:
         if "fields" not in self.evaluation:
-            raise UserError(
-                f"the evaluation of {self.name!r} has no 'fields'; run `factformer evaluate` again"
-            )
+            raise UserError(f"the evaluation of {self.name!r} has no 'fields'; run `factformer evaluate` again")
         if not self.fields and self.problem is not None:
             object.__setattr__(self, "fields", self.problem.outputs)
         channels = sum(f.num_channels for f in self.fields)
         for rollout in self.rollouts:
             if rollout.truth.shape[-1] != channels:
                 raise UserError(
-                    f"{self.name!r}: fields name {channels} channels, the roll-outs hold "
-                    f"{rollout.truth.shape[-1]}"
+                    f"{self.name!r}: fields name {channels} channels, the roll-outs hold {rollout.truth.shape[-1]}"
                 )
 
     @property
@@ -110,10 +107,11 @@ def load_run(folder: str | Path, *, kernels: bool = True) -> ReportRun:
 
 
 def _commands(path: Path, evaluation: Mapping[str, Any]) -> list[str]:
-    """How the run was trained and evaluated, as far as the folder says."""
+    """How the run was trained and, if by a command of its own, evaluated."""
     environment = path / "environment.json"
-    trained = _read_json(environment).get("command") if environment.exists() else None
-    return [str(command) for command in dict.fromkeys([trained, evaluation.get("command")]) if command]
+    trained = str(_read_json(environment).get("command") or "") if environment.exists() else ""
+    evaluated = str(evaluation.get("command") or "")
+    return [*[trained] * bool(trained), *[evaluated] * evaluated.startswith("factformer evaluate")]
 
 
 def series_indices(runs: Sequence[ReportRun]) -> list[int]:
@@ -132,8 +130,7 @@ def unique_names(runs: Sequence[ReportRun]) -> list[str]:
     """A label for each run; those that would read the same are numbered."""
     labels = [run.label for run in runs]
     return [
-        f"{text} #{labels[: i + 1].count(text)}" if labels.count(text) > 1 else text
-        for i, text in enumerate(labels)
+        f"{text} #{labels[: i + 1].count(text)}" if labels.count(text) > 1 else text for i, text in enumerate(labels)
     ]
 
 
@@ -145,9 +142,7 @@ def _read_rollouts(path: Path) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         truth, prediction = (arrays[name].astype(np.float32) for name in ("truth", "prediction"))
-        described, grid = (
-            json.loads(str(arrays[name])) if name in arrays else None for name in ("fields", "grid")
-        )
+        described, grid = (json.loads(str(arrays[name])) if name in arrays else None for name in ("fields", "grid"))
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise UserError(f"{path} is not readable ({error}); run `factformer evaluate` again") from None
     found: dict[str, Any] = {"rollouts": [Rollout(t, p) for t, p in zip(truth, prediction, strict=True)]}
@@ -163,9 +158,7 @@ def _read_rollouts(path: Path) -> dict[str, Any]:
 def _parse_fields(described: Any, num_channels: int) -> tuple[Field, ...]:
     """``[["velocity", 3]]``, ``{"velocity": 3}`` or plain names of one channel each."""
     items = list(described.items()) if isinstance(described, dict) else list(described)
-    fields = tuple(
-        Field(item) if isinstance(item, str) else Field(str(item[0]), int(item[1])) for item in items
-    )
+    fields = tuple(Field(item) if isinstance(item, str) else Field(str(item[0]), int(item[1])) for item in items)
     if sum(f.num_channels for f in fields) != num_channels:
         raise UserError(f"the roll-outs hold {num_channels} channels but their fields read {described}")
     return fields

@@ -70,9 +70,7 @@ class Table:
             "|" + "|".join("---:" if column.is_number else ":---" for column in self.columns) + "|",
         ]
         for i, row in enumerate(self.all_rows):
-            cells = [
-                format_value(row.get(column.key), column.kind).replace("|", "\\|") for column in self.columns
-            ]
+            cells = [format_value(row.get(column.key), column.kind).replace("|", "\\|") for column in self.columns]
             bold = [f"**{c}**" if best[k.key] == i else c for c, k in zip(cells, self.columns, strict=True)]
             lines.append("| " + " | ".join(bold) + " |")
         return "\n".join(lines) + "\n"
@@ -90,9 +88,7 @@ class Table:
         """Full precision; values that are missing or not finite are null."""
         rows = [{column.key: _plain(row.get(column.key)) for column in self.columns} for row in self.all_rows]
         titles = {column.key: column.heading for column in self.columns}
-        return json.dumps(
-            {"title": self.title, "columns": titles, "rows": rows}, indent=2, ensure_ascii=False
-        )
+        return json.dumps({"title": self.title, "columns": titles, "rows": rows}, indent=2, ensure_ascii=False)
 
     def to_rich(self) -> RichTable:
         """For the terminal, the best of each column in bold."""

@@ -47,9 +47,7 @@ def error_trend(
             spread, middle = np.asarray(line.standard_errors), np.asarray(line.errors)
             axes.fill_between(time, middle - spread, middle + spread, color=color, alpha=0.15, linewidth=0)
     if persistence is not None:
-        axes.plot(
-            _times(len(persistence), frame_dt), persistence, color=MUTED, linestyle=":", label="persistence"
-        )
+        axes.plot(_times(len(persistence), frame_dt), persistence, color=MUTED, linestyle=":", label="persistence")
     axes.set_xlabel("frame" if frame_dt is None else "time after the last known frame")
     axes.set_ylabel(f"relative $L^2$ error of {field}")
     axes.set_ylim(bottom=0)
@@ -84,9 +82,7 @@ def spectra(
 
 
 @styled
-def resolution_study(
-    resolutions: Sequence[int], errors: Mapping[str, Sequence[float | None]], *, field: str
-) -> Figure:
+def resolution_study(resolutions: Sequence[int], errors: Mapping[str, Sequence[float | None]], *, field: str) -> Figure:
     """Error against the number of points per axis; a model's missing resolutions are left out of its line."""
     figure = new_figure(5.2, 3.5)
     axes = figure.subplots()

@@ -71,9 +71,7 @@ def comparison(
 
 
 @styled
-def middle_slices(
-    rollout: Rollout, component: Component, *, frame: int = -1, grid: Grid | None = None
-) -> Figure:
+def middle_slices(rollout: Rollout, component: Component, *, frame: int = -1, grid: Grid | None = None) -> Figure:
     """Rows prediction, truth and difference of one frame, columns the planes through the middle."""
     truth, prediction = rollout.truth[..., component.channel], rollout.prediction[..., component.channel]
     shape = truth.shape[1:]
@@ -139,9 +137,7 @@ def _panels(
         ):
             axes = grid[row, c]
             images.append(
-                axes.imshow(
-                    values, origin="lower", extent=extents[c], cmap=colors, vmin=scale.low, vmax=scale.high
-                )
+                axes.imshow(values, origin="lower", extent=extents[c], cmap=colors, vmin=scale.low, vmax=scale.high)
             )
             bare(axes)
             if row == 0:
@@ -160,9 +156,7 @@ def _panels(
     return figure
 
 
-def _line_panels(
-    truth: Array, prediction: Array, titles: Sequence[str], label: str, grid: Grid | None
-) -> Figure:
+def _line_panels(truth: Array, prediction: Array, titles: Sequence[str], label: str, grid: Grid | None) -> Figure:
     figure = new_figure(1.95 * len(titles) + 0.8, 3.6)
     panels = figure.subplots(2, len(titles), squeeze=False, sharex=True, sharey="row")
     x = grid.axis(0).numpy() if grid is not None else np.arange(truth.shape[1])

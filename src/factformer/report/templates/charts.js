@@ -49,7 +49,8 @@ class LineChart {
   scales(width, height) {
     const { series, log, fromZero } = this.options, space = { left: 58, right: 14, top: 12, bottom: 44 };
     const usable = (value) => Number.isFinite(value) && value !== null && (!log || value > 0);
-    const xs = series.flatMap((line) => line.x).filter(usable), ys = series.flatMap((line) => line.y).filter(usable);
+    const points = series.flatMap((line) => line.x.map((x, i) => [x, line.y[i]])).filter(([x, y]) => usable(x) && usable(y));
+    const xs = points.map(([x]) => x), ys = points.map(([, y]) => y);
     let [x0, x1] = [Math.min(...xs), Math.max(...xs)], [y0, y1] = [Math.min(...ys), Math.max(...ys)];
     if (x0 === x1) { x0 -= 0.5; x1 += 0.5; }
     if (log) { y0 = Math.max(y0, y1 * 1e-9); if (y0 === y1) y0 = y1 / 10; y1 *= 1.5; y0 /= 1.5; }

@@ -30,6 +30,9 @@ class Clip {
     if (kind === "difference") return this.differenceAt(frame, point);
     return this.truthAt(frame, point) + this.differenceAt(frame, point);
   }
+  frame(kind, frame) {
+    return Float32Array.from({ length: this.size }, (_, point) => this.valueAt(kind, frame, point));
+  }
 }
 
 function decode(level, [low, high]) {

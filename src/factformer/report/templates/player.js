@@ -91,14 +91,13 @@ class Player {
   }
 
   drawImage(kind) {
-    const { width, height } = this.clip.plane, canvas = this.canvases[kind], colors = this.map(kind);
-    const [low, high] = this.limits(kind), last = colors.length / 3 - 1;
+    const { values, width, height } = enlarge(this.clip.frame(kind, this.frame), this.clip.plane);
+    const canvas = this.canvases[kind], colors = this.map(kind), [low, high] = this.limits(kind), last = colors.length / 3 - 1;
     if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
     const context = canvas.getContext("2d"), image = context.createImageData(width, height), pixels = image.data;
     for (let row = 0; row < height; row++) {
       for (let column = 0; column < width; column++) {
-        const value = this.clip.valueAt(kind, this.frame, (height - 1 - row) * width + column);
-        const pixel = 4 * (row * width + column);
+        const value = values[(height - 1 - row) * width + column], pixel = 4 * (row * width + column);
         pixels[pixel + 3] = 255;
         if (Number.isNaN(value)) { pixels[pixel] = pixels[pixel + 1] = pixels[pixel + 2] = 128; continue; }
         const color = 3 * Math.round(last * Math.min(1, Math.max(0, (value - low) / (high - low))));
