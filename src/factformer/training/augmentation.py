@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 
 import torch
-from torch import Tensor
 
 from factformer import catalog
+from factformer.data.store import Dataset, StoredDataset
 from factformer.errors import UserError
-from factformer.grid import Grid
 from factformer.pdes._base import PDE
 from factformer.protocols import Window
 
@@ -17,22 +16,28 @@ from factformer.protocols import Window
 class Augmentation:
     """A random symmetry on each sample, drawn from (seed, update, place in the batch) alone."""
 
-    def __init__(self, problem: str, grid: Grid, seed: int) -> None:
+    def __init__(self, problem: str, dataset: Dataset, seed: int) -> None:
         if problem not in catalog.names("pdes"):
             raise UserError(
-                f"training.augment=true needs the symmetries of a PDE of the catalog and {problem!r} "
-                "is none; set training.augment=false"
+                f"training.augment=true needs the symmetries of a PDE of the catalog and {problem!r} is none; "
+                "set training.augment=false"
             )
         self.pde: PDE = catalog.find("pdes", problem).pde
-        self.grid = grid
+        self.grid = dataset.problem.grid
         self.seed = seed
+        # What is symmetric depends on the parameters that the data were made with.
+        made_with = dataset.provenance.get("parameters") if isinstance(dataset, StoredDataset) else None
+        self.parameters = None if made_with is None else self.pde.parameters.parse(made_with)
 
     def __call__(self, window: Window, update: int, first_slot: int) -> Window:
         key = f"{self.seed}/{update}/{first_slot}"
         seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
-
-        def move(frames: Tensor) -> Tensor:
-            return self.pde.augment(frames, self.grid, torch.Generator().manual_seed(seed))
-
-        # The same draws for input and output: what moves the one moves the other.
-        return Window(move(window.frames), None if window.inputs is None else move(window.inputs))
+        generator = torch.Generator().manual_seed(seed)
+        if window.inputs is None:
+            return Window(self.pde.augment(window.frames, self.grid, generator, self.parameters))
+        # Input and output of a steady problem move together, side by side in the channels.
+        both = torch.cat([window.inputs, window.frames], dim=-1)
+        inputs, frames = self.pde.augment(both, self.grid, generator, self.parameters).split(
+            [window.inputs.shape[-1], window.frames.shape[-1]], dim=-1
+        )
+        return Window(frames, inputs)

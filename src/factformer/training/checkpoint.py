@@ -138,10 +138,16 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
+def is_disk_full(error: Exception) -> bool:
+    """Whether a write failed for want of space; safetensors says so in words."""
+    if isinstance(error, OSError):
+        return error.errno in DISK_FULL
+    return "No space left" in str(error) or "File too large" in str(error)
+
+
 def describe_write_error(path: Path, error: Exception) -> str:
     """One line for a failed write; a full disk is named as such."""
-    number = getattr(error, "errno", None)
-    if number in DISK_FULL or "No space left" in str(error) or "File too large" in str(error):
+    if is_disk_full(error):
         return f"the disk is full: {path} could not be written; free some space and go on with --resume"
     return f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
+from safetensors import SafetensorError
 
 from factformer.errors import UserError
 from factformer.training import checkpoint
@@ -32,8 +33,8 @@ def explained(run: RunFolder, experiment: Experiment) -> Iterator[None]:
         yield
     except (UserError, Diverged):
         raise
-    except OSError as error:
-        if error.errno in checkpoint.DISK_FULL:
+    except (OSError, SafetensorError) as error:
+        if checkpoint.is_disk_full(error):
             raise UserError(checkpoint.describe_write_error(run.path, error)) from error
         raise
     except (MemoryError, RuntimeError) as error:

@@ -129,7 +129,7 @@ class Trainer:
         self.validation = None
         if held_out is not None:
             self.validation = Validation(held_out, config.validation_windows, fabric.device)
-        self.augment = Augmentation(experiment.problem, problem.grid, config.seed) if config.augment else None
+        self.augment = Augmentation(experiment.problem, dataset, config.seed) if config.augment else None
         self.seconds_waiting = 0.0
         # What a checkpoint must share with the run that reads it.
         self.identity = {

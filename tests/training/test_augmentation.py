@@ -1,0 +1,68 @@
+"""Augmented windows are solutions of the same equation, and depend on seed and update alone."""
+
+import pytest
+import torch
+
+import factformer
+from conftest import wave_data
+from factformer.data.store import ArrayDataset
+from factformer.errors import UserError
+from factformer.pdes import find_pde
+from factformer.protocols import Window
+from factformer.training.augmentation import Augmentation
+
+# How to solve anew from the first frame of a window: the channels that make up the initial state.
+CASES = {
+    "kolmogorov_flow": (32, slice(None), {"forcing_wavenumber": 8}),
+    "isotropic_turbulence": (12, slice(1, None), {}),
+    "smoke_buoyancy": (8, slice(0, 1), {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_solving_from_an_augmented_start_gives_the_augmented_solution(name):
+    size, state, parameters = CASES[name]
+    pde = find_pde(name)
+    problem = pde.problem(size)
+    generators = [torch.Generator().manual_seed(seed) for seed in range(6)]
+    initial = pde.sample_initial(problem.grid, generators, dtype=torch.float64, device="cpu")
+    solve = lambda start: factformer.simulate(name, start, 3, problem.frame_dt, **parameters)  # noqa: E731
+    frames = solve(initial)
+    augmentation = Augmentation(name, ArrayDataset(frames, problem), seed=0)
+    moved = augmentation(Window(frames), update=3, first_slot=0).frames
+    assert not torch.allclose(moved, frames)
+    torch.testing.assert_close(solve(moved[:, 0, ..., state]), moved, rtol=1e-9, atol=1e-9)
+
+
+def test_input_and_output_of_a_steady_problem_move_together():
+    pde = find_pde("darcy_flow")
+    problem = pde.problem(13)
+    generators = [torch.Generator().manual_seed(seed) for seed in range(6)]
+    coefficient = pde.sample_initial(problem.grid, generators, dtype=torch.float64, device="cpu")
+    solution = factformer.simulate("darcy_flow", coefficient)
+    dataset = ArrayDataset(solution, problem, inputs=coefficient[:, None])
+    window = Augmentation("darcy_flow", dataset, 0)(Window(solution, coefficient[:, None]), 1, 0)
+    assert not torch.allclose(window.inputs, coefficient[:, None])
+    torch.testing.assert_close(
+        factformer.simulate("darcy_flow", window.inputs[:, 0]), window.frames, rtol=1e-6, atol=1e-9
+    )
+
+
+def test_the_draw_is_a_function_of_seed_update_and_place():
+    pde = find_pde("kolmogorov_flow")
+    frames = torch.randn(4, 2, 16, 16, 1)
+    dataset = ArrayDataset(frames, pde.problem(16))
+    draw = lambda seed, update, slot: (
+        Augmentation("kolmogorov_flow", dataset, seed)(  # noqa: E731
+            Window(frames), update, slot
+        ).frames
+    )
+    first = draw(0, 1, 0)
+    assert torch.equal(first, draw(0, 1, 0))
+    for other in (draw(1, 1, 0), draw(0, 2, 0), draw(0, 1, 4)):
+        assert not torch.equal(first, other)
+
+
+def test_data_without_a_known_pde_cannot_be_augmented():
+    with pytest.raises(UserError, match=r"training\.augment=false"):
+        Augmentation("waves", wave_data()[0], 0)
