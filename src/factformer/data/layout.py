@@ -15,13 +15,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
+import factformer
 from factformer.config import fingerprint
 from factformer.data.statistics import KINDS
 from factformer.errors import UserError
@@ -154,7 +154,7 @@ def _write_attributes(file: h5py.File, contents: Contents) -> None:
     for name, value in contents.scalars.items():
         file.attrs[name] = float(value)
     file.attrs["format"] = FORMAT
-    file.attrs["factformer_version"] = version("factformer")
+    file.attrs["factformer_version"] = factformer.__version__
     file.attrs["fingerprint"] = contents.fingerprint
     file.attrs["split"] = contents.split
     file.attrs["problem"] = problem_text(problem)
