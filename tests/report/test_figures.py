@@ -192,6 +192,9 @@ def test_kernels_are_scaled_to_one_about_zero():
     np.testing.assert_allclose(panels[0].get_array(), -np.eye(4))
     np.testing.assert_allclose(panels[-1].get_array(), np.eye(4))
     assert [axes.get_title() for axes in figure.axes[:5]] == list(kernels)
+    dark = figures.kernel_maps(kernels, dark=True)
+    assert images(dark)[0].get_cmap().name == "factformer_field_dark"
+    assert sum(dark.get_facecolor()[:3]) < 0.5
     with pytest.raises(UserError, match="no kernels"):
         figures.kernel_maps({})
 

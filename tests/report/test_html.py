@@ -120,6 +120,7 @@ def test_extra_figures_and_kernels_are_embedded(tmp_path):
     trend = error_trend([TrendLine("a", [0.1, 0.2])], field="u")
     text = write_report(tmp_path, title="t", runs=[run], figures={"A figure": trend}).read_text(encoding="utf-8")
     assert text.count('src="data:image/png;base64,') == 2
+    assert text.count('srcset="data:image/png;base64,') == 1  # the kernels for dark pages
     assert "<h2>A figure</h2>" in text
 
 

@@ -96,8 +96,11 @@ def render_page(
     names = unique_names(runs)
     pictures = [_picture(name, figure) for name, figure in (figures or {}).items()]
     with_kernels = [(name, run) for name, run in zip(names, runs, strict=True) if run.kernels]
-    kernels = [_picture(name, kernel_maps(run.kernels)) for name, run in with_kernels]
-    spent = sum(len(picture["source"]) for picture in [*pictures, *kernels]) + ROOM_FOR_TEXT
+    kernels = [
+        _picture(name, kernel_maps(run.kernels)) | {"dark": _png(kernel_maps(run.kernels, dark=True))}
+        for name, run in with_kernels
+    ]
+    spent = sum(len(text) for picture in [*pictures, *kernels] for text in picture.values()) + ROOM_FOR_TEXT
     data: dict[str, Any] = {
         "player": player_data(runs, names, max_bytes - spent),
         "maps": _color_tables(),
@@ -194,7 +197,10 @@ def _repeat(run: ReportRun, name: str) -> dict[str, str]:
 
 
 def _picture(name: str, figure: Figure) -> dict[str, str]:
+    return {"name": name, "source": _png(figure), "alt": f"Figure: {name}"}
+
+
+def _png(figure: Figure) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})
-    source = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-    return {"name": name, "source": source, "alt": f"Figure: {name}"}
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

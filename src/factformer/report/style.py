@@ -57,6 +57,16 @@ RC: dict[str, Any] = {
 }
 
 
+RC_DARK: dict[str, Any] = {
+    "figure.facecolor": "#191d25",
+    "axes.facecolor": "#191d25",
+    "text.color": "#e8eaee",
+    "axes.labelcolor": "#9aa3b2",
+    "xtick.color": "#9aa3b2",
+    "ytick.color": "#9aa3b2",
+}
+
+
 def styled(function: Callable[P, R]) -> Callable[P, R]:
     """Run a drawing function under the house style, leaving matplotlib's own settings untouched."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
@@ -26,6 +27,7 @@ from factformer.report.runs import Rollout
 from factformer.report.style import (
     INK,
     MUTED,
+    RC_DARK,
     difference_map,
     diverging_map,
     new_figure,
@@ -84,26 +86,29 @@ def middle_slices(rollout: Rollout, component: Component, *, frame: int = -1, gr
 
 
 @styled
-def kernel_maps(kernels: Mapping[str, Array], *, columns: int | None = None) -> Figure:
+def kernel_maps(kernels: Mapping[str, Array], *, columns: int | None = None, dark: bool = False) -> Figure:
     """Kernel matrices by caption as heat maps, each divided by its largest magnitude, zero in the middle."""
     if not kernels:
         raise UserError("there are no kernels to draw: the model has no factorized attention")
     columns = columns or next((n for n in (4, 3) if len(kernels) % n == 0), min(4, len(kernels)))
+    with matplotlib.rc_context(RC_DARK if dark else {}):
+        return _kernel_grid(kernels, columns, diverging_map(dark=dark))
+
+
+def _kernel_grid(kernels: Mapping[str, Array], columns: int, colors: Colormap) -> Figure:
     rows = math.ceil(len(kernels) / columns)
     figure = new_figure(2.15 * columns + 0.6, 2.3 * rows)
     grid = figure.subplots(rows, columns, squeeze=False)
-    image = None
     for axes, (caption, kernel) in zip(grid.flat, kernels.items(), strict=False):
         scale = float(np.abs(kernel).max()) or 1.0
-        image = axes.imshow(np.asarray(kernel) / scale, cmap=diverging_map(), vmin=-1, vmax=1)
+        image = axes.imshow(np.asarray(kernel) / scale, cmap=colors, vmin=-1, vmax=1)
         axes.set_title(caption, fontsize=9)
         bare(axes)
     for axes in grid.flat[len(kernels) :]:
         axes.set_axis_off()
-    if image is not None:
-        bar = figure.colorbar(image, ax=grid, shrink=0.8 if rows > 1 else 0.95, aspect=25, ticks=[-1, 0, 1])
-        bar.outline.set_visible(False)
-        bar.set_label("kernel / largest magnitude", color=MUTED)
+    bar = figure.colorbar(image, ax=grid, shrink=0.8 if rows > 1 else 0.95, aspect=25, ticks=[-1, 0, 1])
+    bar.outline.set_visible(False)
+    bar.set_label("kernel / largest magnitude")
     return figure
 
 

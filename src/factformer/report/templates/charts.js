@@ -8,11 +8,10 @@ function niceTicks(low, high, count) {
 }
 
 function decadeTicks(low, high) {
-  const ticks = [], first = Math.ceil(Math.log10(low) - 1e-9), last = Math.floor(Math.log10(high) + 1e-9);
-  const every = Math.max(1, Math.ceil((last - first) / 7));
-  for (let power = first; power <= last; power += every) ticks.push(10 ** power);
-  if (ticks.length < 2) return [1, 2, 5].flatMap((f) => [first - 1, first].map((p) => f * 10 ** p)).filter((t) => t >= low && t <= high).sort((a, b) => a - b);
-  return ticks;
+  const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high));
+  const every = Math.max(1, Math.ceil((last - first) / 7)), factors = last - first <= 3 ? [1, 2, 5] : [1], ticks = [];
+  for (let power = first; power <= last; power += every) ticks.push(...factors.map((factor) => factor * 10 ** power));
+  return ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
 }
 
 function tickLabel(value) {
