@@ -197,7 +197,7 @@ def test_file_size_limit_of_the_system_is_one_line(tmp_path: Path) -> None:
 def test_too_little_space_is_said_before_anything_is_solved(decay, tmp_path: Path, monkeypatch) -> None:
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(writer_module.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(UserError, match=r"disk full: .* needs"):
+    with pytest.raises(UserError, match=r"disk full: .* needs 15.1 kB, only 1 kB are free"):
         generate(decay, tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
 

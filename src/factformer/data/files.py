@@ -12,7 +12,7 @@ from pathlib import Path
 from factformer.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT)
 
 
 @contextmanager
@@ -30,6 +30,15 @@ def explained(path: Path, advice: str = "") -> Iterator[None]:
         if number in (errno.ENOTDIR, errno.EEXIST):
             raise UserError(f"cannot write {path}: a part of this path is a file, not a folder") from error
         raise
+
+
+def size_text(num_bytes: float) -> str:
+    """A number of bytes as people say it: ``12.3 MB``."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.3g} TB"
 
 
 def error_number(error: BaseException) -> int:
@@ -52,6 +61,14 @@ def write_atomically(path: Path, text: str) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def write_all(descriptor: int, content: bytes, offset: int) -> None:
+    """Write everything at ``offset``; the system may take it in parts."""
+    view = memoryview(content)
+    while view:
+        count = os.pwrite(descriptor, view, offset)
+        view, offset = view[count:], offset + count
 
 
 def sync_folder(folder: Path) -> None:

@@ -127,6 +127,15 @@ def offsets(path: Path) -> dict[str, int]:
         return found
 
 
+def file_fingerprint(path: Path) -> str:
+    """The fingerprint a file carries; empty for a file that is damaged or not ours."""
+    try:
+        with h5py.File(path, "r") as file:
+            return str(file.attrs.get("fingerprint", ""))
+    except OSError:
+        return ""
+
+
 def problem_text(problem: Problem) -> str:
     """JSON of a problem; explicit coordinates are kept in ``dimensions``: an attribute is short."""
     values = problem.to_dict()

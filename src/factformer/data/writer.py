@@ -21,12 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.data.files import explained, sync_folder, write_atomically
-from factformer.data.layout import Contents, Entry, create_file, entries, offsets
+from factformer.data.files import explained, size_text, sync_folder, write_all, write_atomically
+from factformer.data.layout import Contents, Entry, create_file, entries, file_fingerprint, offsets
 from factformer.data.statistics import KINDS, Moments, TrajectoryMoments, merge_moments
 from factformer.errors import UserError
 
@@ -212,7 +211,7 @@ class SplitWriter:
         free = shutil.disk_usage(self.work).free
         if needed > free:
             raise UserError(
-                f"disk full: {self.path} needs {needed / 1e9:.2f} GB, only {free / 1e9:.2f} GB are free; "
+                f"disk full: {self.path} needs {size_text(needed)}, only {size_text(free)} are free; "
                 "free some space, or store fewer trajectories or a lower resolution"
             )
 
@@ -278,20 +277,3 @@ class BatchWriter:
                 frame = trajectory * num_frames + (self._num_written if time_varying else 0)
                 content = values[position][..., entry.channels].tobytes()
                 write_all(self.descriptor, content, start + frame * size)
-
-
-def file_fingerprint(path: Path) -> str:
-    """The fingerprint a file carries; empty for a file that is damaged or not ours."""
-    try:
-        with h5py.File(path, "r") as file:
-            return str(file.attrs.get("fingerprint", ""))
-    except OSError:
-        return ""
-
-
-def write_all(descriptor: int, content: bytes, offset: int) -> None:
-    """Write everything at ``offset``; the system may take it in parts."""
-    view = memoryview(content)
-    while view:
-        count = os.pwrite(descriptor, view, offset)
-        view, offset = view[count:], offset + count
