@@ -17,6 +17,7 @@ from factformer.data.normalization import Normalizer
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig
+from factformer.nn import graphs
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
@@ -68,6 +69,7 @@ class Surrogate(nn.Module):
         dim_latent = Decoder.num_groups * round(expansion * config.dim / Decoder.num_groups)
         self.marching = LatentMarching(width, config.dim, dim_latent, marching_steps)
         self.decoder = Decoder(dim_latent, config.dim, channels_out)
+        self.graphs = graphs.CallGraphs()
 
     @property
     def num_parameters(self) -> int:
@@ -86,6 +88,9 @@ class Surrogate(nn.Module):
         """
         steps = self.marching_steps if num_steps is None else num_steps
         grid = self.check(frames, steps, grid)
+        num_points = frames.shape[0] * grid.num_points
+        if not torch.is_grad_enabled() and graphs.wanted(frames, num_points):
+            return self.graphs(self, (steps, grid.key), lambda x: self.predict(x, steps, grid), frames)
         return self.predict(frames, steps, grid)
 
     def predict(self, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:

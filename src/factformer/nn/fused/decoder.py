@@ -57,16 +57,15 @@ def _forward_kernel(
 def _backward_kernel(
     grad, states, scale, shift, first, first_bias, second, second_bias, third,
     grad_first, second_parts, third_parts, sum_parts,
-    points, latent, wide, narrow, channels, points_per_program,
+    points, latent, wide, narrow, channels, points_per_program, tiles,
     PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_L: tl.constexpr, BLOCK_W: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
 ):
     part, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
     c, o, k, f = tl.arange(0, BLOCK_L), tl.arange(0, BLOCK_W), tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_C)
-    a = tl.load(scale + sample * latent + c, mask=c < latent, other=0.0)[None, :]
-    b = tl.load(shift + sample * latent + c, mask=c < latent, other=0.0)[None, :]
-    bias1 = tl.load(first_bias + o, mask=o < wide, other=0.0)[None, :]
-    bias2 = tl.load(second_bias + k, mask=k < narrow, other=0.0)[None, :]
+    w1 = tl.load(
+        first + o[:, None] * latent + c[None, :], mask=(o < wide)[:, None] & (c < latent)[None, :], other=0.0
+    )
     w2 = tl.load(
         second + k[:, None] * wide + o[None, :], mask=(k < narrow)[:, None] & (o < wide)[None, :], other=0.0
     )
@@ -75,33 +74,31 @@ def _backward_kernel(
     )
     grad_second = tl.zeros((BLOCK_N, BLOCK_W), dtype=tl.float32)
     grad_third = tl.zeros((BLOCK_C, BLOCK_N), dtype=tl.float32)
-    sum_first = tl.zeros((BLOCK_W,), dtype=tl.float32)
-    sum_second = tl.zeros((BLOCK_N,), dtype=tl.float32)
-    sum_third = tl.zeros((BLOCK_C,), dtype=tl.float32)
     start = part * points_per_program
     for p0 in range(start, min(points, start + points_per_program), BLOCK_P):
         p = p0 + tl.arange(0, BLOCK_P)
         inside = (p < points)[:, None]
         row = sample * points + p
         z = tl.load(states + row[:, None] * latent + c[None, :], mask=inside & (c < latent)[None, :], other=0.0)
-        w1 = tl.load(
-            first + o[:, None] * latent + c[None, :], mask=(o < wide)[:, None] & (c < latent)[None, :], other=0.0
-        )
-        n = (z.to(tl.float32) * a + b).to(z.dtype)
-        h1 = tl.dot(n, tl.trans(w1), input_precision=PRECISION) + bias1
+        n = z.to(tl.float32) * tl.load(scale + sample * latent + c, mask=c < latent, other=0.0)[None, :]
+        n = (n + tl.load(shift + sample * latent + c, mask=c < latent, other=0.0)[None, :]).to(z.dtype)
+        h1 = tl.dot(n, tl.trans(w1), input_precision=PRECISION)
+        h1 += tl.load(first_bias + o, mask=o < wide, other=0.0)[None, :]
         g1 = gelu(h1).to(z.dtype)
-        h2 = tl.dot(g1, tl.trans(w2), input_precision=PRECISION) + bias2
+        h2 = tl.dot(g1, tl.trans(w2), input_precision=PRECISION)
+        h2 += tl.load(second_bias + k, mask=k < narrow, other=0.0)[None, :]
         g2 = gelu(h2).to(z.dtype)
         y = tl.load(grad + row[:, None] * channels + f[None, :], mask=inside & (f < channels)[None, :], other=0.0)
-        sum_third += tl.sum(y, axis=0)
+        base = sum_parts + (sample * tiles + p0 // BLOCK_P) * (wide + narrow + channels)
+        tl.store(base + wide + narrow + f, tl.sum(y, axis=0), mask=f < channels)
         y = y.to(z.dtype)
         grad_third = tl.dot(tl.trans(y), g2, grad_third, input_precision=PRECISION)
         grad2 = tl.dot(y, w3, input_precision=PRECISION) * gelu_slope(h2)
-        sum_second += tl.sum(grad2, axis=0)
+        tl.store(base + wide + k, tl.sum(grad2, axis=0), mask=k < narrow)
         rounded = grad2.to(z.dtype)
         grad_second = tl.dot(tl.trans(rounded), g1, grad_second, input_precision=PRECISION)
         grad1 = tl.dot(rounded, w2, input_precision=PRECISION) * gelu_slope(h1)
-        sum_first += tl.sum(grad1, axis=0)
+        tl.store(base + o, tl.sum(grad1, axis=0), mask=o < wide)
         tl.store(
             grad_first + row[:, None] * wide + o[None, :], grad1.to(z.dtype), mask=inside & (o < wide)[None, :]
         )
@@ -114,10 +111,6 @@ def _backward_kernel(
         third_parts + program * channels * narrow + f[:, None] * narrow + k[None, :], grad_third,
         mask=(f < channels)[:, None] & (k < narrow)[None, :],
     )
-    base = sum_parts + program * (wide + narrow + channels)
-    tl.store(base + o, sum_first, mask=o < wide)
-    tl.store(base + wide + k, sum_second, mask=k < narrow)
-    tl.store(base + wide + narrow + f, sum_third, mask=f < channels)
 
 
 def decode(states: Tensor, scale: Tensor, shift: Tensor, network: tuple[Tensor, ...]) -> Tensor:
@@ -134,7 +127,7 @@ def decode(states: Tensor, scale: Tensor, shift: Tensor, network: tuple[Tensor, 
         states, scale, shift, first, first_bias, second, second_bias, third, third_bias, result,
         points, latent, wide, narrow, channels,
         PRECISION=precision(states.dtype), BLOCK_P=BLOCK_POINTS, BLOCK_L=padded(latent), BLOCK_W=padded(wide),
-        BLOCK_N=padded(narrow), BLOCK_C=padded(channels), num_warps=4,
+        BLOCK_N=padded(narrow), BLOCK_C=padded(channels), num_warps=8,
     )
     return result
 
@@ -152,11 +145,11 @@ def decode_backward(
     grad_first = states.new_empty(samples, points, wide)
     second_parts = states.new_empty(samples * number, narrow, wide, dtype=torch.float32)
     third_parts = states.new_empty(samples * number, channels, narrow, dtype=torch.float32)
-    sum_parts = states.new_empty(samples, number, wide + narrow + channels, dtype=torch.float32)
+    sum_parts = states.new_empty(samples, steps, wide + narrow + channels, dtype=torch.float32)
     _backward_kernel[(number, samples)](
         grad, states, scale, shift, first, first_bias, second, second_bias, third,
         grad_first, second_parts, third_parts, sum_parts, points, latent, wide, narrow, channels, per_program,
-        PRECISION=precision(states.dtype), BLOCK_P=BLOCK_POINTS, BLOCK_L=padded(latent), BLOCK_W=padded(wide),
+        steps, PRECISION=precision(states.dtype), BLOCK_P=BLOCK_POINTS, BLOCK_L=padded(latent), BLOCK_W=padded(wide),
         BLOCK_N=padded(narrow), BLOCK_C=padded(channels), num_warps=8, num_stages=1,
     )
     sums = sum_parts.sum(1)

@@ -142,7 +142,10 @@ def _backward(
         source = states[:, step - 1] if step else start
         grad_first += gram(grad_hidden, source, shift=steps[step], row_statistics=row_statistics).sum(0)
     total = torch.stack(others).sum(0)
-    grad_second_bias, _, grad_gain, grad_bias, grad_first_bias = total.split([latent] * 4 + [hidden])
+    grad_second_bias, _, grad_first_bias = total.split([latent, latent, hidden])
+    # So far of W₁ on the unscaled normalised state; its product with W₁ is the gradient of the LayerNorm's gain.
+    grad_gain = (grad_first * first).sum(0)
+    grad_bias = (grad_first_bias[:, None] * first).sum(0)
     grad_first = grad_first * gain + grad_first_bias[:, None] * bias
     grad_field = (carry.flatten(0, 1) @ expand.to(dtype)).view_as(field)
     grad_expand = gram(carry, field).sum(0)

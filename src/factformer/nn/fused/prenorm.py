@@ -128,7 +128,7 @@ class _PreNorm(torch.autograd.Function):
         _forward_kernel[(tiles, blocks, batch)](
             field, encoding if encoding is not None else field, gain, bias, weights_rest, weights_last, total, normed,
             row_parts, column_parts, rest, last, dim, eps,
-            HAS_ENCODING=encoding is not None, ROWS=ROWS_PER_PROGRAM, BLOCK_S=block_s, BLOCK_D=padded(dim),
+            HAS_ENCODING=encoding is not None, ROWS=ROWS_PER_PROGRAM, BLOCK_S=block_s, BLOCK_D=padded(dim), num_warps=8,
         )
         ctx.save_for_backward(total, gain, weights_rest, weights_last)
         ctx.eps, ctx.encoding_dtype = eps, None if encoding is None else encoding.dtype

@@ -1,0 +1,140 @@
+"""CUDA graphs: calls and training steps that repeat with the same shapes are recorded once and replayed.
+
+A replay launches all kernels at once, so that small grids are not bound by the time Python takes to launch them.
+The first call with new shapes runs as usual (it compiles kernels and fills the tables of the grid), the second is
+recorded, all later ones are replayed. ``FACTFORMER_FUSED=off`` turns this off too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+LARGEST = 2**20
+"""Points of a batch above which a call is not recorded: launching is hidden there, and a record holds memory."""
+
+
+def wanted(x: Tensor, num_points: int) -> bool:
+    """Whether calls on ``x`` are recorded: on a CUDA device, not too large, not inside another recording."""
+    if not x.is_cuda or num_points > LARGEST or os.environ.get("FACTFORMER_FUSED", "auto") == "off":
+        return False
+    return not (torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing())
+
+
+def _signature(tensors: Sequence[Tensor]) -> tuple[Hashable, ...]:
+    enabled = torch.is_autocast_enabled("cuda")
+    precision = torch.get_autocast_dtype("cuda") if enabled else None
+    return (precision, *((tuple(t.shape), t.dtype, t.device) for t in tensors))
+
+
+def _uncached_autocast() -> contextlib.AbstractContextManager[object]:
+    """The autocast state around us without its cache, whose casts would be missing from a record."""
+    enabled = torch.is_autocast_enabled("cuda")
+    dtype = torch.get_autocast_dtype("cuda")
+    return torch.autocast("cuda", dtype=dtype, enabled=enabled, cache_enabled=False)
+
+
+class _Record:
+    """A recorded function of tensors: fixed places for its inputs and outputs."""
+
+    def __init__(self, function: Callable[..., Any], tensors: Sequence[Tensor], pool: Any) -> None:
+        self.inputs = [t.clone() for t in tensors]
+        self.graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self.graph, pool=pool), _uncached_autocast():
+            self.outputs = function(*self.inputs)
+
+    def replay(self, tensors: Sequence[Tensor]) -> None:
+        for place, t in zip(self.inputs, tensors, strict=True):
+            place.copy_(t)
+        self.graph.replay()
+
+
+class CallGraphs:
+    """Records and replays gradient-free calls of a module that give one tensor."""
+
+    def __init__(self, capacity: int = 8) -> None:
+        self.capacity = capacity
+        self.seen: set[Hashable] = set()
+        self.records: dict[Hashable, _Record] = {}
+        self.pool: Any = None
+
+    def __call__(self, module: nn.Module, key: Hashable, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        """``function(*tensors)``; ``key`` says what else it depends on besides the shapes and the weights' places."""
+        places = tuple(p.data_ptr() for p in module.parameters())
+        full = (key, module.training, places, _signature(tensors))
+        if full not in self.seen:
+            self._room()
+            self.seen.add(full)
+            return function(*tensors)
+        # A record made in inference mode could not be replayed outside of it.
+        with torch.inference_mode(False), torch.no_grad():
+            if full not in self.records:
+                self.pool = self.pool or torch.cuda.graph_pool_handle()
+                self.records[full] = _Record(function, tensors, self.pool)
+            record = self.records[full]
+            record.replay(tensors)
+            # All records share their memory, so the result must leave it before the next one is replayed.
+            result: Tensor = record.outputs.clone()
+        return result
+
+    def _room(self) -> None:
+        if len(self.seen) >= self.capacity:
+            self.seen.clear()
+            self.records.clear()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CallGraphs:
+        return CallGraphs(self.capacity)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CallGraphs, (self.capacity,)
+
+
+class StepGraphs:
+    """Records and replays forward and backward pass of a training step.
+
+    ``compute(*tensors)`` gives the loss and detached terms to report. Each call fills the gradients of
+    ``parameters`` anew (they need no zeroing) and returns loss and terms; the optimiser's step is the caller's.
+    """
+
+    def __init__(
+        self, compute: Callable[..., tuple[Tensor, dict[str, Tensor]]], parameters: Sequence[nn.Parameter]
+    ) -> None:
+        self.compute = compute
+        self.parameters = list(parameters)
+        self.seen: set[Hashable] = set()
+        self.records: dict[Hashable, tuple[_Record, list[Tensor | None]]] = {}
+        self.pool: Any = None
+
+    def __call__(
+        self, key: Hashable, *tensors: Tensor, num_points: int = 0, **options: Any
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """One step; ``options`` go to ``compute`` and must be told apart by ``key``, like marching steps."""
+        full = (key, _signature(tensors))
+        if full not in self.seen or not wanted(tensors[0], num_points):
+            self.seen.add(full)
+            return self._step(*tensors, **options)
+        if full not in self.records:
+            self.pool = self.pool or torch.cuda.graph_pool_handle()
+            for parameter in self.parameters:
+                parameter.grad = None
+            record = _Record(lambda *t: self._step(*t, **options), tensors, self.pool)
+            self.records[full] = (record, [p.grad for p in self.parameters])
+        record, grads = self.records[full]
+        record.replay(tensors)
+        for parameter, grad in zip(self.parameters, grads, strict=True):
+            parameter.grad = grad
+        loss, terms = record.outputs
+        return loss.clone(), {name: term.clone() for name, term in terms.items()}
+
+    def _step(self, *tensors: Tensor, **options: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        for parameter in self.parameters:
+            parameter.grad = None
+        loss, terms = self.compute(*tensors, **options)
+        loss.backward()
+        return loss.detach(), terms
