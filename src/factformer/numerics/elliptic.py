@@ -109,9 +109,9 @@ def conjugate_gradients(
 ) -> tuple[Scalar, Float[Tensor, " batch"]]:
     """Solve ``A u = b`` for each sample of a batch; returns ``u`` and ``|b - A u| / |b|``.
 
-    ``A`` and the preconditioner are symmetric and positive. Iterates until every sample reaches the
-    tolerance, which is looked at every fourth iteration so as not to wait for the device, and never more than
-    ``max_iterations`` times; the caller looks at the residuals that come back.
+    ``A`` and the preconditioner are symmetric and positive. A sample stands still once it has reached the
+    tolerance, so that it does not depend on the others; whether all have is looked at every fourth iteration,
+    so as not to wait for the device. After ``max_iterations`` the caller looks at the residuals that come back.
     """
     axes = tuple(range(1, right.ndim))
     view = (-1, *[1] * len(axes))
@@ -125,12 +125,14 @@ def conjugate_gradients(
     residual = right.clone()
     direction = preconditioner(residual)
     product = dot(residual, direction)
+    done = torch.zeros_like(product, dtype=torch.bool)
     for iteration in range(1, max_iterations + 1):
         image = operator(direction)
-        length = product / dot(direction, image).clamp_min(tiny)
+        length = torch.where(done, 0, product / dot(direction, image).clamp_min(tiny))
         solution.addcmul_(length.view(view), direction)
         residual.addcmul_(-length.view(view), image)
-        if iteration % 4 == 0 and bool((dot(residual, residual) <= goal).all()):
+        done = dot(residual, residual) <= goal
+        if iteration % 4 == 0 and bool(done.all()):
             break
         improved = preconditioner(residual)
         previous, product = product, dot(residual, improved)

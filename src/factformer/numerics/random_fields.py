@@ -1,4 +1,4 @@
-"""Gaussian random fields: each sample is a function of its own generator, whatever the batch or the grid.
+"""Random fields: each sample is a function of its own generator, whatever the batch or the grid.
 
 Noise is drawn for one shell of modes after another, from the largest scales down. A finer grid therefore
 draws the same large scales and adds small ones to them.
@@ -119,16 +119,21 @@ def neumann_field(
         squared += (math.pi * index / grid.extent[m]).square().reshape(view)
     scale = amplitude(squared)
     scale.flatten()[0] = 0
-    order, counts = _box_order(grid.shape)
-    field = torch.empty(len(generators), order.numel())
-    for row, generator in zip(field, generators, strict=True):
-        row[order] = torch.cat([torch.randn(count, generator=generator) for count in counts])
-    field = field.reshape(-1, *grid.shape).to(dtype) * scale.to(dtype)
+    bases = []
     for m, index in enumerate(modes):
         basis = torch.cos(math.pi / grid.extent[m] * grid.axis(m)[:, None] * index) * math.sqrt(2)
         basis[:, 0] = 1
-        field = multiply_axis(basis.to(dtype), field, m + 1)
-    return field.to(device)
+        bases.append(basis.to(dtype))
+    order, counts = _box_order(grid.shape)
+    fields = []
+    for generator in generators:
+        noise = torch.empty(order.numel(), dtype=dtype)
+        noise[order] = torch.cat([torch.randn(count, generator=generator) for count in counts]).to(dtype)
+        field = noise.reshape(grid.shape) * scale.to(dtype)
+        for m, basis in enumerate(bases):
+            field = multiply_axis(basis, field, m)
+        fields.append(field)
+    return torch.stack(fields).to(device)
 
 
 @lru_cache(maxsize=32)

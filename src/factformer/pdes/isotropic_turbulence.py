@@ -82,11 +82,14 @@ class IsotropicTurbulence(PDE):
         """
         kind = self.choose_initial(initial)
         spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), dtype=torch.float64)
-        draws = uniform_modes(spectrum.cutoff, 3, generators)
-        velocity = _random_velocity(spectrum, draws, released=kind == "released")
-        energy = 0.5 * spectrum.mean_product(velocity, velocity).sum(1)
-        velocity *= (START_ENERGY / energy).sqrt().reshape(-1, 1, 1, 1, 1)
-        return spectrum.values(velocity, grid.shape).movedim(1, -1).to(device, dtype).contiguous()
+        states = []
+        for generator in generators:  # one by one, so that not even round-off depends on the batch
+            draws = uniform_modes(spectrum.cutoff, 3, [generator])
+            velocity = _random_velocity(spectrum, draws, released=kind == "released")
+            energy = 0.5 * spectrum.mean_product(velocity, velocity).sum()
+            values = spectrum.values(velocity * (START_ENERGY / energy).sqrt(), grid.shape)
+            states.append(values.movedim(1, -1).to(device, dtype))
+        return torch.cat(states)
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
         """Frames of (pressure, u, v, w). Frame 0 holds the divergence-free part of the given velocity."""

@@ -81,7 +81,9 @@ class KolmogorovFlow(PDE):
         amplitude = math.sqrt(2) * tau ** (alpha - 1) * (spectrum.squared + tau**2) ** (-alpha / 2)
         amplitude[:, 0] *= math.sqrt(0.5)
         amplitude[0, 0] = 0
-        return spectrum.values(periodic_field(spectrum, amplitude, generators), grid.shape).unsqueeze(-1)
+        # one by one, so that not even round-off depends on the batch
+        states = [spectrum.values(periodic_field(spectrum, amplitude, [item]), grid.shape) for item in generators]
+        return torch.cat(states).unsqueeze(-1)
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
         assert isinstance(parameters, Parameters)

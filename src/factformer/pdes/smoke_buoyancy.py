@@ -80,12 +80,14 @@ class SmokeBuoyancy(PDE):
         spectrum = Spectrum([2 * torch.pi] * grid.num_axes, cutoff)
         amplitude = (SCALE**2 / BOX**2 * spectrum.squared).clamp_min(0.1) ** -SMOOTHNESS
         amplitude.flatten()[0] = 0
-        coefficients = periodic_field(spectrum, amplitude, generators)
-        for index, size in zip(spectrum.indices, grid.shape, strict=True):
-            coefficients = coefficients * torch.exp(1j * torch.pi / size * index)  # on to cell centres
-        field = spectrum.values(coefficients, grid.shape).flatten(1)
-        field = field / field.std(1, correction=0, keepdim=True)
-        return field.abs().reshape(-1, *grid.shape, 1).to(device, dtype)
+        states = []
+        for generator in generators:  # one by one, so that not even round-off depends on the batch
+            coefficients = periodic_field(spectrum, amplitude, [generator])
+            for index, size in zip(spectrum.indices, grid.shape, strict=True):
+                coefficients = coefficients * torch.exp(1j * torch.pi / size * index)  # on to cell centres
+            field = spectrum.values(coefficients, grid.shape)
+            states.append((field / field.std(correction=0)).abs().unsqueeze(-1).to(device, dtype))
+        return torch.cat(states)
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
         """Frames of (density, u, v, w), from rest."""
