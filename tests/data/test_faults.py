@@ -150,6 +150,8 @@ def test_blow_up_is_named_by_index_and_seed_and_keeps_finished_batches(tmp_path:
     assert "\n" not in message
     assert [path.name for path in tmp_path.glob(".train.hdf5.partial/*.json")] == ["00000000-00000003.json"]
     assert not (tmp_path / "train.hdf5").exists()
+    with pytest.raises(UserError, match="interrupted, start it again"):
+        open_dataset(tmp_path)
 
 
 def test_full_disk_in_the_middle_is_one_line_and_the_run_goes_on_later(decay, tmp_path: Path, monkeypatch) -> None:

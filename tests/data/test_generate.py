@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import torch
+from fake_pdes import Decay
 
 from factformer.data import generate, open_dataset, trajectory_seed
 from factformer.errors import UserError
@@ -73,6 +77,41 @@ def test_statistics_are_those_of_the_training_split(decay, tmp_path: Path) -> No
     assert float(normalizer.output_std[2]) == pytest.approx(float(values[..., 2].std(correction=0)), rel=1e-6)
     assert normalizer.increment_std[:2].tolist() == pytest.approx([shared_increment] * 2, rel=1e-6)
     assert torch.equal(normalizer.input_mean, normalizer.output_mean)
+
+
+def test_a_solver_may_work_in_place(decay, tmp_path: Path) -> None:
+    class InPlace(Decay):
+        def frames(self, initial, num_frames, frame_dt, parameters):
+            state = initial.clone()
+            for frame in super().frames(initial, num_frames, frame_dt, parameters):
+                state.copy_(frame)
+                yield state
+                state.fill_(123.0)
+
+    generate(decay, tmp_path / "new", splits=["train"])
+    generate(InPlace(), tmp_path / "same", splits=["train"])
+    assert (tmp_path / "new" / "train.hdf5").read_bytes() == (tmp_path / "same" / "train.hdf5").read_bytes()
+
+
+MEASURE = """
+import resource, sys
+from dataclasses import replace
+from fake_pdes import Decay
+from factformer.data import generate
+plan = replace(Decay.presets["tiny"], resolution=96, simulation_resolution=96, num_frames=100)
+generate(Decay(), sys.argv[1], preset=plan, splits=["train"], trajectories=int(sys.argv[2]))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_dataset(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    peaks = []
+    for count in (2, 60):  # 22 MB and 663 MB
+        command = [sys.executable, "-c", MEASURE, str(tmp_path / str(count)), str(count)]
+        peaks.append(int(subprocess.run(command, env=environment, capture_output=True, check=True).stdout))
+    assert peaks[1] < peaks[0] + 60
 
 
 def test_steady_problem_keeps_inputs_and_outputs(doubling, tmp_path: Path) -> None:

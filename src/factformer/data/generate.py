@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -199,16 +200,25 @@ class _Job:
                 output.write_inputs(self._stored(initial, problem))
             states = self.equation.frames(initial, self.num_solved, self.plan.frame_dt, self.settings)
             dropped = 0 if problem.steady else self.plan.num_dropped
-            for index, state in enumerate(islice(states, self.num_solved)):
-                if index >= dropped:
-                    output.write(self._stored(state, problem))
-                bar.advance(len(batch) * weight)
+            # a frame is checked and written while the solver is at the next one
+            with ThreadPoolExecutor(max_workers=1) as background:
+                writing: Future[None] | None = None
+                for index, state in enumerate(islice(states, self.num_solved)):
+                    if index >= dropped:
+                        values = self._stored(state, problem)
+                        if writing is not None:
+                            writing.result()
+                        writing = background.submit(output.write, values)
+                    bar.advance(len(batch) * weight)
+                if writing is not None:
+                    writing.result()
 
     def _stored(self, state: torch.Tensor, problem: Problem) -> np.ndarray[Any, Any]:
         if tuple(state.shape[1:-1]) != problem.grid.shape:
             frames = state.unsqueeze(1)
             state = self.equation.downsample(frames, problem.grid.shape, self.plan.downsampling).squeeze(1)
-        return state.to(device="cpu", dtype=torch.float32).contiguous().numpy()
+        # a copy: the solver may go on in the same memory
+        return state.to(device="cpu", dtype=torch.float32, copy=True).contiguous().numpy()
 
 
 def require_device(name: str) -> None:

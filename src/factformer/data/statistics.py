@@ -34,9 +34,11 @@ class Moments:
     @classmethod
     def of(cls, values: NDArray[Any]) -> Self:
         """Moments of ``(*points, channel)`` values."""
-        flat = values.reshape(-1, values.shape[-1]).astype(np.float64)
-        mean = flat.mean(axis=0)
-        return cls(len(flat), mean, np.square(flat - mean).sum(axis=0))
+        # channels first: summing along memory is ten times quicker than across it
+        flat = np.ascontiguousarray(values.reshape(-1, values.shape[-1]).T, dtype=np.float64)
+        mean = flat.mean(axis=1)
+        flat = flat - mean[:, None]
+        return cls(flat.shape[1], mean, np.square(flat, out=flat).sum(axis=1))
 
     def merge(self, other: Moments) -> Moments:
         count = self.count + other.count

@@ -213,6 +213,8 @@ def open_dataset(path: str | Path, split: str = "train", **changes: Any) -> Stor
     if not files:
         there = [name for name in SPLITS if _split_files(path, name)]
         hint = f"it holds {', '.join(there)}" if there else "it holds no HDF5 file of any split"
+        if (path / f".{split}.hdf5.partial").exists():
+            hint = "its generation was interrupted, start it again to finish it"
         raise UserError(f"no {split} split in {path}: {hint}")
     return StoredDataset(files, split, training=_split_files(path, "train"), **changes)
 
