@@ -1,5 +1,6 @@
 """The loop: it learns, logs what it does, stops when asked, and notices when it goes astray."""
 
+import itertools
 import json
 import os
 import signal
@@ -126,7 +127,7 @@ def test_a_budget_stretches_the_whole_schedule_over_its_time(datasets, tmp_path)
     config, lines = experiment.training, read_log(tmp_path / "run")
     assert outcome.finished
     assert lines[-1]["update"] > 1  # the number of updates does not count
-    for before, line in zip(lines, lines[1:], strict=False):
+    for before, line in itertools.pairwise(lines):
         progress = line["progress"]
         # Progress is the time at the beginning of an update, between the ends of the last one and of this one.
         assert before["seconds"] / budget - 0.02 <= progress <= line["seconds"] / budget
