@@ -1,0 +1,117 @@
+"""The pages of the documentation, run as they are written: files are created, commands and Python executed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import factformer.models
+import factformer.pdes
+import factformer.recipes
+from factformer.cli import main
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Only the length of runs is cut down, so that a page is read in minutes and tested in seconds.
+SHORTER = {
+    "--trajectories 24": "--trajectories 2",
+    "num_frames=60": "num_frames=28",
+    "training.updates=600": "training.updates=2",
+}
+SETTINGS = {
+    "factformer train burgers": " --set training.updates=2 --set training.batch_size=2",
+    "factformer evaluate": " --starts 1 --batch-size 1",
+    "factformer train demo": " --set training.updates=2 --set training.batch_size=2",
+}
+
+
+def blocks(page):
+    return [match.groups() for match in BLOCK.finditer((DOCS / page).read_text(encoding="utf-8"))]
+
+
+def run_page(page, folder, monkeypatch):
+    """Run all blocks of a page in ``folder``; returns the names that its Python defined."""
+    monkeypatch.chdir(folder)
+    names: dict[str, object] = {"__name__": "page"}
+    for language, title, code in blocks(page):
+        if title is not None:
+            add_to_package(folder, title, code, monkeypatch)
+        elif language == "python":
+            exec(compile(code, page, "exec"), names)
+        elif language == "sh":
+            for line in code.strip().splitlines():
+                run_command(line)
+    return names
+
+
+def add_to_package(folder, title, code, monkeypatch):
+    """Put a file beside those of the package, as if it had been dropped into the source tree."""
+    place = Path(title)
+    package = {"pdes": factformer.pdes, "models": factformer.models, "recipes": factformer.recipes}[place.parent.name]
+    target = folder / "added" / place.parent.name
+    target.mkdir(parents=True, exist_ok=True)
+    (target / place.name).write_text(code, encoding="utf-8")
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(target)])
+    monkeypatch.setattr(package, place.stem, None, raising=False)  # taken back with the module after the test
+    monkeypatch.delitem(sys.modules, f"{package.__name__}.{place.stem}", raising=False)
+
+
+def run_command(line):
+    for long, short in SHORTER.items():
+        line = line.replace(long, short)
+    line += next((more for start, more in SETTINGS.items() if line.startswith(start)), "")
+    program, *arguments = shlex.split(line)
+    assert program == "factformer"
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 0, line
+
+
+@pytest.fixture(autouse=True)
+def forget_added_modules():
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.rpartition(".")[2] in ("burgers", "plain_convolution"):
+            del sys.modules[name]
+
+
+def test_adding_a_pde(tmp_path, monkeypatch):
+    names = run_page("how-to/add-a-pde.md", tmp_path, monkeypatch)
+    assert names["frames"].shape == (1, 33, 128, 1)
+    assert names["steepest"].max() > 2 * names["steepest"][0]
+    assert (tmp_path / "report" / "report.html").exists()
+
+
+def test_adding_a_model(tmp_path, monkeypatch):
+    from factformer.data import generate
+
+    generate("kolmogorov_flow", tmp_path / "data" / "flow", preset="tiny", trajectories=1, settings=["num_frames=28"])
+    names = run_page("how-to/add-a-model.md", tmp_path, monkeypatch)
+    assert names["future"].shape == (1, 2, 16, 12, 2)
+    assert (tmp_path / "runs" / "plain" / "bundle" / "bundle.json").exists()
+
+
+def test_the_tutorial(tmp_path, monkeypatch):
+    names = run_page("tutorial.md", tmp_path, monkeypatch)
+    assert names["future"].shape == (1, 16, 32, 32, 1)
+    assert names["start"].grad.abs().sum() > 0
+    for made in ("report/report.html", "rollout.png", "rollout.gif"):
+        assert (tmp_path / made).stat().st_size > 1000
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs", reason="needs mkdocs-material, of the extra `docs`")
+    pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=DOCS.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "reference.html").stat().st_size > 50_000
