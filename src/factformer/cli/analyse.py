@@ -150,7 +150,8 @@ def inspect(
     from factformer.evaluation.run import run_folder
     from factformer.report.analysis import attention_table, write_attention_figures
 
-    folder = out or (run_folder(source) or Path()) / "inspection"
+    run = run_folder(source)
+    folder = out or (Path(f"inspection-{Path(source).name}") if run is None else run / "inspection")
     with _progress("looking at kernels", "samples") as progress:
         analysis = inspect_run(
             source, data, split=split, out=folder, num_samples=samples, device=device, progress=progress
@@ -257,6 +258,7 @@ def reproduce(
         device=device,
         assignments=assignments or [],
         report=_say,
+        live=scale != Scale.tiny,
     )
     if json:
         _print_json(result.to_dict())

@@ -88,7 +88,8 @@ def record_attention(surrogate: Surrogate, context: Tensor) -> list[list[tuple[n
         calls[module].append((module, u, grid))
 
     with _hooks(modules, record), torch.no_grad():
-        surrogate.eval()(context, 1)
+        # Not `forward`: on a GPU it may replay a recorded call, in which no hook is heard.
+        surrogate.eval().predict(context, 1, surrogate.check(context, 1, None))
     if not all(calls.values()):
         raise RuntimeError("an attention layer was not called: its forward is bypassed, so its kernels are unknown")
     return list(calls.values())

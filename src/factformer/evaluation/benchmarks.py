@@ -111,9 +111,7 @@ def all_models(
     ]
 
 
-def run_cases(
-    name: str, cases: Sequence[Case], *, report: Report | None = None, **options: Any
-) -> dict[str, Any]:
+def run_cases(name: str, cases: Sequence[Case], *, report: Report | None = None, **options: Any) -> dict[str, Any]:
     """Measure ``cases`` one after the other; ``report`` hears of each row as it is finished."""
     began = time.perf_counter()
     device = resolve_device(cases[0].device if cases else "cpu")

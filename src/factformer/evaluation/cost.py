@@ -66,9 +66,7 @@ class Case:
         return cls(**{**values, "problem": Problem.from_dict(values["problem"])})
 
 
-def measure(
-    case: Case, *, memory_limit_mb: float | None = None, timeout_seconds: float = 900.0
-) -> dict[str, Any]:
+def measure(case: Case, *, memory_limit_mb: float | None = None, timeout_seconds: float = 900.0) -> dict[str, Any]:
     """The row of ``case``: settings, ``status`` (``ok``, ``OOM`` or ``failed (why)``) and measurements.
 
     ``memory_limit_mb`` caps what a case on the CPU may allocate; by default 90 % of what is free.
@@ -112,7 +110,7 @@ def measure_here(case: Case) -> dict[str, Any]:
 
     ``encoder_seconds`` is the way to the latent field (frame encoder, backbone, boundary block) and
     ``propagator_seconds`` the latent marching, as in the paper's Table 4; ``forward_seconds`` has the decoder
-    on top.
+    on top. Calls are launched one by one: on a GPU no recorded graph hides the difference between the parts.
     """
     device = torch.device(case.device)
     torch.manual_seed(0)

@@ -43,9 +43,7 @@ def inspect_run(
     target = resolve_device(device)
     surrogate = load(path).to(target)
     dataset = open_dataset(data if data is not None else trained_on(path), split)
-    analysis = analyse_attention(
-        surrogate, sample_contexts(surrogate, dataset, num_samples, target, progress)
-    )
+    analysis = analyse_attention(surrogate, sample_contexts(surrogate, dataset, num_samples, target, progress))
     seed = surrogate.provenance.get("seed")
     analysis.summary |= provenance(seed=seed, seconds=time.perf_counter() - began, device=target)
     if out is not None:

@@ -76,9 +76,7 @@ def evaluate_run(
     result |= provenance(seed=seed, seconds=time.perf_counter() - began, device=device)
     if folder is not None:
         if num_samples:
-            save_samples(
-                folder / ROLLOUTS_FILE, surrogate, dataset, result["num_frames"], num_samples, precision
-            )
+            save_samples(folder / ROLLOUTS_FILE, surrogate, dataset, result["num_frames"], num_samples, precision)
         write_json(folder / EVALUATION_FILE, result)
     return result
 

@@ -45,9 +45,7 @@ def benchmark_solver(
     problem, steady = surrogate.problem, surrogate.problem.steady
     made_by = dataset.provenance
     if "pde" not in made_by:
-        raise UserError(
-            "the dataset does not say which solver made it: benchmark on data of `factformer generate`"
-        )
+        raise UserError("the dataset does not say which solver made it: benchmark on data of `factformer generate`")
     equation = find_pde(str(made_by["pde"]))
     parameters = equation.parameters.parse(made_by.get("parameters", {}))
     check_compatible(surrogate, dataset, problem.horizon)
@@ -94,9 +92,7 @@ def benchmark_solver(
         "precision": precision,
         "rows": finite(rows),
         "speedup_over_reference": rows[1]["seconds"] / rows[0]["seconds"],
-        **provenance(
-            seed=surrogate.provenance.get("seed"), seconds=time.perf_counter() - began, device=target
-        ),
+        **provenance(seed=surrogate.provenance.get("seed"), seconds=time.perf_counter() - began, device=target),
     }
 
 
@@ -106,9 +102,7 @@ def _reference_states(equation: PDE, resolution: int, size: int, device: torch.d
     return equation.sample_initial(grid, generators, dtype=torch.float32, device=device)
 
 
-def _frames(
-    equation: PDE, start: Tensor, num_frames: int, frame_dt: float, parameters: Any
-) -> Iterator[Tensor]:
+def _frames(equation: PDE, start: Tensor, num_frames: int, frame_dt: float, parameters: Any) -> Iterator[Tensor]:
     """``start`` and the ``num_frames`` frames after it; of a steady problem its solution alone."""
     steady = equation.problem(start.shape[1]).steady
     yield from equation.frames(start, 1 if steady else num_frames + 1, frame_dt, parameters)

@@ -28,12 +28,14 @@ def reproduce_target(
     device: str | None = None,
     assignments: Sequence[str] = (),
     report: Callable[[str], None] = lambda message: None,
+    live: bool = False,
 ) -> Outcome:
     """Fill the cells of a target and write ``out/<target>-<scale>/``.
 
     ``budget_minutes`` limits the whole call: at reduced scale its training runs share four fifths of it, and
     at every scale nothing is begun after it, so that a later call goes on. Runs, datasets and measurements in
-    ``out`` are shared between targets and never made twice.
+    ``out`` are shared between targets and never made twice. ``report`` hears of each piece of work, ``live``
+    shows the progress of data and training on standard error.
     """
     if scale not in SCALES:
         raise unknown_name("scale", scale, SCALES)
@@ -50,6 +52,7 @@ def reproduce_target(
         device=device,
         assignments=assignments,
         say=report,
+        live=live,
     )
     finished: list[tuple[Work, Done]] = [(work, workshop.do(work)) for work in target.works]
     outcome = Outcome(

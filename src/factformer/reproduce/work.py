@@ -35,6 +35,7 @@ from factformer.reproduce.scales import (
     size_of,
 )
 from factformer.training import Machine, run_experiment
+from factformer.training.progress import LiveReporter
 
 DONE_FILE = "done.json"
 NOT_RUN = "not run"
@@ -70,6 +71,7 @@ class Workshop:
         device: str | None = None,
         assignments: Sequence[str] = (),
         say: Say = lambda message: None,
+        live: bool = False,
     ) -> None:
         self.out = Path(out)
         self.scale = scale
@@ -78,6 +80,7 @@ class Workshop:
         self.device = resolve_device(device)
         self.assignments = tuple(assignments)
         self.say = say
+        self.live = live
         self.stopped = ""
 
     def do(self, work: Work) -> Done:
@@ -146,6 +149,7 @@ class Workshop:
             resume=(folder / "config.yaml").is_file(),
             max_minutes=left,
             command=command(),
+            reporter=LiveReporter(silent=not self.live),
         )
         if not outcome.finished:
             self.stopped = outcome.reason
@@ -216,6 +220,7 @@ class Workshop:
             preset=size_of(run, self.scale).preset,
             seed=DATA_SEED,
             device=str(self.device),
+            progress=self.live,
         )
 
     def check_time(self) -> None:
