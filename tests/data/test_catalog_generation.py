@@ -9,7 +9,8 @@ import torch
 
 from factformer import catalog
 from factformer.data import generate, open_dataset
-from factformer.data.generate import stored_problem
+from factformer.data.plan import stored_problem
+from factformer.errors import UserError
 
 
 @pytest.mark.parametrize("name", catalog.names("pdes"))
@@ -31,6 +32,44 @@ def test_every_problem_is_stored_and_found_again(name: str, tmp_path: Path) -> N
         )
     train, test = open_dataset(tmp_path, "train"), open_dataset(tmp_path, "test")
     assert not torch.equal(train.read([0]), test.read([0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "resolution", "simulated"),
+    [
+        ("darcy_flow", "tiny", 15, 43),  # every third of 43 nodes
+        ("darcy_flow", "tiny", 10, 46),  # 10 nodes are none of 43, but of 46
+        ("darcy_flow", "tiny", 61, 61),
+        ("kolmogorov_flow", "tiny", 20, 48),
+        ("kolmogorov_flow", "tiny", 50, 50),
+        ("isotropic_turbulence", "tiny", 8, 12),
+        ("smoke_buoyancy", "tiny", 8, 8),  # always on the solver's grid
+    ],
+)
+def test_the_solver_grid_holds_the_stored_one(
+    name: str, preset: str, resolution: int, simulated: int, tmp_path: Path
+) -> None:
+    generate(name, tmp_path, preset=preset, splits=["test"], trajectories=1, resolution=resolution)
+    data = open_dataset(tmp_path, "test")
+    assert set(data.problem.grid.shape) == {resolution}
+    assert data.provenance["simulation_resolution"] == simulated
+
+
+def test_grids_that_do_not_fit_are_refused_before_solving(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="43 points cannot be stored as 10"):
+        generate("darcy_flow", tmp_path, preset="tiny", resolution=10, simulation_resolution=43)
+    with pytest.raises(UserError, match=r"16 points cannot be stored as 8: .* solver's grid"):
+        generate("smoke_buoyancy", tmp_path, preset="tiny", resolution=8, simulation_resolution=16)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", catalog.names("pdes"))
+def test_the_gpu_starts_from_the_same_states(name: str, tmp_path: Path) -> None:
+    for device in ("cpu", "cuda"):
+        generate(name, tmp_path / device, preset="tiny", splits=["test"], device=device, dtype="float64")
+    cpu, gpu = (open_dataset(tmp_path / device, "test").read([0], slice(0, 2)) for device in ("cpu", "cuda"))
+    assert (cpu - gpu).norm() < 1e-4 * cpu.norm()
 
 
 @pytest.mark.parametrize("name", catalog.names("pdes"))

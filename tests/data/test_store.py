@@ -79,11 +79,15 @@ def test_reading_by_list_slice_and_frame_range(decay, tmp_path: Path) -> None:
     assert torch.equal(data.read([5, 0, 5], slice(1, 4)), everything[[5, 0, 5], 1:4])
     assert torch.equal(data.read(slice(1, 6, 2), slice(-2, None)), everything[1:6:2, -2:])
     assert torch.equal(data.read(torch.tensor([2]).tolist(), slice(0, 5, 2)), everything[[2], ::2])
+    assert torch.equal(data.read([1], slice(3, 0, -2)), everything[[1]][:, [3, 1]])
     assert data.read([], slice(0, 2)).shape == (0, 2, 6, 6, 3)
     with pytest.raises(IndexError):
         data.read([7])
     memory = ArrayDataset(everything, data.problem)
     assert torch.equal(memory.read([5, 0, 5], slice(1, 4)), everything[[5, 0, 5], 1:4])
+    assert torch.equal(memory.read(slice(1, 3), slice(3, 0, -2)), data.read(slice(1, 3), slice(3, 0, -2)))
+    memory.read(slice(None)).zero_()
+    assert torch.equal(memory.read(slice(None)), everything)
     assert torch.equal(data.read_inputs([3]), everything[3:4, :2])
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from factformer.data.convert import convert as convert
     from factformer.data.convert import import_dataset as import_dataset
     from factformer.data.generate import generate as generate
-    from factformer.data.generate import trajectory_seed as trajectory_seed
     from factformer.data.normalization import Normalizer as Normalizer
+    from factformer.data.plan import trajectory_seed as trajectory_seed
     from factformer.data.store import ArrayDataset as ArrayDataset
     from factformer.data.store import Dataset as Dataset
     from factformer.data.store import StoredDataset as StoredDataset
@@ -33,6 +33,6 @@ __all__ = load_lazily(
         "generate": "factformer.data.generate",
         "import_dataset": "factformer.data.convert",
         "open_dataset": "factformer.data.store",
-        "trajectory_seed": "factformer.data.generate",
+        "trajectory_seed": "factformer.data.plan",
     },
 )

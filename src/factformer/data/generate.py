@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field as Value
 
 from factformer import catalog
-from factformer.config import Config, apply_overrides, unknown_name
+from factformer.config import Config, unknown_name
 from factformer.data.agreement import describe_difference
 from factformer.data.hdf5 import SplitFile
-from factformer.data.layout import Contents
+from factformer.data.plan import changed, chosen_preset, describe, split_counts, with_resolution
 from factformer.data.progress import ProgressBar
 from factformer.data.ranks import Ranks, joined_ranks
 from factformer.data.store import SPLITS
@@ -29,16 +26,6 @@ from factformer.pdes._base import PDE, Preset
 from factformer.problem import Problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-
-
-class PresetChanges(Config):
-    """What of a preset may be changed by assignments."""
-
-    num_frames: int = Value(default=1, ge=1)
-    frame_dt: float = Value(default=1.0, gt=0)
-    warmup: float = Value(default=0.0, ge=0)
-    initial: str | None = None
-    downsampling: str | None = None
 
 
 def generate(
@@ -69,9 +56,9 @@ def generate(
     arithmetic does (on the CPU: not at all).
     """
     equation = catalog.find("pdes", pde).pde if isinstance(pde, str) else pde
-    plan, parameters = _changed(equation, _chosen_preset(equation, preset), parameters or {}, settings)
-    counts = _counts(plan, splits, trajectories)
-    plan = _with_resolution(plan, resolution, simulation_resolution)
+    plan, parameters = changed(equation, chosen_preset(equation, preset), parameters or {}, settings)
+    counts = split_counts(plan, splits, trajectories)
+    plan = with_resolution(equation, plan, resolution, simulation_resolution)
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     size = plan.batch_size if batch_size is None else batch_size
@@ -96,50 +83,6 @@ def generate(
                 write_well_statistics(writer.path)
             paths.append(writer.path)
     return paths
-
-
-def trajectory_seed(seed: int, split: str, index: int) -> int:
-    """The seed of one trajectory: splits share none."""
-    digest = hashlib.sha256(f"{seed}/{split}/{index}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
-
-
-def describe(equation: PDE, plan: Preset, settings: Config, split: str, count: int, seed: int, dtype: str) -> Contents:
-    """What the file of a split will hold."""
-    values = settings.model_dump(mode="json")
-    return Contents(
-        problem=stored_problem(equation, plan),
-        split=split,
-        num_trajectories=count,
-        num_frames=plan.num_frames,
-        seeds=tuple(trajectory_seed(seed, split, index) for index in range(count)),
-        start_time=plan.warmup,
-        provenance={
-            "pde": equation.name,
-            "parameters": values,
-            "simulation_resolution": plan.simulation_resolution,
-            "initial": plan.initial,
-            "downsampling": plan.downsampling,
-            "warmup": plan.warmup,
-            "seed": seed,
-            "dtype": dtype,
-        },
-        scalars={
-            name: float(value)
-            for name, value in values.items()
-            if isinstance(value, (int, float)) and not isinstance(value, bool)
-        },
-    )
-
-
-def stored_problem(equation: PDE, plan: Preset) -> Problem:
-    """The PDE's problem on the stored grid; context and horizon shrink to what few frames allow."""
-    problem = equation.problem(plan.resolution)
-    if problem.steady:
-        return problem
-    context = max(1, min(problem.num_context_frames, plan.num_frames - 1))
-    horizon = max(1, min(problem.horizon, plan.num_frames - context))
-    return replace(problem, frame_dt=plan.frame_dt, num_context_frames=context, horizon=horizon)
 
 
 class _Job:
@@ -229,60 +172,6 @@ def require_device(name: str) -> None:
         raise UserError(f"unknown device {name!r}: use cpu, cuda or cuda:<number>") from None
     if kind == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device {name!r} asked for, but there is no GPU here; use --device cpu")
-
-
-def _chosen_preset(equation: PDE, preset: str | Preset) -> Preset:
-    if isinstance(preset, Preset):
-        return preset
-    if preset not in equation.presets:
-        raise unknown_name("preset", preset, equation.presets)
-    return equation.presets[preset]
-
-
-def _changed(
-    equation: PDE, plan: Preset, parameters: Mapping[str, Any], settings: Sequence[str]
-) -> tuple[Preset, dict[str, Any]]:
-    """Preset and parameters after the assignments: a key of the one or of the other."""
-    given = apply_overrides({}, settings)
-    of_preset, of_equation = set(PresetChanges.model_fields), set(equation.parameters.model_fields)
-    for name in given:
-        if name not in of_preset | of_equation:
-            raise unknown_name("setting", name, of_preset | of_equation)
-    changes = PresetChanges.parse({name: value for name, value in given.items() if name in of_preset})
-    plan = replace(plan, **changes.model_dump(exclude_unset=True))
-    if abs(plan.warmup - plan.num_dropped * plan.frame_dt) > 1e-6 * plan.frame_dt:
-        raise UserError(f"warmup {plan.warmup:g} must be a whole number of frame intervals of {plan.frame_dt:g}")
-    return plan, {**parameters, **{name: value for name, value in given.items() if name in of_equation}}
-
-
-def _counts(plan: Preset, splits: Sequence[str] | None, trajectories: int | Mapping[str, int] | None) -> dict[str, int]:
-    chosen = list(plan.num_trajectories) if splits is None else list(splits)
-    counts = {}
-    for split in chosen:
-        if split not in SPLITS:
-            raise unknown_name("split", split, SPLITS)
-        given = trajectories.get(split) if isinstance(trajectories, Mapping) else trajectories
-        counts[split] = plan.num_trajectories.get(split, 1) if given is None else int(given)
-        if counts[split] < 1:
-            raise UserError(f"split {split!r} needs at least 1 trajectory, got {counts[split]}")
-    return counts
-
-
-def _with_resolution(plan: Preset, resolution: int | None, simulation: int | None) -> Preset:
-    """Another stored resolution; the solver's grid follows where both are the same, or to stay no coarser."""
-    stored = plan.resolution if resolution is None else resolution
-    solver = plan.simulation_resolution
-    if simulation is not None:
-        solver = simulation
-    elif plan.resolution == plan.simulation_resolution:
-        solver = stored
-    else:
-        solver = max(solver, stored)
-    if min(stored, solver) < 2:
-        raise UserError(f"resolution must be at least 2, got {min(stored, solver)}")
-    if stored > solver:
-        raise UserError(f"stored resolution {stored} is finer than the simulation's {solver}")
-    return replace(plan, resolution=stored, simulation_resolution=solver)
 
 
 def _require_same_folder(writer: SplitWriter, overwrite: bool) -> None:

@@ -29,6 +29,7 @@ class SplitFile:
         self.path = path
         self._handle: h5py.File | None = None
         self._owner = -1
+        self._sources: dict[str, Source] = {}
         file = self._open()
         try:
             self._describe(file)
@@ -62,9 +63,10 @@ class SplitFile:
         if self._handle is not None and self._owner == os.getpid():
             self._handle.close()
         self._handle = None
+        self._sources = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_handle": None, "_owner": -1}
+        return {**self.__dict__, "_handle": None, "_owner": -1, "_sources": {}}
 
     def _describe(self, file: h5py.File) -> None:
         self.is_ours = "fingerprint" in file.attrs and "problem" in file.attrs
@@ -109,48 +111,55 @@ class SplitFile:
     def _read(
         self, trajectories: Sequence[int], frames: range, problem: Problem, fields: tuple[Field, ...]
     ) -> NDArray[np.float32]:
-        file = self._open()
-        grid_shape = problem.grid.shape
         num_channels = sum(item.num_channels for item in fields)
-        result = np.empty((len(trajectories), len(frames), *grid_shape, num_channels), dtype=np.float32)
+        shape = (len(trajectories), len(frames), *problem.grid.shape, num_channels)
+        result = np.empty(shape, dtype=np.float32)
         start = 0
         for item in fields:
             for entry in self._entries[item.name]:
                 width = entry.channels.stop - entry.channels.start
                 target = result[..., start : start + width]
                 try:
-                    self._read_entry(file[entry.path], entry, trajectories, frames, target)
+                    self._source(entry).read(trajectories, frames, target)
                 except OSError as error:
                     raise UserError(f"{self.path} is damaged at {entry.path}: {_short(error)}") from None
                 start += width
         return result
 
-    def _read_entry(
-        self,
-        source: h5py.Dataset,
-        entry: Entry,
-        trajectories: Sequence[int],
-        frames: range,
-        target: NDArray[Any],
-    ) -> None:
-        time_varying = bool(source.attrs.get("time_varying", True))
-        sample_varying = bool(source.attrs.get("sample_varying", True))
-        grid_shape = target.shape[2:-1]
-        varying = source.attrs.get("dim_varying", np.ones(len(grid_shape), dtype=bool))
-        present = tuple(size if flag else 1 for size, flag in zip(grid_shape, varying, strict=True))
-        selected = slice(frames.start, max(frames.stop, 0), frames.step) if frames.step > 0 else list(frames)
-        for position, trajectory in enumerate(trajectories):
-            index = ((trajectory,) if sample_varying else ()) + ((selected,) if time_varying else ())
-            values = source[index] if index else source[()]
-            shape = (len(frames) if time_varying else 1, *present, *entry.components)
-            values = values.reshape(*shape[: 1 + len(present)], -1)
-            target[position] = values
+    def _source(self, entry: Entry) -> Source:
+        file = self._open()
+        if entry.path not in self._sources:
+            self._sources[entry.path] = Source(file[entry.path], self.problem.grid.shape)
+        return self._sources[entry.path]
 
     def _open(self) -> h5py.File:
         if self._handle is None or self._owner != os.getpid():  # HDF5 handles do not survive a fork
             self._handle = open_hdf5(self.path)
             self._owner = os.getpid()
+            self._sources = {}
         return self._handle
+
+
+class Source:
+    """One HDF5 dataset with what its attributes say, looked up once: that takes longer than small reads."""
+
+    def __init__(self, values: h5py.Dataset, grid_shape: tuple[int, ...]) -> None:
+        self._values = values
+        self._time_varying = bool(values.attrs.get("time_varying", True))
+        self._sample_varying = bool(values.attrs.get("sample_varying", True))
+        flags = values.attrs.get("dim_varying", [True] * len(grid_shape))
+        self._grid_shape = tuple(size if flag else 1 for size, flag in zip(grid_shape, flags, strict=True))
+
+    def read(self, trajectories: Sequence[int], frames: range, target: NDArray[Any]) -> None:
+        """Fill ``target (trajectory, frame, *grid, channel)``; what does not vary is repeated."""
+        ascending = frames if frames.step > 0 else frames[::-1]
+        selected = slice(ascending.start, ascending.stop, ascending.step)
+        shape = (len(frames) if self._time_varying else 1, *self._grid_shape, target.shape[-1])
+        for position, trajectory in enumerate(trajectories):
+            index: tuple[Any, ...] = (trajectory,) if self._sample_varying else ()
+            index += (selected,) if self._time_varying else ()
+            values = self._values[index].reshape(shape)
+            target[position] = values if frames.step > 0 else values[::-1]
 
 
 def open_hdf5(path: Path) -> h5py.File:

@@ -95,7 +95,8 @@ class ArrayDataset(Dataset):
         self._normalizer = normalizer
 
     def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
-        return self._frames[_index(trajectories)][:, frames].clone()
+        chosen = list(range(*frames.indices(self.num_frames)))  # a step may be negative, as in files
+        return self._frames[_index(trajectories)][:, chosen]
 
     def read_inputs(self, trajectories: Selection) -> Frames:
         if self._inputs is None:

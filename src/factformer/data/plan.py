@@ -1,0 +1,148 @@
+"""What a dataset will hold: preset, grids, numbers of trajectories and their seeds, settled before solving."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from pydantic import Field as Value
+
+from factformer.config import Config, apply_overrides, unknown_name
+from factformer.data.layout import Contents
+from factformer.data.store import SPLITS
+from factformer.errors import UserError
+from factformer.pdes._base import PDE, Preset
+from factformer.problem import Problem
+
+
+class PresetChanges(Config):
+    """What of a preset may be changed by assignments."""
+
+    num_frames: int = Value(default=1, ge=1)
+    frame_dt: float = Value(default=1.0, gt=0)
+    warmup: float = Value(default=0.0, ge=0)
+    initial: str | None = None
+    downsampling: str | None = None
+
+
+def trajectory_seed(seed: int, split: str, index: int) -> int:
+    """The seed of one trajectory: splits share none."""
+    digest = hashlib.sha256(f"{seed}/{split}/{index}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def describe(equation: PDE, plan: Preset, settings: Config, split: str, count: int, seed: int, dtype: str) -> Contents:
+    """What the file of a split will hold."""
+    values = settings.model_dump(mode="json")
+    return Contents(
+        problem=stored_problem(equation, plan),
+        split=split,
+        num_trajectories=count,
+        num_frames=plan.num_frames,
+        seeds=tuple(trajectory_seed(seed, split, index) for index in range(count)),
+        start_time=plan.warmup,
+        provenance={
+            "pde": equation.name,
+            "parameters": values,
+            "simulation_resolution": plan.simulation_resolution,
+            "initial": plan.initial,
+            "downsampling": plan.downsampling,
+            "warmup": plan.warmup,
+            "seed": seed,
+            "dtype": dtype,
+        },
+        scalars={
+            name: float(value)
+            for name, value in values.items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+        },
+    )
+
+
+def stored_problem(equation: PDE, plan: Preset) -> Problem:
+    """The PDE's problem on the stored grid; context and horizon shrink to what few frames allow."""
+    problem = equation.problem(plan.resolution)
+    if problem.steady:
+        return problem
+    context = max(1, min(problem.num_context_frames, plan.num_frames - 1))
+    horizon = max(1, min(problem.horizon, plan.num_frames - context))
+    return replace(problem, frame_dt=plan.frame_dt, num_context_frames=context, horizon=horizon)
+
+
+def chosen_preset(equation: PDE, preset: str | Preset) -> Preset:
+    if isinstance(preset, Preset):
+        return preset
+    if preset not in equation.presets:
+        raise unknown_name("preset", preset, equation.presets)
+    return equation.presets[preset]
+
+
+def changed(
+    equation: PDE, plan: Preset, parameters: Mapping[str, Any], settings: Sequence[str]
+) -> tuple[Preset, dict[str, Any]]:
+    """Preset and parameters after the assignments: a key of the one or of the other."""
+    given = apply_overrides({}, settings)
+    of_preset, of_equation = set(PresetChanges.model_fields), set(equation.parameters.model_fields)
+    for name in given:
+        if name not in of_preset | of_equation:
+            raise unknown_name("setting", name, of_preset | of_equation)
+    changes = PresetChanges.parse({name: value for name, value in given.items() if name in of_preset})
+    plan = replace(plan, **changes.model_dump(exclude_unset=True))
+    if abs(plan.warmup - plan.num_dropped * plan.frame_dt) > 1e-6 * plan.frame_dt:
+        raise UserError(f"warmup {plan.warmup:g} must be a whole number of frame intervals of {plan.frame_dt:g}")
+    return plan, {**parameters, **{name: value for name, value in given.items() if name in of_equation}}
+
+
+def split_counts(
+    plan: Preset, splits: Sequence[str] | None, trajectories: int | Mapping[str, int] | None
+) -> dict[str, int]:
+    chosen = list(plan.num_trajectories) if splits is None else list(splits)
+    counts = {}
+    for split in chosen:
+        if split not in SPLITS:
+            raise unknown_name("split", split, SPLITS)
+        given = trajectories.get(split) if isinstance(trajectories, Mapping) else trajectories
+        counts[split] = plan.num_trajectories.get(split, 1) if given is None else int(given)
+        if counts[split] < 1:
+            raise UserError(f"split {split!r} needs at least 1 trajectory, got {counts[split]}")
+    return counts
+
+
+def with_resolution(equation: PDE, plan: Preset, resolution: int | None, simulation: int | None) -> Preset:
+    """Another stored resolution. The solver's grid stays as fine as it was, where the PDE can store less of it.
+
+    On axes of nodes the stored points must be some of the solver's, so its grid is made finer until they are.
+    """
+    stored = plan.resolution if resolution is None else resolution
+    if min(stored, simulation or stored) < 2:
+        raise UserError(f"resolution must be at least 2, got {min(stored, simulation or stored)}")
+    grid = equation.problem(stored).grid
+    solver = max(plan.simulation_resolution, stored)
+    if simulation is not None:
+        solver = simulation
+    elif type(equation).downsample is PDE.downsample:
+        solver = stored
+    elif any(not wraps and points == "nodes" for wraps, points in zip(grid.periodic, grid.points, strict=True)):
+        solver = 1 + math.ceil((solver - 1) / (stored - 1)) * (stored - 1)
+    if stored > solver:
+        raise UserError(f"stored resolution {stored} is finer than the simulation's {solver}")
+    plan = replace(plan, resolution=stored, simulation_resolution=solver)
+    _require_downsampling(equation, plan)
+    return plan
+
+
+def _require_downsampling(equation: PDE, plan: Preset) -> None:
+    """Find out on a blank frame, not after the first hour, whether the solver's grid holds the stored one."""
+    if plan.resolution == plan.simulation_resolution:
+        return
+    fine, coarse = (equation.problem(size) for size in (plan.simulation_resolution, plan.resolution))
+    blank = torch.zeros(1, 1, *fine.grid.shape, fine.num_output_channels)
+    try:
+        equation.downsample(blank, coarse.grid.shape, plan.downsampling)
+    except ValueError as error:
+        sizes = f"{plan.simulation_resolution} points cannot be stored as {plan.resolution}"
+        raise UserError(f"{equation.name}: {sizes}: {error}") from None
