@@ -21,6 +21,7 @@ from factformer.protocols import BaseProtocol, Plan, build_protocol
 from factformer.surrogate import Surrogate, build_surrogate
 from factformer.training import checkpoint
 from factformer.training.augmentation import Augmentation
+from factformer.training.captured import CapturedStep
 from factformer.training.clock import Clock
 from factformer.training.ema import WeightAverage
 from factformer.training.experiment import Experiment
@@ -34,7 +35,7 @@ from factformer.training.run import RunFolder
 from factformer.training.schedule import learning_rate_factor
 from factformer.training.signals import StopRequest, listening
 from factformer.training.state import RunState, Tally, build_optimizer, own_randomness
-from factformer.training.step import StepParts, finite_weights, train_step
+from factformer.training.step import Step, StepParts, finite_weights, train_step
 from factformer.training.validation import Validation
 
 MAX_ROLLBACKS = 10
@@ -110,7 +111,7 @@ class Trainer:
             config.clip,
             config.accumulate,
         )
-        self.step = train_step
+        self.step: Step = CapturedStep(self.objective, self.parts) if CapturedStep.suits(self.parts) else train_step
 
         self.agreement = Agreement(fabric)
         parameters = dict(self.surrogate.named_parameters())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,13 @@ class StepParts:
     accumulate: int
 
 
+Step = Callable[[StepParts, Window, Plan, float], Mapping[str, Tensor]]
+"""One update: parts, batch, plan and learning rate in; loss, its terms and the gradient's norm out."""
+
+
 def train_step(parts: StepParts, window: Window, plan: Plan, learning_rate: float) -> Mapping[str, Tensor]:
     """Move the weights once; the loss, its terms and the norm of the gradient, all still on the device."""
-    for group in parts.optimizer.param_groups:
-        group["lr"] = learning_rate
+    set_learning_rate(parts, learning_rate)
     totals: dict[str, Tensor] = {}
     size = len(window.frames) // parts.accumulate
     for index in range(parts.accumulate):
@@ -40,12 +43,23 @@ def train_step(parts: StepParts, window: Window, plan: Plan, learning_rate: floa
         for name, value in {"loss": loss.detach(), **terms}.items():
             share = value / parts.accumulate
             totals[name] = totals[name] + share if name in totals else share
+    totals["gradient_norm"] = move_weights(parts)
+    return totals
+
+
+def set_learning_rate(parts: StepParts, learning_rate: float) -> None:
+    for group in parts.optimizer.param_groups:
+        group["lr"] = learning_rate
+
+
+def move_weights(parts: StepParts) -> Tensor:
+    """Clip the gradients, take the optimiser's step, forget them; returns their norm before the clipping."""
     limit = float("inf") if parts.clip is None else parts.clip
     norm: Any = nn.utils.clip_grad_norm_(parts.parameters, limit)
-    totals["gradient_norm"] = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
     parts.optimizer.step()
     parts.optimizer.zero_grad()
-    return totals
+    whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return whole
 
 
 def finite_weights(parts: StepParts) -> bool:
