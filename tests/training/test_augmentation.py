@@ -52,12 +52,10 @@ def test_the_draw_is_a_function_of_seed_update_and_place():
     pde = find_pde("kolmogorov_flow")
     frames = torch.randn(4, 2, 16, 16, 1)
     dataset = ArrayDataset(frames, pde.problem(16))
+
     def draw(seed, update, slot):
-        return (
-            Augmentation("kolmogorov_flow", dataset, seed)(
-                Window(frames), update, slot
-            ).frames
-        )
+        return Augmentation("kolmogorov_flow", dataset, seed)(Window(frames), update, slot).frames
+
     first = draw(0, 1, 0)
     assert torch.equal(first, draw(0, 1, 0))
     for other in (draw(1, 1, 0), draw(0, 2, 0), draw(0, 1, 4)):

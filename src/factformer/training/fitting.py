@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer.data.store import ArrayDataset
+from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.problem import Boundary, Field, Problem
@@ -19,20 +19,20 @@ from factformer.surrogate import Surrogate
 from factformer.training.experiment import Experiment
 from factformer.training.loop import train
 from factformer.training.machine import Machine
-from factformer.training.progress import LiveReporter, Reporter
+from factformer.training.progress import LiveReporter
 
 Array = Tensor | NDArray[Any]
 
 
 def fit(
-    train_array: Array,
+    train_array: Array | Dataset,
     *,
-    grid: Grid,
+    grid: Grid | None = None,
     frame_dt: float = 1.0,
-    fields: Sequence[str] | Mapping[str, int],
+    fields: Sequence[str] | Mapping[str, int] | None = None,
     inputs: Array | None = None,
     input_fields: Sequence[str] | Mapping[str, int] | None = None,
-    valid_array: Array | None = None,
+    valid_array: Array | Dataset | None = None,
     valid_inputs: Array | None = None,
     num_context_frames: int = 4,
     horizon: int | None = None,
@@ -49,42 +49,43 @@ def fit(
     """Train a surrogate on frames ``(trajectory, frame, *grid, channel)`` in physical units.
 
     ``fields`` names the channels: ``["pressure"]`` for scalars, ``{"pressure": 1, "velocity": 2}`` for
-    groups.
-    ``settings`` are dotted keys of an experiment, such as ``{"model.dim": 64, "training.batch_size": 4}``.
-    A steady problem gives ``inputs`` ``(sample, 1, *grid, channel)`` with their ``input_fields``; its frames
-    then hold one frame per sample. ``out`` keeps the run folder, so that ``resume=True`` can go on with it.
+    groups. ``settings`` are dotted keys of an experiment, such as ``{"model.dim": 64}``. A steady problem
+    gives ``inputs`` ``(sample, 1, *grid, channel)`` with their ``input_fields``; its frames then hold one
+    frame per sample. Instead of arrays, a `Dataset` such as one of The Well brings all of that along.
 
-    A run that is stopped by a signal raises `InterruptedError`; with ``out`` nothing is lost.
+    ``out`` keeps the run folder, so that ``resume=True`` can go on with it. A run that is stopped by a signal
+    raises `InterruptedError`.
     """
-    steady = inputs is not None
-    if steady != (input_fields is not None):
-        raise UserError(
-            "a steady problem needs both inputs and input_fields; leave both out for frames in time"
+    if isinstance(train_array, Dataset):
+        dataset: Dataset = train_array
+    else:
+        frames = _as_tensor(train_array)
+        if grid is None or fields is None:
+            raise UserError("an array says nothing about itself: give its grid= and the names of its fields=")
+        if (inputs is None) != (input_fields is None):
+            raise UserError(
+                "a steady problem needs inputs and input_fields; leave both out for frames in time"
+            )
+        steady = inputs is not None
+        problem = Problem(
+            name=name,
+            grid=grid,
+            outputs=_fields(fields),
+            inputs=() if input_fields is None else _fields(input_fields),
+            frame_dt=frame_dt,
+            num_context_frames=1 if steady else num_context_frames,
+            horizon=1 if steady else horizon or max(1, min(16, frames.shape[1] - num_context_frames)),
+            boundary=boundary or ("periodic" if all(grid.periodic) else "reflect"),
+            steady=steady,
         )
-    frames = _as_tensor(train_array)
-    problem = Problem(
-        name=name,
-        grid=grid,
-        outputs=_fields(fields),
-        inputs=() if input_fields is None else _fields(input_fields),
-        frame_dt=frame_dt,
-        num_context_frames=1 if steady else num_context_frames,
-        horizon=1 if steady else horizon or max(1, min(16, frames.shape[1] - num_context_frames)),
-        boundary=boundary or ("periodic" if all(grid.periodic) else "reflect"),
-        steady=steady,
-    )
-    dataset = ArrayDataset(frames, problem, "train", inputs=inputs)
-    held_out = None
-    if valid_array is not None:
-        statistics = dataset.normalizer()
-        held_out = ArrayDataset(valid_array, problem, "valid", inputs=valid_inputs, normalizer=statistics)
-    experiment = _experiment(problem, model, updates, frames.shape[1], settings or {})
-    reporter = LiveReporter() if progress else Reporter()
+        dataset = ArrayDataset(frames, problem, "train", inputs=inputs)
+    held_out = _held_out(valid_array, valid_inputs, dataset)
+    experiment = _experiment(dataset, model, updates, settings or {})
 
     with tempfile.TemporaryDirectory(prefix="factformer-") as scratch:
         outcome = train(
             experiment, dataset, held_out, folder=out or Path(scratch) / "run", machine=machine,
-            resume=resume, command="factformer.fit", reporter=reporter,
+            resume=resume, command="factformer.fit", reporter=LiveReporter(silent=not progress),
         )  # fmt: skip
     if outcome.surrogate is None:
         where = f"; go on with resume=True, out={str(out)!r}" if out else "; give out= to be able to go on"
@@ -92,15 +93,23 @@ def fit(
     return outcome.surrogate
 
 
-def _experiment(
-    problem: Problem, model: str, updates: int, num_frames: int, settings: Mapping[str, Any]
-) -> Experiment:
+def _held_out(values: Array | Dataset | None, inputs: Array | None, dataset: Dataset) -> Dataset | None:
+    if values is None:
+        return None
+    if isinstance(values, Dataset):
+        values.require(dataset.problem)
+        return values
+    return ArrayDataset(values, dataset.problem, "valid", inputs=inputs, normalizer=dataset.normalizer())
+
+
+def _experiment(dataset: Dataset, model: str, updates: int, settings: Mapping[str, Any]) -> Experiment:
     """Defaults that suit any data; marching as far as the trajectories allow, up to four frames per call."""
-    steps = min(4, max(1, (num_frames - problem.num_context_frames) // 2))
-    room = num_frames - problem.num_context_frames >= 2 * steps
-    protocol: dict[str, Any] = {"name": "steady"} if problem.steady else {
-        "name": "latent_marching", "marching_steps": steps, "pushforward": 1 if room else 0,
-    }  # fmt: skip
+    problem = dataset.problem
+    room = dataset.num_frames - problem.num_context_frames
+    steps = min(4, max(1, room // 2))
+    protocol: dict[str, Any] = {"name": "steady"}
+    if not problem.steady:
+        protocol = {"name": "latent_marching", "marching_steps": steps, "pushforward": int(room >= 2 * steps)}
     every = max(1, updates // 10)
     experiment = Experiment.parse({
         "problem": problem.name,
