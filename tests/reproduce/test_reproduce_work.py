@@ -1,6 +1,9 @@
 """Work is done once: found again, resumed, failed or left for later, and said so in the table."""
 
 import json
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -60,9 +63,11 @@ def test_an_interrupted_target_does_only_what_is_missing(tmp_path, monkeypatch):
         return real(experiment, out, **options)
 
     monkeypatch.setattr(work, "run_experiment", stop_at_second)
-    with pytest.raises(KeyboardInterrupt):
-        reproduce_target("ablation-heads", scale="tiny", out=tmp_path, device="cpu")
-    reproduce_target("ablation-heads", scale="tiny", out=tmp_path, device="cpu")
+    first = reproduce_target("ablation-heads", scale="tiny", out=tmp_path, device="cpu")
+    assert [row["status"] == "not run" for row in first.rows()] == [False, True]
+    second = reproduce_target("ablation-heads", scale="tiny", out=tmp_path, device="cpu")
+    assert second.rows()[0] == first.rows()[0]
+    assert second.rows()[1]["ours"] is not None
     assert calls[1] == calls[2]
     assert len(calls) == 3
 
@@ -107,11 +112,34 @@ def test_out_of_memory_and_divergence_are_said(tmp_path, monkeypatch):
     monkeypatch.setattr(work, "measure", lambda case: {"status": "OOM", "model": case.model})
     outcome = reproduce_target("figure-cost-2d", scale="tiny", out=tmp_path, device="cpu")
     assert {row["status"] for row in outcome.rows()} == {"failed (OOM)"}
+    assert not (tmp_path / "costs").exists()  # it is tried again the next time
     cell = Cell("row", "error", Training("kolmogorov"), "fields.vorticity.relative_l2", 0.5)
     diverged = cell_row(cell, Done("paper scale", {"fields": {"vorticity": {"relative_l2": None}}}))
     assert diverged["status"] == "failed (the roll-out diverged)"
     good = cell_row(cell, Done("paper scale", {"fields": {"vorticity": {"relative_l2": 0.25}}}))
     assert (good["ours"], good["ratio"], good["status"]) == (0.25, 0.5, "paper scale")
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_command_and_the_next_one_goes_on(tmp_path):
+    """SIGINT while a table is made, then the same command again: each run is trained once."""
+    words = [sys.executable, "-m", "factformer.cli", "reproduce", "table1", "--scale", "tiny", "--out", str(tmp_path)]
+    words += ["--device", "cpu"]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if sum("training in" in text for text in said) == 3:
+            process.send_signal(signal.SIGINT)
+            break
+    said += process.stderr.read().splitlines(keepends=True)
+    assert process.wait(60) == 0
+    assert len(list((tmp_path / "runs").iterdir())) <= 4
+    again = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
+    begun = [line for line in [*said, *again.stderr.splitlines()] if "training in" in line]
+    assert "found in" in again.stderr
+    assert len(begun) <= 8 + 1  # the one that was stopped is begun and goes on
+    assert all((run / "done.json").is_file() for run in (tmp_path / "runs").iterdir())
 
 
 def test_values_are_found_by_path():

@@ -54,12 +54,27 @@ def tiny_and_reduced() -> dict[tuple[str, str], Size]:
         ("smoke", "tiny"): Size(Preset(8, 8, 12, 0.75, tiny, 0.75, 5), 4, 4, 2),
         ("darcy", "tiny"): Size(Preset(15, 29, 1, 1.0, {"train": 4, "valid": 2, "test": 2}, 0.0, 8)),
         ("kolmogorov", "reduced"): Size(
-            Preset(64, 256, 96, 1 / 16, {"train": 64, "valid": 4, "test": 12}, 2 + 1 / 16, 20)
+            _smaller("kolmogorov_flow", 64, 256, {"train": 64, "valid": 4, "test": 12}, num_frames=96)
         ),
-        ("turbulence", "reduced"): Size(Preset(32, 32, 20, 0.05, {"train": 200, "valid": 10, "test": 20}, 0.05, 10)),
-        ("smoke", "reduced"): Size(Preset(32, 32, 20, 0.75, {"train": 400, "valid": 10, "test": 40}, 9 * 0.75, 20)),
-        ("darcy", "reduced"): Size(Preset(85, 169, 1, 1.0, {"train": 1000, "valid": 50, "test": 100}, 0.0, 50)),
+        ("turbulence", "reduced"): Size(
+            _smaller("isotropic_turbulence", 32, 32, {"train": 200, "valid": 10, "test": 20})
+        ),
+        ("smoke", "reduced"): Size(_smaller("smoke_buoyancy", 32, 32, {"train": 400, "valid": 10, "test": 40})),
+        ("darcy", "reduced"): Size(_smaller("darcy_flow", 85, 169, {"train": 1000, "valid": 50, "test": 100})),
     }
+
+
+def _smaller(
+    problem: str, resolution: int, simulation: int, num_trajectories: dict[str, int], **changes: Any
+) -> Preset:
+    """The paper's preset of a problem with fewer points and trajectories."""
+    return replace(
+        find_pde(problem).presets["paper"],
+        resolution=resolution,
+        simulation_resolution=simulation,
+        num_trajectories=num_trajectories,
+        **changes,
+    )
 
 
 def size_of(run: Training, scale: Scale) -> Size:

@@ -93,6 +93,10 @@ class Workshop:
             return self.cost(work)
         except Stopped:
             return Done(NOT_RUN)
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+            self.say("interrupted; start again to go on")
+            return Done(NOT_RUN)
         except (UserError, RuntimeError, OSError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             self.say(f"failed: {reason}")
@@ -203,7 +207,8 @@ class Workshop:
                 "hardware": machine,
                 "seconds": time.monotonic() - began,
             }
-            write_json(path, kept)
+            if row["status"] == "ok":  # what failed may have failed for lack of memory that was in use
+                write_json(path, kept)
         row = kept["result"]
         status = how if row["status"] == "ok" else f"failed ({str(row['status']).removeprefix('failed (').rstrip(')')})"
         return Done(status, row, kept["hardware"], kept["seconds"], label=case.label)
