@@ -113,3 +113,24 @@ def make_run(
         problem=problem,
         kernels=kernels or {},
     )
+
+
+def make_steady_run():
+    """A steady problem in the manner of Darcy flow: two materials in, a smooth solution out."""
+    grid, fields = Grid((24, 24), 1.0, False), (Field("solution"),)
+    x, y = (grid.axis(m).numpy() for m in range(2))
+    bump = (np.sin(np.pi * x)[:, None] * np.sin(np.pi * y))[None, ..., None].astype(np.float32)
+    rollouts = []
+    for sample in range(2):
+        pattern = vortices((24, 24), 1, seed=sample)
+        coefficient = np.where(pattern > 0, 12.0, 3.0).astype(np.float32)
+        rollouts.append(Rollout(bump + 0.02 * pattern * bump, bump, coefficient))
+    truth, prediction = ([getattr(r, name) for r in rollouts] for name in ("truth", "prediction"))
+    mean = [np.full_like(bump, 0.4)] * 2
+    return ReportRun(
+        name="factformer",
+        evaluation=evaluation_of(mean, truth, prediction, fields, 1.0) | {"floor": "training mean"},
+        rollouts=rollouts,
+        protocol="steady",
+        problem=Problem("darcy_flow", grid, fields, (Field("coefficient"),), boundary="zero", steady=True),
+    )

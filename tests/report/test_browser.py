@@ -9,11 +9,11 @@ import time
 
 import numpy as np
 import pytest
-from report_samples import make_run
+from report_samples import make_run, make_steady_run
 
 from factformer.problem import Field
 from factformer.report.html import write_report
-from factformer.report.style import difference_map, diverging_map
+from factformer.report.style import difference_map, diverging_map, sequential_map
 
 selenium = pytest.importorskip("selenium", reason="needs selenium, a development dependency")
 
@@ -352,4 +352,16 @@ def test_a_grid_of_one_axis_draws_lines(browser, tmp_path):
     browser.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_RIGHT)
     assert frame(browser) == 1
     assert not np.array_equal(canvas(browser, "prediction"), first)
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_a_steady_problem_shows_what_it_is_solved_for(browser, tmp_path):
+    run = make_steady_run()
+    browser.get(write_report(tmp_path, title="steady", runs=[run]).as_uri())
+    wait(browser, lambda: canvas(browser, "input").max() > 0)
+    drawn = canvas(browser, "input")
+    wanted = expected(run.rollouts[0].context[0, ..., 0], (3, 12), sequential_map())
+    assert np.abs(drawn - wanted).mean() < 1
+    assert not browser.find_element(By.ID, "play").is_displayed()
+    assert "coefficient, 3 to 12" in browser.find_element(By.ID, "screen-input").text
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

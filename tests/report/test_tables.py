@@ -5,7 +5,7 @@ import io
 import json
 
 import pytest
-from report_samples import make_run
+from report_samples import make_run, make_steady_run
 from rich.console import Console
 
 from factformer.report.runs import ReportRun, series_indices, unique_names
@@ -106,9 +106,12 @@ def test_columns_that_nobody_measured_are_left_out(plane_run):
     assert table.reference_rows == []
 
 
-def test_steady_problems_are_held_against_the_training_mean(plane_run):
-    evaluation = {**plane_run.evaluation, "floor": "training mean"}
-    assert comparison_table([ReportRun("a", evaluation)]).reference_rows[0]["model"] == "training mean"
+def test_steady_problems_are_held_against_the_training_mean_and_have_no_last_frame():
+    table = comparison_table([make_steady_run()])
+    assert table.reference_rows[0]["model"] == "training mean"
+    keys = [column.key for column in table.columns]
+    assert "solution.relative_l2" in keys
+    assert not {"solution.relative_l2_final", "solution.correlation_time"} & set(keys)
 
 
 def test_protocols_of_a_model_share_a_colour_and_repeats_are_numbered():

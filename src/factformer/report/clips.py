@@ -122,10 +122,35 @@ class _Encoder:
             "difference": [
                 [self._clips("difference", run, s, detail) for s in samples] for run in range(len(self.runs))
             ],
+            "input": self._input(detail),
             "errors": [
                 [{f.name: self._errors(run, s, f.name) for f in first.fields} for s in samples]
                 for run in range(len(self.runs))
             ],
+        }
+
+    def _input(self, detail: Detail) -> dict[str, Any] | None:
+        """What a steady problem is solved for: its first input component, of the first run."""
+        run = self.runs[0]
+        contexts = [rollout.context for rollout in run.rollouts[: detail.samples]]
+        if run.problem is None or not run.problem.steady or any(context is None for context in contexts):
+            return None
+        frames = np.stack([context[..., 0] for context in contexts if context is not None])
+        limits = color_limits(frames, percentile=100)
+        bounds = (float(frames.min()), float(frames.max() if frames.max() > frames.min() else frames.min() + 1))
+        clips = [
+            [
+                pack(quantize(_thin(plane.take(values), detail.stride), *bounds))
+                for plane in self.planes[: detail.planes]
+            ]
+            for values in frames
+        ]
+        return {
+            "label": components(run.problem.inputs)[0].label,
+            "signed": limits.signed,
+            "limits": [limits.low, limits.high],
+            "range": bounds,
+            "clips": clips,
         }
 
     def _sources(self) -> list[tuple[str, int]]:

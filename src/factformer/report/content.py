@@ -101,7 +101,7 @@ def summary_cards(runs: Sequence[ReportRun]) -> list[dict[str, str]]:
         cards.append(_card("Parameters", format_count(evaluation["parameters"]), "trainable", "parameters"))
     seconds = evaluation.get("seconds_per_sequence")
     if seconds:
-        cards.append(_card("Time of a roll-out", format_duration(seconds), "per sequence", "seconds_per_sequence"))
+        cards.append(_card("Time to predict", format_duration(seconds), "per sequence", "seconds_per_sequence"))
     return cards
 
 

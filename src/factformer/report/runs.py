@@ -23,10 +23,14 @@ ROLLOUTS_FILE = "rollouts.npz"
 
 @dataclass(frozen=True)
 class Rollout:
-    """One sample: true and predicted frames ``(frame, *grid, channel)`` in physical units."""
+    """One sample: true and predicted frames ``(frame, *grid, channel)`` in physical units.
+
+    ``context`` holds the frames that the surrogate saw; a report shows it for steady problems.
+    """
 
     truth: Array
     prediction: Array
+    context: Array | None = None
 
     def __post_init__(self) -> None:
         if self.truth.shape != self.prediction.shape or self.truth.ndim < 3:
@@ -145,13 +149,15 @@ def _read_rollouts(path: Path) -> dict[str, Any]:
         described, grid = (json.loads(str(arrays[name])) if name in arrays else None for name in ("fields", "grid"))
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise UserError(f"{path} is not readable ({error}); run `factformer evaluate` again") from None
-    found: dict[str, Any] = {"rollouts": [Rollout(t, p) for t, p in zip(truth, prediction, strict=True)]}
+    context = arrays["context"].astype(np.float32) if "context" in arrays else None
+    seen = [None] * len(truth) if context is None else list(context)
+    found: dict[str, Any] = {"rollouts": [Rollout(t, p, c) for t, p, c in zip(truth, prediction, seen, strict=True)]}
     if described is not None:
         found["fields"] = _parse_fields(described, truth.shape[-1])
     if grid is not None:
         found["grid"] = grid
-    if "context" in arrays:
-        found["context"] = arrays["context"].astype(np.float32)
+    if context is not None:
+        found["context"] = context
     return found
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["text", "error", "number", "count", "seconds", "megabytes"]
 MISSING = "–"
+ONLY_IN_TIME = (".relative_l2_final", ".correlation_time")
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,8 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
             Column(f"{group}.spectrum_error", "spectrum error", "number", "lowest", group),
             Column(f"{group}.correlation_time", "correlation time", "number", "highest", group),
         ]
+    if all(is_steady(run) for run in runs):
+        columns = [column for column in columns if not column.key.endswith(ONLY_IN_TIME)]
     columns += [
         Column("parameters", "Parameters", "count"),
         Column("seconds_per_sequence", "Seconds per sequence", "seconds", "lowest"),
@@ -156,6 +159,11 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
     known = [*rows, floor]
     used = [column for column in columns if any(_plain(row.get(column.key)) is not None for row in known)]
     return Table("Comparison", used, rows, [floor] if len(floor) > 1 else [])
+
+
+def is_steady(run: ReportRun) -> bool:
+    """Whether a run predicts a single frame, so that its last frame and its lifetime say nothing."""
+    return all(len(values.get("relative_l2_per_frame") or ()) == 1 for values in run.evaluation["fields"].values())
 
 
 def floor_name(runs: Sequence[ReportRun]) -> str:

@@ -49,6 +49,13 @@ class ClipStore {
     }
     return this.cache.get(key);
   }
+  // Values of the input field of a steady problem, or null.
+  async input({ sample, plane }) {
+    const { input, planes } = this.data;
+    if (!input) return null;
+    const levels = await unpackClip(input.clips[sample][plane], planes[plane].width * planes[plane].height);
+    return Float32Array.from(levels, (level) => decode(level, input.range));
+  }
   async clip({ run, sample, field, plane }) {
     const [truth, difference] = await Promise.all([
       this.load("truth", this.data.truth_of_run[run], sample, field, plane),

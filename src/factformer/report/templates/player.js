@@ -32,9 +32,9 @@ class Player {
 
   async select() {
     const wanted = this.selection, ticket = this.ticket = {};
-    const clip = await this.store.clip(wanted);
+    const [clip, input] = await Promise.all([this.store.clip(wanted), this.store.input(wanted)]);
     if (ticket !== this.ticket) return; // a later choice has overtaken this one
-    this.clip = clip;
+    Object.assign(this, { clip, input });
     this.drawBars();
     this.show(this.frame);
   }
@@ -78,21 +78,28 @@ class Player {
   map(kind) {
     const shade = darkPage.matches ? "_dark" : "";
     if (kind === "difference") return this.maps[`difference${shade}`];
-    return this.clip.field.signed ? this.maps[`diverging${shade}`] : this.maps.sequential;
+    return (kind === "input" ? this.data.input : this.clip.field).signed ? this.maps[`diverging${shade}`] : this.maps.sequential;
   }
 
-  limits(kind) { return kind === "difference" ? this.clip.field.difference_limits : this.clip.field.limits; }
+  limits(kind) {
+    if (kind === "input") return this.data.input.limits;
+    return kind === "difference" ? this.clip.field.difference_limits : this.clip.field.limits;
+  }
 
   draw() {
     if (!this.clip) return;
-    for (const kind of KINDS) if (this.isLine()) this.drawLine(kind); else this.drawImage(kind);
+    const { plane } = this.clip;
+    if (this.input) this.paint("input", { values: this.input, width: plane.width, height: plane.height });
+    for (const kind of KINDS) {
+      if (this.isLine()) this.drawLine(kind);
+      else this.paint(kind, enlarge(this.clip.frame(kind, this.frame), plane));
+    }
     this.drawClock();
     this.drawPoint();
   }
 
-  drawImage(kind) {
-    const { values, width, height } = enlarge(this.clip.frame(kind, this.frame), this.clip.plane);
-    const canvas = this.canvases[kind], colors = this.map(kind), [low, high] = this.limits(kind), last = colors.length / 3 - 1;
+  paint(kind, { values, width, height }) {
+    const canvas = document.getElementById(`canvas-${kind}`), colors = this.map(kind), [low, high] = this.limits(kind), last = colors.length / 3 - 1;
     if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
     const context = canvas.getContext("2d"), image = context.createImageData(width, height), pixels = image.data;
     for (let row = 0; row < height; row++) {
