@@ -77,7 +77,7 @@ def use_scheme(browser, scheme):
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
-def wait(browser, condition, seconds=5):
+def wait(browser, condition, seconds=20):
     WebDriverWait(browser, seconds, poll_frequency=0.02).until(lambda _: condition())
 
 
@@ -365,3 +365,15 @@ def test_a_steady_problem_shows_what_it_is_solved_for(browser, tmp_path):
     assert not browser.find_element(By.ID, "play").is_displayed()
     assert "coefficient, 3 to 12" in browser.find_element(By.ID, "screen-input").text
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_an_old_browser_is_told_so(browser, report):
+    remove = {"source": "delete globalThis.DecompressionStream"}
+    script = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", remove)
+    try:
+        browser.get(report.as_uri())
+        assert "too old" in browser.find_element(By.CLASS_NAME, "screens").text
+        assert len(browser.find_elements(By.CSS_SELECTOR, "#trend path.series")) == 3
+        assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)

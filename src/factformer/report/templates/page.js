@@ -56,7 +56,9 @@ const trend = chartOf("trend", page.trend, {
 chartOf("spectra", page.spectra, {
   xLabel: "wavenumber", yLabel: "energy", log: true, format: (value) => formatNumber(value), describe: (x) => `wavenumber ${formatNumber(x)}`,
 });
-if (player) {
+if (player && typeof DecompressionStream === "undefined") {
+  document.querySelector(".screens").replaceChildren("This browser is too old to unpack the frames; all numbers are below.");
+} else if (player) {
   if (trend && page.player.frames > 1) player.listeners.push((frame) => trend.follow(frame));
   player.select();
 }
