@@ -113,25 +113,26 @@ class _Job:
         batches = writer.pending(batch_size)
         ranks.wait()  # nobody writes before everybody has seen the same list
         mine = batches[ranks.rank :: ranks.count]
-        total = writer.contents.num_trajectories
-        left = sum(len(batch) for batch in batches)
+        share = sum(len(batch) for batch in mine)
         title = f"{self.equation.name} {writer.contents.split}"
-        # every rank does its share at about the same speed, so the first one speaks for all
+        before = writer.contents.num_trajectories - sum(len(batch) for batch in batches)
+        if ranks.count > 1:  # the first process shows its own share, which speaks for all
+            title, before = f"{title} (1 of {ranks.count} processes)", 0
         with ProgressBar(
             title,
-            total * self.num_solved,
-            initial=(total - left) * self.num_solved,
+            (before + share) * self.num_solved,
+            initial=before * self.num_solved,
             enabled=self.progress and ranks.is_first,
         ) as bar:
             for batch in mine:
-                self._solve(writer, batch, bar, weight=ranks.count)
+                self._solve(writer, batch, bar)
         ranks.wait()
         if ranks.is_first:
             writer.finish()
         ranks.wait()
 
     @torch.no_grad()
-    def _solve(self, writer: SplitWriter, batch: range, bar: ProgressBar, weight: int) -> None:
+    def _solve(self, writer: SplitWriter, batch: range, bar: ProgressBar) -> None:
         problem = writer.contents.problem
         grid = self.equation.problem(self.plan.simulation_resolution).grid
         generators = [torch.Generator().manual_seed(writer.contents.seeds[index]) for index in batch]
@@ -152,7 +153,7 @@ class _Job:
                         if writing is not None:
                             writing.result()
                         writing = background.submit(output.write, values)
-                    bar.advance(len(batch) * weight)
+                    bar.advance(len(batch))
                 if writing is not None:
                     writing.result()
 
