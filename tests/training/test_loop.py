@@ -251,3 +251,23 @@ def test_a_disk_that_fills_up_is_said_so_and_the_run_can_go_on(datasets, tmp_pat
         train(experiment, *datasets, folder=tmp_path / "run", reporter=reporter)
     monkeypatch.setattr(checkpoint, "flush", real)
     assert train(experiment, *datasets, folder=tmp_path / "run", resume=True).finished
+
+
+@pytest.mark.parametrize("change", ["model.checkpointing=true", "data.residence=stream"])
+def test_how_it_is_computed_does_not_change_what_is_learnt(datasets, tmp_path, change):
+    experiment = tiny_experiment(updates=8, log_every=1)
+    train(experiment, *datasets, folder=tmp_path / "plain")
+    train(experiment.override([change]), *datasets, folder=tmp_path / "changed")
+    losses = [[line["loss"] for line in read_log(tmp_path / name)] for name in ("plain", "changed")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_mixed_precision_keeps_float32_weights(datasets, tmp_path):
+    outcome = train(tiny_experiment(updates=8, precision="bf16-mixed"), *datasets, folder=tmp_path / "run")
+    assert all(p.dtype == torch.float32 for p in outcome.surrogate.parameters())
+    assert outcome.last["loss"] < 2
+
+
+def test_resume_and_overwrite_exclude_each_other(datasets, tmp_path):
+    with pytest.raises(UserError, match="either"):
+        train(tiny_experiment(), *datasets, folder=tmp_path / "run", resume=True, overwrite=True)

@@ -59,6 +59,8 @@ def train(
     ``held_out`` is rolled out now and then for the error that is logged and decides the best checkpoint. With
     ``resume`` the run goes on from its last checkpoint, or begins if there is none.
     """
+    if resume and overwrite:
+        raise UserError("either --resume a run or --overwrite it, not both")
     run = RunFolder(folder)
     request = StopRequest(max_minutes)
     with listening(request), explained(run, experiment), own_randomness(experiment.training.seed):
