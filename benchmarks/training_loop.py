@@ -18,10 +18,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from factformer import recipes
-from factformer.data.store import ArrayDataset
+from factformer.data.convert import convert
+from factformer.data.store import ArrayDataset, Dataset, open_dataset
 from factformer.training.launch import wanted_problem
 from factformer.training.loop import Trainer
 from factformer.training.machine import Machine, start
@@ -41,7 +43,12 @@ def build_trainer(arguments: argparse.Namespace, residence: str, folder: Path) -
     generator = torch.Generator().manual_seed(0)
     shape = (arguments.trajectories, arguments.frames, *problem.grid.shape)
     frames = torch.randn(*shape, problem.num_output_channels, generator=generator)
-    dataset = ArrayDataset(frames, problem)
+    dataset: Dataset = ArrayDataset(frames, problem)
+    if residence == "stream":  # from a file, as it is when frames do not fit into memory
+        np.save(folder.with_name("frames.npy"), frames.numpy())
+        file = convert(folder.with_name("frames.npy"), folder.with_name("train.hdf5"), experiment.problem,
+                       resolution=experiment.data.resolution)  # fmt: skip
+        dataset = open_dataset(file)
     fabric = start(Machine(arguments.device), experiment.training.precision)
     run = RunFolder(folder)
     run.create(experiment, "benchmark")
