@@ -25,6 +25,7 @@ from factformer.config import Config, unknown_name
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.numerics.random_fields import periodic_field
+from factformer.numerics.replay import replayed
 from factformer.numerics.spectral import Spectrum, full_cutoff, resample, two_thirds_cutoff
 from factformer.numerics.timestepping import Function, crank_nicolson_heun, etdrk4, num_steps
 from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
@@ -97,6 +98,7 @@ class KolmogorovFlow(PDE):
         )
         vorticity = initial.squeeze(-1)
         state = spectrum.coefficients(vorticity)
+        step = replayed(step, state)
         beyond = vorticity - spectrum.values(state, shape)
         yield initial
         carry = _linear_carry(grid, frame_dt, parameters, dtype, device)
