@@ -63,7 +63,7 @@ def test_evaluate_prints_a_table(folder, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["evaluate", "nowhere"], "there is no bundle at nowhere"),
+        (["evaluate", "{run}/nowhere"], "there is no bundle at"),
         (["evaluate", "{run}", "--split", "valid"], "no valid split"),
         (["evaluate", "{run}", "--frames", "99"], "ask for fewer"),
         (["inspect"], "name either a run or bundle"),
