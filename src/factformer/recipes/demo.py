@@ -14,12 +14,12 @@ RESOLUTION = 32
 
 
 def experiment(
-    scale: str = "small", model: str = "factformer", protocol: str = "latent_marching"
+    scale: str = "small", model: str = "factformer_plus", protocol: str = "latent_marching"
 ) -> Experiment:
     """The same small experiment at either scale; the paper has no such problem."""
     check_scale(scale)
     sizes = {
-        "dim": 32,
+        "dim": 48,
         "depth": 2,
         "heads": 4,
         "head_dim": 16,
@@ -28,7 +28,7 @@ def experiment(
         "residual": True,
     }
     training = {
-        "updates": 400,
+        "updates": 500,
         "batch_size": 8,
         "learning_rate": 2e-3,
         "ema_decay": 0.99,
