@@ -110,6 +110,7 @@ def neumann_field(
     """``Σ_k amplitude(π²|k/L|²) ξ_k Π_m φ_{k_m}(x_m)`` with orthonormal cosines, of zero slope at the walls.
 
     ``φ_0 = 1`` and ``φ_k = √2 cos(π k x / L)``; as many modes per axis as points, without the constant one.
+    Summed in float64, so that signs agree between devices.
     """
     modes = [torch.arange(size, dtype=torch.float64) for size in grid.shape]
     squared = torch.zeros(grid.shape, dtype=torch.float64)
@@ -117,23 +118,23 @@ def neumann_field(
         view = [1] * grid.num_axes
         view[m] = len(index)
         squared += (math.pi * index / grid.extent[m]).square().reshape(view)
-    scale = amplitude(squared)
+    scale = amplitude(squared).to(device)
     scale.flatten()[0] = 0
     bases = []
     for m, index in enumerate(modes):
         basis = torch.cos(math.pi / grid.extent[m] * grid.axis(m)[:, None] * index) * math.sqrt(2)
         basis[:, 0] = 1
-        bases.append(basis.to(dtype))
+        bases.append(basis.to(device))
     order, counts = _box_order(grid.shape)
     fields = []
     for generator in generators:
-        noise = torch.empty(order.numel(), dtype=dtype)
-        noise[order] = torch.cat([torch.randn(count, generator=generator) for count in counts]).to(dtype)
-        field = noise.reshape(grid.shape) * scale.to(dtype)
+        noise = torch.empty(order.numel())
+        noise[order] = torch.cat([torch.randn(count, generator=generator) for count in counts])
+        field = noise.reshape(grid.shape).to(device).double() * scale
         for m, basis in enumerate(bases):
             field = multiply_axis(basis, field, m)
-        fields.append(field)
-    return torch.stack(fields).to(device)
+        fields.append(field.to(dtype))
+    return torch.stack(fields)
 
 
 @lru_cache(maxsize=32)

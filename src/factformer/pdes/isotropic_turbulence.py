@@ -21,6 +21,7 @@ from factformer.config import Config
 from factformer.grid import Grid
 from factformer.numerics.projection import fourier_divergence, fourier_projection
 from factformer.numerics.random_fields import mirror_modes, uniform_modes
+from factformer.numerics.replay import replayed
 from factformer.numerics.spectral import Spectrum, full_cutoff, padded_shape, resample
 from factformer.numerics.timestepping import Function, num_steps, runge_kutta4
 from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
@@ -81,14 +82,14 @@ class IsotropicTurbulence(PDE):
         which the projection keeps ``(k_3² - k_1² - k_2²)/k²``.
         """
         kind = self.choose_initial(initial)
-        spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), dtype=torch.float64)
+        spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), dtype=torch.float64, device=device)
         states = []
         for generator in generators:  # one by one, so that not even round-off depends on the batch
-            draws = uniform_modes(spectrum.cutoff, 3, [generator])
+            draws = uniform_modes(spectrum.cutoff, 3, [generator]).to(device)
             velocity = _random_velocity(spectrum, draws, released=kind == "released")
             energy = 0.5 * spectrum.mean_product(velocity, velocity).sum()
             values = spectrum.values(velocity * (START_ENERGY / energy).sqrt(), grid.shape)
-            states.append(values.movedim(1, -1).to(device, dtype))
+            states.append(values.movedim(1, -1).to(dtype))
         return torch.cat(states)
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
@@ -100,13 +101,17 @@ class IsotropicTurbulence(PDE):
         steps = num_steps(frame_dt, parameters.dt)
         step = runge_kutta4(rate, frame_dt / steps)
         state = fourier_projection(spectrum.coefficients(initial.movedim(-1, 1)), spectrum)
-        force = _energy_keeper(state, spectrum, parameters) if parameters.forcing else None
+        if parameters.forcing:
+            unforced, force = step, _energy_keeper(state, spectrum, parameters)
+
+            def step(current: Tensor) -> Tensor:
+                return force(unforced(current))
+
+        step = replayed(step, state)
         for number in range(num_frames):
             if number:
                 for _ in range(steps):
                     state = step(state)
-                    if force is not None:
-                        state = force(state)
             fields = torch.cat([pressure(state), state], dim=1)
             yield spectrum.values(fields, grid.shape).movedim(1, -1)
 

@@ -52,7 +52,7 @@ class KolmogorovFlow(PDE):
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(256, 512, 160, 1 / 16, {"train": 100, "valid": 10, "test": 20}, warmup=2 + 1 / 16,
                         batch_size=20),
-        "small": Preset(64, 128, 80, 1 / 16, {"train": 16, "valid": 2, "test": 4}, warmup=2 + 1 / 16,
+        "small": Preset(64, 192, 80, 1 / 16, {"train": 16, "valid": 2, "test": 4}, warmup=2 + 1 / 16,
                         batch_size=2),
         "tiny": Preset(32, 48, 16, 1 / 16, {"train": 4, "valid": 1, "test": 1}, warmup=1.0, batch_size=6),
     }

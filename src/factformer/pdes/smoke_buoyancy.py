@@ -77,7 +77,7 @@ class SmokeBuoyancy(PDE):
         over integer frequencies ``m ≠ 0``, scaled to unit standard deviation; alike on every grid."""
         self.choose_initial(initial)
         cutoff = [min(k, HIGHEST_MODE) for k in full_cutoff(grid.shape)]
-        spectrum = Spectrum([2 * torch.pi] * grid.num_axes, cutoff)
+        spectrum = Spectrum([2 * torch.pi] * grid.num_axes, cutoff, device=device)
         amplitude = (SCALE**2 / BOX**2 * spectrum.squared).clamp_min(0.1) ** -SMOOTHNESS
         amplitude.flatten()[0] = 0
         states = []
@@ -86,7 +86,7 @@ class SmokeBuoyancy(PDE):
             for index, size in zip(spectrum.indices, grid.shape, strict=True):
                 coefficients = coefficients * torch.exp(1j * torch.pi / size * index)  # on to cell centres
             field = spectrum.values(coefficients, grid.shape)
-            states.append((field / field.std(correction=0)).abs().unsqueeze(-1).to(device, dtype))
+            states.append((field / field.std(correction=0)).abs().unsqueeze(-1).to(dtype))
         return torch.cat(states)
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
