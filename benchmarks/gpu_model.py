@@ -65,6 +65,14 @@ CASES = {
 }
 
 
+CHECKS = {
+    "2-D 40×36": ((40, 36), 2, 3, PLANE),
+    "3-D 20×17×24": ((20, 17, 24), 1, 2, BOX, 4),
+    "1-D 300": ((300,), 3, 2, PLANE),
+    "2-D 300×60 low rank": ((300, 60), 1, 2, {**PLANE, "kernel_dim": 64}),
+}
+
+
 def milliseconds(call: Callable[[], object], seconds: float = 1.0) -> float:
     """Median time of a call by device events."""
     times = []
@@ -217,7 +225,7 @@ def check(grid: tuple[int, ...], batch: int, steps: int, overrides: dict[str, An
                               ("plain fp32", torch.float32, "off")):
         got = run(dtype, mode)
         for what, a, b in zip(("forward", "gradient"), got, exact, strict=True):
-            row[f"{name} {what}"] = float((a - b).norm() / b.norm())
+            row[f"{name} {what}"] = float(((a - b).norm() / b.norm()).detach())
     return row
 
 
@@ -256,14 +264,9 @@ def main() -> None:
     arguments = parser.parse_args()
     table: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cases": {}}
     if arguments.check:
-        checks = {
-            "2-D 40×36": check((40, 36), 2, 3, PLANE),
-            "1-D 300": check((300,), 3, 2, PLANE),
-            "3-D 20×17×24": check((20, 17, 24), 1, 2, BOX, channels=4),
-            "2-D 300×60 low rank": check((300, 60), 1, 2, {**PLANE, "kernel_dim": 64}),
-        }
-        table["checks"] = checks
-        for name, row in checks.items():
+        table["checks"] = {}
+        for name, sizes in CHECKS.items():
+            row = table["checks"][name] = check(*sizes)
             print(name, "  ".join(f"{key} {value:.1e}" for key, value in row.items()), flush=True)
     for name in arguments.profile:
         profile(CASES[name], False)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import triton
 import triton.language as tl
@@ -25,8 +23,11 @@ def precision(dtype: torch.dtype) -> str:
 
 
 def pieces(work: int, others: int, waves: int = 4) -> int:
-    """Into how many parts to cut ``work`` items that each of ``others`` programs has, to fill the chip."""
-    return max(1, min(work, math.ceil(waves * MULTIPROCESSORS / others)))
+    """Into how many parts to cut ``work`` items that each of ``others`` programs has, to fill the chip.
+
+    Rounded down: a few programs beyond full waves would cost a whole one.
+    """
+    return max(1, min(work, waves * MULTIPROCESSORS // others))
 
 
 def rows_of(x: Tensor) -> Tensor:

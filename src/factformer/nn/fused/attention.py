@@ -9,6 +9,7 @@ from torch import Tensor
 
 from factformer.grid import Grid
 from factformer.nn.axial_kernel import axial_mean
+from factformer.nn.fused.axial import axial_operators
 from factformer.nn.fused.contraction import contraction
 from factformer.nn.fused.output import output
 from factformer.nn.fused.prenorm import prenorm
@@ -38,7 +39,7 @@ def attention_block(
             mean = columns
         else:
             mean = axial_mean(rows.unflatten(1, grid.shape[:-1]), weights, kernel.m)
-        steps += [(matrix, kernel.m) for matrix in kernel.operators(*kernel.encode(mean, grid), grid)]
+        steps += [(matrix, kernel.m) for matrix in axial_operators(kernel, mean, grid, dtype)]
     domain = cached_domain_weights(layer.tables, grid, rows)
     values, statistics = normed, None
     for index, (matrix, axis) in enumerate(steps):

@@ -34,8 +34,8 @@ class Tiling(NamedTuple):
     stages: int
 
 
-def contraction_tiling(size_out: int, size_in: int, channels: int) -> Tiling:
-    wide = max(1, 128 // padded(channels))
+def contraction_tiling(size_out: int, size_in: int, channels: int, statistics: bool) -> Tiling:
+    wide = max(1, (64 if statistics else 128) // padded(channels))
     if size_in > WHOLE_LIMIT:
         return Tiling(min(padded(size_out), 128), wide, 8, 3)
     if size_in > 128:
@@ -67,7 +67,10 @@ def _contract_kernel(
     values += sample * columns * size_in * pitch + head * channels
     result += sample * columns * size_out * pitch + head * channels
     kernel += (sample * heads + head) * stride_sample
-    count, mean, spread = 0.0, 0.0, 0.0
+    if STATISTICS:
+        counts = tl.zeros((BLOCK_OUT if HAS_WEIGHTS else 1, BLOCK_Q * BLOCK_C), dtype=tl.float32)
+        level = tl.zeros((BLOCK_OUT, BLOCK_Q * BLOCK_C), dtype=tl.float32)
+        spread = tl.zeros((BLOCK_OUT, BLOCK_Q * BLOCK_C), dtype=tl.float32)
     if WHOLE:
         a = tl.load(
             kernel + i[:, None] * stride_out + j[None, :] * stride_in,
@@ -101,28 +104,33 @@ def _contract_kernel(
         mask = (i < size_out)[:, None] & inside[None, :]
         tl.store(result + i[:, None] * (inner * pitch) + target[None, :], z.to(result.dtype.element_ty), mask=mask)
         if STATISTICS:
+            # Mean and spread of each place in the tile, updated column by column (Welford 1962): sums of squares
+            # would cancel, and a sum over the tile would make all threads wait for each other.
+            away = tl.where(mask, z - level, 0.0)
             if HAS_WEIGHTS:
                 point = (outside * size_out * inner + within)[None, :] + (i * inner)[:, None]
                 w = tl.load(weights + point, mask=mask, other=0.0)
+                counts += w
+                level += away * (w / tl.maximum(counts, 1e-30))
+                spread += w * away * (z - level)
             else:
-                w = tl.where(mask, 1.0, 0.0)
-            # Means and spreads of tiles are merged (Chan 1983): sums of squares would cancel.
-            new = tl.sum(tl.sum(w, axis=1), axis=0)
-            level = tl.sum(tl.sum(w * z, axis=1), axis=0) / tl.maximum(new, 1e-30)
-            centred = z - level
-            share = new / tl.maximum(count + new, 1e-30)
-            spread += tl.sum(tl.sum(w * centred * centred, axis=1), axis=0) + (level - mean) * (level - mean) * count * share
-            mean += (level - mean) * share
-            count += new
+                counts += tl.where(inside, 1.0, 0.0)[None, :]
+                level += away * (1.0 / tl.maximum(counts, 1.0))
+                spread += away * (z - level)
     if STATISTICS:
+        used = (i < size_out)[:, None] & (c < channels)[None, :]
+        shares = tl.where(used, counts, 0.0)
+        count = tl.maximum(tl.sum(tl.sum(shares, axis=1), axis=0), 1e-30)
+        mean = tl.sum(tl.sum(shares * level, axis=1), axis=0) / count
+        spread += shares * (level - mean) * (level - mean)
         where = ((sample * heads + head) * tl.num_programs(1) + part) * row_blocks + block
         tl.store(parts + where * 3, count)
         tl.store(parts + where * 3 + 1, mean)
-        tl.store(parts + where * 3 + 2, spread)
+        tl.store(parts + where * 3 + 2, tl.sum(tl.sum(tl.where(used, spread, 0.0), axis=1), axis=0))
 
 
 @triton.jit
-def _merge_kernel(parts, statistics, number, eps, BLOCK: tl.constexpr):
+def _merge_heads_kernel(parts, statistics, number, eps, BLOCK: tl.constexpr):
     """Mean and reciprocal deviation of a group from the counts, means and spreads of its parts."""
     group = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, BLOCK)
@@ -138,7 +146,7 @@ def _merge_kernel(parts, statistics, number, eps, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _gradient_kernel(
+def _kernel_gradient_kernel(
     grad, values, parts, size_out, size_in, inner, columns, heads, channels, columns_per_program, out_blocks, in_blocks,
     PRECISION: tl.constexpr, BLOCK_OUT: tl.constexpr, BLOCK_IN: tl.constexpr, BLOCK_Q: tl.constexpr,
     BLOCK_C: tl.constexpr, STAGES: tl.constexpr,
@@ -199,7 +207,7 @@ def contract_into(
     size_out, columns = kernel.shape[2], geometry.outer * geometry.inner
     shape = (*values.shape[: axis + 1], size_out, *values.shape[axis + 2 :])
     result = torch.empty(shape, dtype=values.dtype, device=values.device)
-    tiling = contraction_tiling(size_out, geometry.size_in, geometry.channels)
+    tiling = contraction_tiling(size_out, geometry.size_in, geometry.channels, eps is not None)
     blocks = triton.cdiv(size_out, tiling.rows)
     steps = triton.cdiv(columns, tiling.columns)
     per_program = triton.cdiv(steps, pieces(steps, blocks * geometry.heads * geometry.batch, waves=8)) * tiling.columns
@@ -222,7 +230,7 @@ def contract_into(
     if eps is None:
         return result, None
     statistics = collected.new_empty(geometry.batch, geometry.heads, 2)
-    _merge_kernel[(geometry.batch * geometry.heads,)](collected, statistics, number, eps, BLOCK=padded(number))
+    _merge_heads_kernel[(geometry.batch * geometry.heads,)](collected, statistics, number, eps, BLOCK=padded(number))
     return result, statistics
 
 
@@ -240,7 +248,7 @@ def kernel_gradient(grad: Tensor, values: Tensor, axis: int) -> Tensor:
     collected = values.new_empty(
         parts, geometry.batch, geometry.heads, size_out, geometry.size_in, dtype=torch.float32
     )
-    _gradient_kernel[(out_blocks * in_blocks * geometry.heads, parts, geometry.batch)](
+    _kernel_gradient_kernel[(out_blocks * in_blocks * geometry.heads, parts, geometry.batch)](
         grad, values, collected, size_out, geometry.size_in, geometry.inner, columns, geometry.heads,
         geometry.channels, per_program, out_blocks, in_blocks,
         PRECISION=precision(values.dtype), BLOCK_OUT=tiling.rows, BLOCK_IN=block_in, BLOCK_Q=tiling.columns,

@@ -14,8 +14,9 @@ from torch.autograd.function import once_differentiable
 from factformer.grid import Grid
 from factformer.nn.fused._common import rows_of
 from factformer.nn.fused.decoder import decode, decode_backward
+from factformer.nn.fused.fold import fold
 from factformer.nn.fused.gram import gram
-from factformer.nn.fused.marching import march, march_backward
+from factformer.nn.fused.marching import Network, march, march_backward
 from factformer.nn.fused.output import normalization_terms
 from factformer.nn.norms import cached_domain_weights
 
@@ -63,14 +64,15 @@ class _MarchDecode(torch.autograd.Function):
         field = rows_of(field)
         (expand, expand_bias, steps, gain, bias, first, first_bias, second, second_bias, group_gain, group_bias,
          grouped, grouped_bias, narrow, narrow_bias, project, project_bias) = parameters
-        network = (first.to(dtype), first_bias, second.to(dtype), second_bias)
-        layers = (_dense(grouped).to(dtype), grouped_bias, narrow.to(dtype), narrow_bias, project.to(dtype), project_bias)
-        states, statistics = march(
-            _expand(field, expand, expand_bias), steps[:num_steps], (gain, bias, eps), network, weights,
-            grouped.shape[0], group_eps,
+        network = Network.fold(
+            steps[:num_steps], (gain, bias, eps), (first, first_bias, second, second_bias), dtype
         )
-        scale, shift = _affine(statistics, group_gain, group_bias)
-        fields = decode(states.flatten(0, 1), scale, shift, layers)
+        states, statistics = march(
+            _expand(field, expand, expand_bias), network, weights, grouped.shape[0], group_eps
+        )
+        folded = fold(_dense(grouped), statistics.flatten(0, 1), dtype, (group_gain, group_bias, grouped_bias))
+        layers = (*folded, narrow.to(dtype), narrow_bias, project.to(dtype), project_bias)
+        fields = decode(states.flatten(0, 1), layers)
         ctx.save_for_backward(field, states, statistics, weights, *parameters)
         ctx.eps = eps
         return fields.unflatten(0, (field.shape[0], num_steps))
@@ -84,13 +86,6 @@ class _MarchDecode(torch.autograd.Function):
         return grads[0], None, None, None, None, *grads[1:]
 
 
-def _affine(statistics: Tensor, gain: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The group norm and its affine map as scale and shift of each channel, ``(sample, latent)``."""
-    mean, scale = statistics.flatten(0, 1).repeat_interleave(gain.numel() // statistics.shape[2], dim=1).unbind(-1)
-    scale = scale * gain
-    return scale, bias - mean * scale
-
-
 def _backward(
     grad: Tensor, field: Tensor, states: Tensor, statistics: Tensor, weights: Tensor | None, eps: float,
     parameters: list[Tensor],
@@ -99,18 +94,18 @@ def _backward(
      grouped, grouped_bias, narrow, narrow_bias, project, project_bias) = parameters
     dtype, (batch, num_steps, points, latent) = states.dtype, states.shape
     groups, hidden = grouped.shape[0], first.shape[0]
-    network = (first.to(dtype), first_bias, second.to(dtype), second_bias)
+    network = Network.fold(steps[:num_steps], (gain, bias, eps), (first, first_bias, second, second_bias), dtype)
     dense = _dense(grouped)
-    layers = (dense.to(dtype), grouped_bias, narrow.to(dtype), narrow_bias, project.to(dtype), project_bias)
+    folded = fold(dense, statistics.flatten(0, 1), dtype, (group_gain, group_bias, grouped_bias))
+    layers = (*folded, narrow.to(dtype), narrow_bias, project.to(dtype), project_bias)
 
     flat = states.flatten(0, 1)
-    scale, shift = _affine(statistics, group_gain, group_bias)
     grad_decoded, sums, grad_narrow, grad_narrow_bias, grad_project, grad_project_bias = decode_backward(
-        grad.flatten(0, 1), flat, scale, shift, layers
+        grad.flatten(0, 1), flat, layers
     )
     raw = gram(grad_decoded, flat)
     effective = (dense * group_gain).unflatten(1, (groups, -1))
-    grad_effective, scaled, terms = normalization_terms(
+    grad_effective, terms = normalization_terms(
         raw.unflatten(2, (groups, -1)), sums, effective, statistics.flatten(0, 1),
         1.0 / points if weights is None else 1.0,
     )
@@ -121,8 +116,8 @@ def _backward(
     blocks = grad_dense.view(groups, -1, groups, latent // groups).diagonal(dim1=0, dim2=2)
     grad_grouped = blocks.permute(2, 1, 0)
 
-    scaled = scaled.to(dtype).flatten(2).unflatten(0, (batch, num_steps))
-    terms = terms.transpose(1, 2).repeat_interleave(latent // groups, dim=2).unflatten(0, (batch, num_steps))
+    scaled = folded[0].unflatten(0, (batch, num_steps))
+    terms = terms.transpose(1, 2).repeat_interleave(latent // groups, dim=2).unflatten(0, (batch, num_steps)).contiguous()
     grad_decoded = grad_decoded.unflatten(0, (batch, num_steps))
     start = _expand(field, expand, expand_bias)
     carry, grad_result = torch.empty_like(start), torch.empty_like(start)
@@ -133,8 +128,8 @@ def _backward(
     others = []
     for step in reversed(range(num_steps)):
         total = march_backward(
-            step, states, start, steps[step], (gain, bias, eps), network, grad_decoded, scaled, terms.contiguous(),
-            weights, (carry, grad_result, activated, grad_hidden, row_statistics),
+            step, states, start, network, grad_decoded, scaled, terms, weights,
+            (carry, grad_result, activated, grad_hidden, row_statistics),
         )
         others.append(total)
         grad_steps[step] = total[latent : 2 * latent]

@@ -24,7 +24,7 @@ ROWS_PER_PROGRAM = 8
 
 
 @triton.jit
-def _forward_kernel(
+def _prenorm_kernel(
     field, encoding, gain, bias, weights_rest, weights_last, total, normed, row_parts, column_parts,
     rest, last, dim, eps,
     HAS_ENCODING: tl.constexpr, ROWS: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -62,7 +62,7 @@ def _forward_kernel(
 
 
 @triton.jit
-def _backward_kernel(
+def _prenorm_gradient_kernel(
     total, grad_total, grad_normed, grad_rows, grad_columns, gain, weights_rest, weights_last,
     grad_field, encoding_parts, affine_parts,
     batch, rest, last, dim, eps, samples_per_program,
@@ -121,14 +121,14 @@ class _PreNorm(torch.autograd.Function):
         rest, last = len(weights_rest), len(weights_last)
         total = field.view_as(field) if encoding is None else torch.empty_like(field)
         normed = torch.empty_like(field)
-        block_s, blocks = padded(min(last, 64)), triton.cdiv(rest, ROWS_PER_PROGRAM)
+        block_s, blocks = padded(min(last, 32)), triton.cdiv(rest, ROWS_PER_PROGRAM)
         tiles = triton.cdiv(last, block_s)
         row_parts = field.new_empty(batch, rest, tiles, dim, dtype=torch.float32)
         column_parts = field.new_empty(batch, blocks, last, dim, dtype=torch.float32)
-        _forward_kernel[(tiles, blocks, batch)](
+        _prenorm_kernel[(tiles, blocks, batch)](
             field, encoding if encoding is not None else field, gain, bias, weights_rest, weights_last, total, normed,
             row_parts, column_parts, rest, last, dim, eps,
-            HAS_ENCODING=encoding is not None, ROWS=ROWS_PER_PROGRAM, BLOCK_S=block_s, BLOCK_D=padded(dim), num_warps=8,
+            HAS_ENCODING=encoding is not None, ROWS=ROWS_PER_PROGRAM, BLOCK_S=block_s, BLOCK_D=padded(dim), num_warps=4,
         )
         ctx.save_for_backward(total, gain, weights_rest, weights_last)
         ctx.eps, ctx.encoding_dtype = eps, None if encoding is None else encoding.dtype
@@ -142,7 +142,7 @@ class _PreNorm(torch.autograd.Function):
         total, gain, weights_rest, weights_last = ctx.saved_tensors
         batch, dim = total.shape[0], total.shape[-1]
         rest, last = len(weights_rest), len(weights_last)
-        block = 16 if rest * last < 2**15 else 32
+        block = 16
         tiles = triton.cdiv(rest * last, block)
         per_program = triton.cdiv(batch, pieces(batch, tiles, waves=6))
         parts = triton.cdiv(batch, per_program)
@@ -150,7 +150,7 @@ class _PreNorm(torch.autograd.Function):
         has_encoding = ctx.encoding_dtype is not None
         encoding_parts = total.new_empty(parts if has_encoding else 0, *total.shape[1:], dtype=torch.float32)
         affine_parts = total.new_empty(tiles * parts, 2, dim, dtype=torch.float32)
-        _backward_kernel[(tiles, parts)](
+        _prenorm_gradient_kernel[(tiles, parts)](
             total, rows_of(grad_total), rows_of(grad_normed), rows_of(grad_rows), rows_of(grad_columns), gain,
             weights_rest, weights_last, grad_field, encoding_parts, affine_parts, batch, rest, last, dim, ctx.eps,
             per_program, HAS_ENCODING=has_encoding, BLOCK_P=block, BLOCK_D=padded(dim),
