@@ -25,10 +25,10 @@ from factformer import recipes
 from factformer.data.convert import convert
 from factformer.data.store import ArrayDataset, Dataset, open_dataset
 from factformer.training.launch import wanted_problem
-from factformer.training.loop import Trainer
 from factformer.training.machine import Machine, start
 from factformer.training.progress import Reporter
 from factformer.training.run import RunFolder, environment
+from factformer.training.trainer import Trainer
 
 
 def build_trainer(arguments: argparse.Namespace, residence: str, folder: Path) -> Trainer:

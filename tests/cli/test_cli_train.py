@@ -196,12 +196,12 @@ def test_a_full_disk(capsys, data, tmp_path, monkeypatch):
 
 
 def test_out_of_memory(capsys, data, tmp_path, monkeypatch):
-    from factformer.training import loop
+    from factformer.training import trainer
 
     def starved(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(loop, "train_step", starved)
+    monkeypatch.setattr(trainer, "train_step", starved)
     line = complaint(capsys, "demo", "--data", data, "--out", tmp_path / "run", "--quiet")
     assert "training.batch_size=1" in line
 

@@ -130,7 +130,7 @@ def test_a_budget_stretches_the_whole_schedule_over_its_time(datasets, tmp_path)
     for before, line in itertools.pairwise(lines):
         progress = line["progress"]
         # Progress is the time at the beginning of an update, between the ends of the last one and of this one.
-        assert before["seconds"] / budget - 0.02 <= progress <= line["seconds"] / budget
+        assert min(before["seconds"] / budget, 1) - 0.02 <= progress <= line["seconds"] / budget
         assert line["marching_steps"] == marching_steps(progress, 2, LATENT["curriculum"])
         factor = learning_rate_factor(
             "one_cycle", progress, warmup=0.2, initial=config.initial_fraction, final=config.final_fraction
@@ -166,18 +166,18 @@ def poison(trainer_step, at):
 
 
 def test_nan_stops_with_the_last_good_checkpoint_named(datasets, tmp_path, monkeypatch):
-    from factformer.training import loop
+    from factformer.training import trainer
 
-    monkeypatch.setattr(loop, "train_step", poison(loop.train_step, 25))
+    monkeypatch.setattr(trainer, "train_step", poison(trainer.train_step, 25))
     with pytest.raises(Diverged, match=r"update-00000022"):
         train(tiny_experiment(updates=60), *datasets, folder=tmp_path / "run")
     assert checkpoint.latest(tmp_path / "run" / "checkpoints").name == "update-00000022"
 
 
 def test_nan_rolls_back_and_halves_the_learning_rate_if_asked(datasets, tmp_path, monkeypatch):
-    from factformer.training import loop
+    from factformer.training import trainer
 
-    monkeypatch.setattr(loop, "train_step", poison(loop.train_step, 25))
+    monkeypatch.setattr(trainer, "train_step", poison(trainer.train_step, 25))
     experiment = tiny_experiment(
         updates=60, on_divergence="halve", log_every=1, schedule="constant", warmup=0
     )
@@ -215,7 +215,7 @@ def test_a_checkpoint_of_other_data_or_another_model_is_refused(datasets, tmp_pa
     with pytest.raises(UserError, match=r"another dataset"):
         train(tiny_experiment(updates=2), other, folder=tmp_path / "run", resume=True)
     bigger = tiny_experiment(updates=2).override(["model.dim=16"])
-    with pytest.raises(UserError, match=r"another model"):
+    with pytest.raises(UserError, match=r"another configuration: model\.dim"):
         train(bigger, datasets[0], folder=tmp_path / "run", resume=True)
 
 
@@ -226,12 +226,12 @@ def test_windows_that_do_not_fit_say_which_setting_is_too_long(tmp_path):
 
 
 def test_out_of_memory_names_the_knobs(datasets, tmp_path, monkeypatch):
-    from factformer.training import loop
+    from factformer.training import trainer
 
     def starved(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
-    monkeypatch.setattr(loop, "train_step", starved)
+    monkeypatch.setattr(trainer, "train_step", starved)
     with pytest.raises(UserError, match=r"training.accumulate=2.*training.batch_size=1.*model.checkpointing"):
         train(tiny_experiment(), *datasets, folder=tmp_path / "run")
     assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
@@ -271,3 +271,16 @@ def test_mixed_precision_keeps_float32_weights(datasets, tmp_path):
 def test_resume_and_overwrite_exclude_each_other(datasets, tmp_path):
     with pytest.raises(UserError, match="either"):
         train(tiny_experiment(), *datasets, folder=tmp_path / "run", resume=True, overwrite=True)
+
+
+def test_a_validation_that_blows_up_is_null_and_never_the_best(datasets, tmp_path, monkeypatch):
+    from factformer.training.objective import Objective
+
+    def explosive(self, context, num_frames):
+        raise UserError("the input holds NaN or infinite values")
+
+    monkeypatch.setattr(Objective, "roll_out", explosive)
+    outcome = train(tiny_experiment(updates=4), *datasets, folder=tmp_path / "run")
+    assert outcome.last["validation"] is None
+    state = checkpoint.load(checkpoint.latest(tmp_path / "run" / "checkpoints")).state
+    assert state["best"] is None

@@ -79,7 +79,8 @@ class LiveReporter(Reporter):
         updates_since = update - self._before[0]
         seconds_since = max(seconds - self._before[1], 1e-9)
         self._before = (update, seconds)
-        self._validation = values.get("validation", self._validation)
+        if values.get("validation") is not None:
+            self._validation = values["validation"]
         speed = updates_since * self.config.batch_size / seconds_since
         left = self.clock.seconds_left(update, (seconds - self._first[1]) / max(update - self._first[0], 1))
         memory = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from factformer import metrics
 from factformer.data.store import Dataset
+from factformer.errors import UserError
 from factformer.training.objective import Objective
 
 
@@ -31,9 +34,16 @@ class Validation:
         self.context = torch.cat(contexts).to(device)
         self.target = torch.cat(targets).to(device)
 
-    def errors(self, objective: Objective) -> dict[str, float]:
-        """Relative L2 of each field group over the joint window, averaged over the windows."""
-        # One window at a time: validation must fit wherever training fits.
-        predicted = [objective.roll_out(context, self.num_frames) for context in self.context.split(1)]
+    def errors(self, objective: Objective) -> dict[str, float | None]:
+        """Relative L2 of each field group over the joint window, averaged over the windows.
+
+        None where a roll-out left the numbers, as that of a barely trained model may.
+        """
+        try:
+            # One window at a time: validation must fit wherever training fits.
+            predicted = [objective.roll_out(context, self.num_frames) for context in self.context.split(1)]
+        except UserError:  # the surrogate refuses its own infinite prediction as a context
+            return dict.fromkeys(self.problem.output_slices)
         errors = metrics.grouped_relative_l2(torch.cat(predicted), self.target, self.problem.output_slices)
-        return {name: float(error) for name, error in errors.items()}
+        values = {name: float(error) for name, error in errors.items()}
+        return {name: value if math.isfinite(value) else None for name, value in values.items()}

@@ -1,0 +1,308 @@
+"""The training loop, top to bottom.
+
+Everything random is a function of (seed, update), and everything else that an update depends on is in the
+checkpoint, so a run that is killed and resumed takes the same steps as one that is not.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from lightning_fabric import Fabric
+
+from factformer.bundle import save_bundle
+from factformer.data.store import Dataset
+from factformer.data.windows import Windows
+from factformer.errors import UserError
+from factformer.protocols import Plan, build_protocol
+from factformer.surrogate import Surrogate
+from factformer.training import checkpoint
+from factformer.training.assembly import check_batch, check_window, new_surrogate
+from factformer.training.augmentation import Augmentation
+from factformer.training.captured import CapturedStep
+from factformer.training.clock import Clock
+from factformer.training.ema import WeightAverage
+from factformer.training.experiment import Experiment
+from factformer.training.failures import Diverged, exploded
+from factformer.training.feeding import Visits, open_feed
+from factformer.training.machine import Agreement, whole
+from factformer.training.objective import Objective
+from factformer.training.outcome import Outcome, provenance
+from factformer.training.progress import Reporter
+from factformer.training.run import RunFolder
+from factformer.training.schedule import learning_rate_factor
+from factformer.training.signals import StopRequest
+from factformer.training.state import RunState, Tally, build_optimizer
+from factformer.training.step import Step, StepParts, finite_weights, train_step
+from factformer.training.validation import Validation
+
+MAX_ROLLBACKS = 10
+
+
+class Trainer:
+    """The parts of a run, put together once; `run_to_end` is the loop."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        dataset: Dataset,
+        held_out: Dataset | None,
+        fabric: Fabric,
+        run: RunFolder,
+        reporter: Reporter,
+    ) -> None:
+        config, problem = experiment.training, dataset.problem
+        self.experiment, self.config, self.fabric, self.run = experiment, config, fabric, run
+        self.reporter = reporter if fabric.is_global_zero else Reporter()
+        self.dataset = dataset
+        self.protocol = build_protocol(experiment.protocol, problem)
+        check_batch(config.batch_size, fabric.world_size, config.accumulate)
+
+        self.surrogate = new_surrogate(experiment, dataset, self.protocol)
+        self.objective = Objective(self.surrogate, self.protocol)
+        wrapped = fabric.setup_module(self.objective)
+        optimizer = build_optimizer(
+            self.surrogate, config
+        )  # after the setup: sharding replaces the parameters
+        self.parts = StepParts(
+            fabric,
+            wrapped,
+            fabric.setup_optimizers(optimizer),
+            list(self.surrogate.parameters()),
+            config.clip,
+            config.accumulate,
+        )
+        self.step: Step = (
+            CapturedStep(self.objective, self.parts) if CapturedStep.suits(self.parts) else train_step
+        )
+
+        self.agreement = Agreement(fabric)
+        parameters = dict(self.surrogate.named_parameters())
+        self.average = None if config.ema_decay is None else WeightAverage(parameters, config.ema_decay)
+        tally = Tally([field.name for field in problem.outputs], fabric.device)
+        self.state = RunState(self.surrogate, optimizer, self.average, tally, self.agreement)
+        self.clock = Clock(config, fabric.device)
+
+        length = self.protocol.window_length
+        check_window(length, dataset.num_frames)
+        windows = Windows(dataset.num_trajectories, dataset.num_frames, length, experiment.data.stride)
+        self.visits = Visits(
+            windows, config.seed, config.batch_size, rank=fabric.global_rank, num_ranks=fabric.world_size
+        )
+        self.feed = open_feed(dataset, self.visits, fabric.device, experiment.data)
+        self.validation = None
+        if held_out is not None:
+            self.validation = Validation(held_out, config.validation_windows, fabric.device)
+        self.augment = Augmentation(experiment.problem, dataset, config.seed) if config.augment else None
+        self.seconds_waiting = 0.0
+        # What a checkpoint must share with the run that reads it.
+        self.identity = {
+            "model": experiment.model.fingerprint(),
+            "dataset": dataset.fingerprint,
+            "seed": config.seed,
+        }
+
+    def resume(self) -> None:
+        """Go back to the last checkpoint; without one, the run begins at its beginning."""
+        path = checkpoint.latest(self.run.checkpoints)
+        if path is None:
+            if self.fabric.is_global_zero:
+                self.run.reset_log("")
+            return
+        snapshot = checkpoint.load(path)
+        for key, value in self.identity.items():
+            if snapshot.state.get(key) != value:
+                raise UserError(
+                    f"checkpoint {path} comes from another {key}: {snapshot.state.get(key)!r} there, "
+                    f"{value!r} here; choose another --out or start over with --overwrite"
+                )
+        self.state.restore(snapshot, self.fabric.global_rank)
+        if self.fabric.is_global_zero:
+            checkpoint.clean(self.run.checkpoints)
+            self.run.reset_log(snapshot.metrics)
+        self.reporter.message(f"going on after update {self.state.counters.update}")
+
+    def run_to_end(self, request: StopRequest, command: str) -> Outcome:
+        """Update after update until the end or until someone asks to stop."""
+        counters = self.state.counters
+        if counters.update == 0 and counters.attempt == 0:
+            self.save()  # something to fall back on, whatever happens
+        self.first_update = counters.update + 1
+        self.batches = self.feed.batches(self.first_update)
+        self.clock.start(counters.seconds)
+        self.reporter.begin(self.clock, self.config, counters.update, self.run.path)
+        try:
+            while True:
+                try:
+                    seconds, stop = self.agreement.largest(self.clock.seconds, float(bool(request.reason)))
+                    update = self.state.counters.update + 1
+                    progress = self.clock.progress(update, seconds)
+                    if progress >= 1:
+                        return self.finish(command)
+                    if stop:
+                        return self.stop(request.reason or "another process was asked to stop")
+                    self.advance(update, progress)
+                except Diverged as trouble:
+                    self.roll_back(trouble)
+        finally:
+            self.batches.close()
+            self.reporter.end()
+
+    def advance(self, update: int, progress: float) -> None:
+        """One update, and the log line and checkpoint that fall due with it."""
+        counters, config = self.state.counters, self.config
+        plan, learning_rate = self.protocol.plan(update, progress), self.learning_rate(progress)
+        with self.clock.paused() if update == self.first_update else nullcontext():
+            before = time.perf_counter()
+            window = next(self.batches)
+            self.seconds_waiting += time.perf_counter() - before
+            if self.augment is not None:
+                window = self.augment(window, update, self.visits.slots.start)
+            try:
+                losses = self.step(self.parts, window, plan, learning_rate)
+            except UserError as error:  # a surrogate refuses what diverged weights predicted
+                if finite_weights(self.parts):
+                    raise
+                raise Diverged(f"the weights are no longer finite at update {update}") from error
+            self.state.tally.add(losses)
+            if self.average is not None:
+                self.average.update(update)
+        counters.update = update
+
+        is_last = self.clock.progress(update + 1, 0.0) >= 1
+        validate = self.validation is not None and (update % config.validate_every == 0 or is_last)
+        if validate or update % config.log_every == 0:
+            self.log(update, progress, plan, learning_rate, validate)
+        if update % config.checkpoint_every == 0 or counters.best == self.checkpoint_name():
+            self.save()
+
+    def learning_rate(self, progress: float) -> float:
+        config = self.config
+        factor = learning_rate_factor(
+            config.schedule,
+            progress,
+            warmup=config.warmup,
+            initial=config.initial_fraction,
+            final=config.final_fraction,
+        )
+        return config.learning_rate * factor * 0.5**self.state.counters.attempt
+
+    def log(self, update: int, progress: float, plan: Plan, learning_rate: float, validate: bool) -> None:
+        """One line of ``metrics.jsonl``; the only place besides checkpoints that waits for the device."""
+        counters, seconds = self.state.counters, self.clock.seconds
+        values = self.checked_means() if self.state.tally.count else self.last_means()
+        line: dict[str, Any] = {
+            "update": update,
+            "loss": values.pop("loss"),
+            "seconds": seconds,
+            "progress": progress,
+            "learning_rate": learning_rate,
+            **plan,
+            **values,
+        }
+        if validate:
+            assert self.validation is not None
+            with self.clock.paused(), self.fabric.autocast(), self.averaged():
+                errors = self.validation.errors(self.objective)
+            total = None if None in errors.values() else sum(e for e in errors.values() if e is not None)
+            line |= {"validation": total, **{f"validation_{name}": error for name, error in errors.items()}}
+            if total is not None and (counters.best_error is None or total < counters.best_error):
+                counters.best, counters.best_error = self.checkpoint_name(), total
+        lowest = counters.lowest_loss
+        counters.lowest_loss = line["loss"] if lowest is None else min(lowest, line["loss"])
+        counters.last = line
+        self.state.tally.reset()
+        if self.fabric.is_global_zero:
+            self.run.append(line)
+        self.reporter.line(line, self.seconds_waiting)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """The moving average in place of the weights, if there is one."""
+        return self.average.applied() if self.average else nullcontext()
+
+    def checked_means(self) -> dict[str, float]:
+        """Means since the last line, alike in every process; raises where the loss went astray."""
+        self.state.tally.combine(self.fabric)
+        values = self.state.tally.means()
+        if self.state.tally.count and exploded(
+            values, self.state.counters.lowest_loss, self.config.explosion
+        ):
+            raise Diverged(f"the loss went to {values['loss']:g} by update {self.state.counters.update}")
+        return values
+
+    def last_means(self) -> dict[str, float]:
+        """What the line before said, where a time budget ends right after it."""
+        return {name: self.state.counters.last.get(name, float("nan")) for name in self.state.tally.names}
+
+    def checkpoint_name(self) -> str:
+        return checkpoint.name_of(self.state.counters.update, self.state.counters.attempt)
+
+    def save(self) -> None:
+        """A checkpoint of this moment, and no more old ones than asked for."""
+        with self.clock.paused():
+            self.checked_means()
+            self.state.counters.seconds = self.clock.seconds
+            snapshot = self.state.snapshot(self.identity, "".join(self.run.lines))
+            if self.fabric.is_global_zero:
+                checkpoint.save(self.run.checkpoints, snapshot)
+                checkpoint.prune(self.run.checkpoints, self.config.keep_last, self.state.counters.best)
+            self.fabric.barrier()
+
+    def roll_back(self, trouble: Diverged) -> None:
+        """Back to the last checkpoint at half the learning rate, if the configuration asks for that."""
+        path = checkpoint.latest(self.run.checkpoints)
+        assert path is not None  # there is one from the very start
+        self.fabric.barrier()
+        attempt = self.state.counters.attempt + 1
+        if self.config.on_divergence == "stop" or attempt > MAX_ROLLBACKS:
+            raise Diverged(
+                f"{trouble}; the last good checkpoint is {path}. Lower training.learning_rate, or set "
+                "training.on_divergence=halve to go on from there"
+            )
+        snapshot = checkpoint.load(path)
+        self.state.restore(snapshot, self.fabric.global_rank)
+        self.state.counters.attempt = attempt
+        if self.fabric.is_global_zero:
+            self.run.reset_log(snapshot.metrics)
+        self.reporter.message(f"{trouble}; back to {path.name} at {0.5**attempt:g} of the learning rate")
+        self.save()
+        self.batches.close()
+        self.batches = self.feed.batches(self.state.counters.update + 1)
+
+    def stop(self, reason: str) -> Outcome:
+        """Save; the run can go on later."""
+        self.save()
+        return self.outcome(reason)
+
+    def finish(self, command: str) -> Outcome:
+        """The last line of the log, the last checkpoint, and the bundle."""
+        counters = self.state.counters
+        progress = self.clock.progress(counters.update, self.clock.seconds)
+        validate = self.validation is not None and "validation" not in counters.last
+        if self.state.tally.count or validate:
+            plan = self.protocol.plan(counters.update, progress)
+            self.log(counters.update, progress, plan, self.learning_rate(progress), validate)
+        self.save()
+        with self.averaged():
+            weights = {name: whole(tensor) for name, tensor in self.surrogate.state_dict().items()}
+        surrogate = new_surrogate(self.experiment, self.dataset, self.protocol)
+        surrogate.load_state_dict(weights)
+        surrogate.provenance = provenance(self.experiment, self.dataset.fingerprint, counters, command)
+        if self.fabric.is_global_zero:
+            save_bundle(surrogate, self.run.bundle, overwrite=True)
+        self.fabric.barrier()
+        return self.outcome(surrogate=surrogate.eval())
+
+    def outcome(self, reason: str = "", surrogate: Surrogate | None = None) -> Outcome:
+        counters = self.state.counters
+        return Outcome(
+            surrogate is not None,
+            counters.update,
+            self.run.path,
+            reason,
+            surrogate,
+            rank=self.fabric.global_rank,
+            last=counters.last,
+        )
