@@ -174,7 +174,8 @@ def nonlinear_term(spectrum: Spectrum, shape: Sequence[int], parameters: Paramet
                         f"got {shape[1]}")
     # velocity = (∂ψ/∂x2, -∂ψ/∂x1) with ψ̂ = ω̂ / |k|²
     velocity_of = torch.stack([1j * k2 * spectrum.inverse_squared, -1j * k1 * spectrum.inverse_squared])
-    from_difference, from_product = k1 * k2, k1 * k1 - k2 * k2
+    # complex like what they multiply: torch would otherwise convert them anew in every product
+    from_difference, from_product = ((k1 * k2).to(velocity_of.dtype), (k1 * k1 - k2 * k2).to(velocity_of.dtype))
     force = torch.zeros(spectrum.shape, dtype=velocity_of.dtype, device=spectrum.device)
     force[0, number] -= number / 2
 
@@ -194,7 +195,14 @@ def _linear_carry(
     squared = [grid.wavenumbers(0)[:, None].square(), grid.wavenumbers(1, real=True).square()]
     rate = -(squared[0] + squared[1]) / parameters.reynolds - parameters.drag
     factor = torch.exp(interval * rate).to(device, dtype)
-    return lambda values: torch.fft.irfft2(factor * torch.fft.rfft2(values), s=grid.shape)
+
+    def carry(values: Tensor) -> Tensor:
+        # Axis by axis: the round-off of a transform along two axes at once depends on the size of the batch.
+        coefficients = factor * torch.fft.fft(torch.fft.rfft(values, dim=-1), dim=-2)
+        carried: Tensor = torch.fft.irfft(torch.fft.ifft(coefficients, dim=-2), n=grid.shape[1], dim=-1)
+        return carried
+
+    return carry
 
 
 def _forcing_periods(grid: Grid, parameters: Config | None) -> tuple[int, int]:
