@@ -19,9 +19,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Only the length of runs is cut down, so that a page is read in minutes and tested in seconds.
 SHORTER = {
-    "--trajectories 24": "--trajectories 2",
+    "--trajectories 16": "--trajectories 2",
     "num_frames=60": "num_frames=28",
-    "training.updates=600": "training.updates=2",
+    "training.updates=300": "training.updates=2",
 }
 SETTINGS = {
     "factformer train burgers": " --set training.updates=2 --set training.batch_size=2",
