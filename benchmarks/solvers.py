@@ -1,11 +1,11 @@
 """Our solvers against the straightforward formulation and against third-party packages, in one run.
 
-    python benchmarks/solvers.py --out results/speed/solvers_cpu.json        all, two threads
+    taskset -c 1 python benchmarks/solvers.py --threads 1 --out benchmarks/results/solvers.json        all, on one core
     python benchmarks/solvers.py --cases kolmogorov_flow --threads 1
 
 Grid, step and scheme are the same for all and the answers are compared. exponax and scikit-fem join in where they are
-installed. Contenders take turns and the best of ``--repeats`` counts, so that other work on the machine weighs on all
-of them alike.
+installed. What counts is processor time, of which other work on the machine takes no share; contenders take turns and
+the best of ``--repeats`` is kept.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ def measure(name: str, size: int, batch: int, steps: int, dtype: torch.dtype, re
     best = dict.fromkeys(runs, math.inf)
     for _ in range(repeats):
         for label, run in runs.items():
-            began = time.perf_counter()
+            began = time.process_time()
             run()
-            best[label] = min(best[label], time.perf_counter() - began)
+            best[label] = min(best[label], time.process_time() - began)
     scale = answers["ours"].norm()
     return [
         {"problem": name, "resolution": size, "batch": batch, "steps": steps, "dtype": str(dtype).split(".")[1],

@@ -93,11 +93,11 @@ class KolmogorovFlow(PDE):
         spectrum = Spectrum.of_grid(grid, two_thirds_cutoff(shape), dtype=dtype, device=device)
         steps = num_steps(frame_dt, parameters.dt or default_dt(shape))
         term = nonlinear_term(spectrum, shape, parameters)
-        step = INTEGRATORS[parameters.integrator](
-            decay_rate(spectrum, parameters), term, frame_dt / steps, dtype
-        )
         vorticity = initial.squeeze(-1)
         state = spectrum.coefficients(vorticity)
+        step = INTEGRATORS[parameters.integrator](
+            decay_rate(spectrum, parameters), term, frame_dt / steps, state.dtype
+        )
         step = replayed(step, state)
         beyond = vorticity - spectrum.values(state, shape)
         yield initial
