@@ -8,8 +8,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
+from small_waves import tiny_experiment, wave_data
 
-from conftest import tiny_experiment, wave_data
 from factformer.training import Machine
 from factformer.training.loop import train
 from factformer.training.progress import Reporter

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from small_waves import TINY_MODEL, wave_problem, waves
 from torch.utils.data import DataLoader
 
 import factformer
-from conftest import TINY_MODEL, wave_problem, waves
 from factformer.errors import UserError
 from factformer.training.adapters import ChannelsFirst, to_channels_first
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from small_waves import wave_data
 
 import factformer
-from conftest import wave_data
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.pdes import find_pde

@@ -22,8 +22,12 @@ def trained(kind, precision):
     fabric.launch()
     torch.manual_seed(0)
     problem = Problem("p", Grid((16, 16), 2 * math.pi, True), (Field("a"),), num_context_frames=4, horizon=4)
-    surrogate = build_surrogate(problem, dim=32, depth=2, heads=2, head_dim=16, kernel_dim=16, marching_steps=2)
-    protocol = build_protocol(ProtocolConfig(name="latent_marching", marching_steps=2, pushforward=1), problem)
+    surrogate = build_surrogate(
+        problem, dim=32, depth=2, heads=2, head_dim=16, kernel_dim=16, marching_steps=2
+    )
+    protocol = build_protocol(
+        ProtocolConfig(name="latent_marching", marching_steps=2, pushforward=1), problem
+    )
     objective = Objective(surrogate, protocol)
     wrapped = fabric.setup_module(objective)
     optimizer = fabric.setup_optimizers(torch.optim.AdamW(surrogate.parameters(), lr=1e-3, fused=True))

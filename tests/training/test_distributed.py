@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import assert_all_checkpoints_load
+from killable_runs import assert_all_checkpoints_load
+from small_waves import waves
 
 import factformer
-from conftest import waves
 
 SCRIPT = Path(__file__).parent / "distributed_run.py"
 

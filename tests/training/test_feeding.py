@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from small_waves import wave_problem, waves
 
-from conftest import wave_problem, waves
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.data.windows import Windows
 from factformer.errors import UserError

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_waves import TINY_MODEL, wave_data, wave_problem, waves
 
 import factformer
-from conftest import TINY_MODEL, wave_data, wave_problem, waves
 from factformer.errors import UserError
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "own-data.md"

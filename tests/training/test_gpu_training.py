@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
+from small_waves import tiny_experiment
 
-from conftest import tiny_experiment
 from factformer.training.loop import train
 from factformer.training.machine import Machine
 

@@ -7,9 +7,9 @@ import signal
 
 import pytest
 import torch
+from small_waves import LATENT, tiny_experiment, wave_problem, waves
 
 import factformer
-from conftest import LATENT, tiny_experiment, wave_problem, waves
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.protocols.latent_marching import marching_steps, pushforward_calls

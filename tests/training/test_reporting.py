@@ -6,8 +6,8 @@ import types
 from pathlib import Path
 
 import pytest
+from small_waves import tiny_experiment
 
-from conftest import tiny_experiment
 from factformer.errors import UserError
 from factformer.training import trackers
 from factformer.training.loop import train
@@ -61,7 +61,8 @@ def test_trackers_are_opened_by_name(tmp_path, monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=lambda **_: run))
     writer = types.SimpleNamespace(
-        add_scalar=lambda name, value, step: calls.append((name, value, step)), close=lambda: calls.append("closed")
+        add_scalar=lambda name, value, step: calls.append((name, value, step)),
+        close=lambda: calls.append("closed"),
     )
     board = types.SimpleNamespace(SummaryWriter=lambda folder: writer)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
@@ -72,7 +73,9 @@ def test_trackers_are_opened_by_name(tmp_path, monkeypatch):
     assert calls == [("loss", 0.5, 3), "closed", (3, {"loss": 0.5}), "finished"]
 
 
-@pytest.mark.parametrize(("option", "module"), [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb")])
+@pytest.mark.parametrize(
+    ("option", "module"), [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb")]
+)
 def test_a_tracker_that_is_not_installed_says_how_to_get_it(monkeypatch, option, module):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"factformer\[{option}\]"):

@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from runs import assert_all_checkpoints_load, assert_same_run, finish_run, log, start_run
+from killable_runs import assert_all_checkpoints_load, assert_same_run, finish_run, log, start_run
 
 PROTOCOLS = ["latent_marching", "autoregressive"]
 CHECKPOINT_EVERY = 11

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from small_waves import tiny_experiment, wave_data
 
-from conftest import tiny_experiment, wave_data
 from factformer.training import checkpoint
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "factformer.training.loop", "conftest"])
+CONTEXT.set_forkserver_preload(["torch", "factformer.training.loop", "small_waves"])
 
 
 def start_run(folder: Path, *, resume: bool = False, **options) -> multiprocessing.Process:
