@@ -34,9 +34,9 @@ Contenders = dict[str, Callable[[], Tensor]]
 CASES: dict[str, list[tuple[int, int, int, torch.dtype]]] = {
     "kolmogorov_flow": [
         (64, 8, 64, torch.float32),
-        (256, 2, 32, torch.float32),
-        (256, 2, 32, torch.float64),
-        (512, 1, 16, torch.float64),
+        (256, 2, 128, torch.float32),
+        (256, 2, 128, torch.float64),
+        (512, 1, 64, torch.float64),
     ],
     "isotropic_turbulence": [(32, 4, 8, torch.float32), (60, 2, 4, torch.float32)],
     "smoke_buoyancy": [(24, 4, 8, torch.float32), (64, 2, 4, torch.float32)],
