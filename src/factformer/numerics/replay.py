@@ -29,7 +29,8 @@ def replayed(step: Function, state: Tensor) -> Function:
     with torch.cuda.graph(graph):
         place.copy_(step(place))
 
-    def replay(current: Tensor) -> Tensor:
+    def replay(current: Tensor, recorded: Function = step) -> Tensor:
+        # The graph knows the addresses of the step's constants; ``recorded`` keeps them alive.
         if current.data_ptr() != place.data_ptr():
             place.copy_(current)
         graph.replay()
