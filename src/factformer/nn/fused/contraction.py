@@ -39,12 +39,12 @@ def contraction_tiling(size_out: int, size_in: int, channels: int, statistics: b
     if size_in > WHOLE_LIMIT:
         return Tiling(min(padded(size_out), 128), wide, 8, 3)
     if size_in > 128:
-        return Tiling(min(padded(size_out), 128), max(1, wide // 2), 8, 3)
+        return Tiling(min(padded(size_out), 128), max(1, 64 // padded(channels)), 8, 3)
     return Tiling(min(padded(size_out), 128), wide, 4 if size_out <= 64 else 8, 3)
 
 
 def gradient_tiling(size_out: int, size_in: int, channels: int) -> Tiling:
-    return Tiling(min(padded(size_out), 128), max(1, 64 // padded(channels)), 4 if size_out <= 64 else 8, 3)
+    return Tiling(min(padded(size_out), 128), max(1, (128 if size_out <= 64 else 64) // padded(channels)), 4, 3)
 
 
 @triton.jit
@@ -77,7 +77,7 @@ def _contract_kernel(
             mask=(i < size_out)[:, None] & (j < size_in)[None, :], other=0.0,
         )
     first = part * columns_per_program
-    for q0 in tl.range(first, min(columns, first + columns_per_program), BLOCK_Q, num_stages=STAGES):
+    for q0 in tl.range(first, min(columns, first + columns_per_program), BLOCK_Q, num_stages=STAGES if WHOLE else 1):
         q = q0 + n // BLOCK_C
         inside = (q < columns) & (c < channels)
         outside, within = (q // inner).to(tl.int64), q % inner
@@ -91,7 +91,7 @@ def _contract_kernel(
             z = tl.dot(a, v, input_precision=PRECISION)
         else:
             z = tl.zeros((BLOCK_OUT, BLOCK_Q * BLOCK_C), dtype=tl.float32)
-            for k in range(0, size_in, BLOCK_IN):
+            for k in tl.range(0, size_in, BLOCK_IN, num_stages=STAGES):
                 v = tl.load(
                     values + (k + j)[:, None] * (inner * pitch) + source[None, :],
                     mask=(k + j < size_in)[:, None] & inside[None, :], other=0.0,

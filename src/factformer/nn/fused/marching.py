@@ -38,7 +38,7 @@ def _march_kernel(
     result += sample * stride_result
     h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
     total = tl.zeros((BLOCK_P,), dtype=tl.float32)
-    squares = tl.zeros((BLOCK_P,), dtype=tl.float32)
+    length = tl.zeros((BLOCK_P,), dtype=tl.float32)
     for start in tl.range(0, latent, BLOCK_K, num_stages=STAGES):
         c = start + k
         inside_c = c < latent
@@ -48,10 +48,10 @@ def _march_kernel(
         )
         moved = z.to(tl.float32) + tl.load(embedding + c, mask=inside_c, other=0.0)[None, :]
         total += tl.sum(moved, axis=1)
-        squares += tl.sum(moved * moved, axis=1)
+        length += tl.sum(moved * moved, axis=1)
         h = tl.dot(z, tl.trans(w), h, input_precision=PRECISION)
     mean = total / latent
-    scale = tl.rsqrt(tl.maximum(squares / latent - mean * mean, 0.0) + eps)
+    scale = tl.rsqrt(tl.maximum(length / latent - mean * mean, 0.0) + eps)
     h += tl.load(first_shift + d, mask=inside_d, other=0.0)[None, :]
     h -= mean[:, None] * tl.load(first_sum + d, mask=inside_d, other=0.0)[None, :]
     h = h * scale[:, None] + tl.load(first_bias + d, mask=inside_d, other=0.0)[None, :]
@@ -74,10 +74,11 @@ def _march_kernel(
         y += tl.load(constant + c, mask=inside_c, other=0.0)[None, :]
         y += tl.dot(g, tl.trans(w), input_precision=PRECISION)
         tl.store(result + offset, y.to(result.dtype.element_ty), mask=mask)
-        level = tl.sum(y * measure[:, None], axis=0) / count
-        away = y - level[None, :]
-        tl.store(base + c, level, mask=inside_c)
-        tl.store(base + latent + c, tl.sum(away * away * measure[:, None], axis=0), mask=inside_c)
+        # Of the few rows of a tile sums of squares are exact enough; tiles are merged by mean and spread.
+        sums = tl.sum(y * measure[:, None], axis=0)
+        squares = tl.sum(y * y * measure[:, None], axis=0)
+        tl.store(base + c, sums / count, mask=inside_c)
+        tl.store(base + latent + c, tl.maximum(squares - sums * sums / count, 0.0), mask=inside_c)
 
 
 @triton.jit
@@ -109,23 +110,17 @@ def _merge_groups_kernel(
 
 
 @triton.jit
-def _march_gradient_kernel(
-    grad_decoded, scaled, terms, following, state, embedding, first, first_sum, first_shift, first_bias, second,
-    weights, carry, grad_result, activated, grad_hidden, row_statistics, sum_parts,
-    points, latent, hidden, decoded, stride_decoded, stride_scaled, stride_terms, stride_following, stride_state, eps,
+def _state_gradient_kernel(
+    grad_decoded, scaled, terms, following, weights, carry, grad_result, sum_parts,
+    points, latent, hidden, decoded, stride_decoded, stride_scaled, stride_terms, stride_following,
     LAST: tl.constexpr, HAS_WEIGHTS: tl.constexpr, PRECISION: tl.constexpr, BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_D: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr, STAGES: tl.constexpr,
 ):
+    """What the decoder and the next step want of a state: ``∂y = ∂h F + w (α + β y) + carry``."""
     tile, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
     p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
-    k, d, o = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_H), tl.arange(0, BLOCK_D)
-    inside, inside_d = (p < points)[:, None], d < hidden
-    state += sample * stride_state
-    following += sample * stride_following
-    scaled += sample * stride_scaled
-    terms += sample * stride_terms
-    carry += sample * points * latent
-    grad_result += sample * points * latent
+    k, o = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_D)
+    inside = (p < points)[:, None]
     sums = sum_parts + (sample * tl.num_programs(0) + tile) * (2 * latent + hidden)
     x = tl.load(
         grad_decoded + sample * stride_decoded + p[:, None] * decoded + o[None, :],
@@ -134,6 +129,43 @@ def _march_gradient_kernel(
     measure = tl.where(p < points, 1.0, 0.0)
     if HAS_WEIGHTS:
         measure = tl.load(weights + p, mask=p < points, other=0.0)
+    for start in tl.range(0, latent, BLOCK_K, num_stages=STAGES):
+        c = start + k
+        inside_c = c < latent
+        mask = inside & inside_c[None, :]
+        offset = p[:, None] * latent + c[None, :]
+        w = tl.load(
+            scaled + sample * stride_scaled + o[:, None] * latent + c[None, :],
+            mask=(o < decoded)[:, None] & inside_c[None, :], other=0.0,
+        )
+        y = tl.load(following + sample * stride_following + offset, mask=mask, other=0.0).to(tl.float32)
+        base = terms + sample * stride_terms + c
+        pull = tl.load(base, mask=inside_c, other=0.0)[None, :]
+        pull += tl.load(base + latent, mask=inside_c, other=0.0)[None, :] * y
+        grad = pull * measure[:, None] + tl.dot(x, w, input_precision=PRECISION)
+        whole = sample * points * latent + offset
+        if not LAST:
+            grad += tl.load(carry + whole, mask=mask, other=0.0).to(tl.float32)
+        tl.store(sums + c, tl.sum(grad, axis=0), mask=inside_c)
+        tl.store(grad_result + whole, grad.to(grad_result.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _march_gradient_kernel(
+    state, embedding, first, first_sum, first_shift, first_bias, second,
+    carry, grad_result, activated, grad_hidden, row_statistics, sum_parts,
+    points, latent, hidden, stride_state, eps,
+    PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_H: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    tile, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
+    k, d = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_H)
+    inside, inside_d = (p < points)[:, None], d < hidden
+    state += sample * stride_state
+    carry += sample * points * latent
+    grad_result += sample * points * latent
+    sums = sum_parts + (sample * tl.num_programs(0) + tile) * (2 * latent + hidden)
     h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
     grad_h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
     total = tl.zeros((BLOCK_P,), dtype=tl.float32)
@@ -143,23 +175,11 @@ def _march_gradient_kernel(
         inside_c = c < latent
         mask = inside & inside_c[None, :]
         offset = p[:, None] * latent + c[None, :]
-        # What the decoder and the next step want of this state.
-        w = tl.load(
-            scaled + o[:, None] * latent + c[None, :], mask=(o < decoded)[:, None] & inside_c[None, :], other=0.0
-        )
-        y = tl.load(following + offset, mask=mask, other=0.0).to(tl.float32)
-        pull = tl.load(terms + c, mask=inside_c, other=0.0)[None, :]
-        pull += tl.load(terms + latent + c, mask=inside_c, other=0.0)[None, :] * y
-        grad = pull * measure[:, None] + tl.dot(x, w, input_precision=PRECISION)
-        if not LAST:
-            grad += tl.load(carry + offset, mask=mask, other=0.0).to(tl.float32)
-        tl.store(sums + c, tl.sum(grad, axis=0), mask=inside_c)
-        rounded = grad.to(grad_result.dtype.element_ty)
-        tl.store(grad_result + offset, rounded, mask=mask)
+        g = tl.load(grad_result + offset, mask=mask, other=0.0)
         w = tl.load(
             second + c[:, None] * hidden + d[None, :], mask=inside_c[:, None] & inside_d[None, :], other=0.0
         )
-        grad_h = tl.dot(rounded, w, grad_h, input_precision=PRECISION)
+        grad_h = tl.dot(g, w, grad_h, input_precision=PRECISION)
         # The hidden layer once more.
         z = tl.load(state + offset, mask=mask, other=0.0)
         w = tl.load(
@@ -187,8 +207,6 @@ def _march_gradient_kernel(
     tl.store(activated + narrow, gelu(biased).to(activated.dtype.element_ty), mask=inside & inside_d[None, :])
     rounded_h = grad_h.to(grad_hidden.dtype.element_ty)
     tl.store(grad_hidden + narrow, rounded_h, mask=inside & inside_d[None, :])
-    # What was stored above is read below, by other threads of this program.
-    tl.debug_barrier()
     for start in tl.range(0, latent, BLOCK_K, num_stages=STAGES):
         c = start + k
         inside_c = c < latent
@@ -281,14 +299,20 @@ def march_backward(
     state = states[:, step - 1] if step else start
     tiles = triton.cdiv(points, BLOCK_POINTS)
     sums = start.new_empty(batch * tiles, 2 * latent + hidden, dtype=torch.float32)
-    _march_gradient_kernel[(tiles, batch)](
-        grad_decoded[:, step], scaled[:, step], terms[:, step], states[:, step], state, network.embeddings[step],
-        network.first, network.first_sum, network.first_shift[step], network.first_bias, network.second,
-        weights if weights is not None else network.first_bias, *buffers, sums,
+    carry, grad_result, activated, grad_hidden, row_statistics = buffers
+    block = min(padded(latent), BLOCK_LATENT)
+    _state_gradient_kernel[(tiles, batch)](
+        grad_decoded[:, step], scaled[:, step], terms[:, step], states[:, step],
+        weights if weights is not None else network.first_bias, carry, grad_result, sums,
         points, latent, hidden, decoded, grad_decoded.stride(0), scaled.stride(0), terms.stride(0), states.stride(0),
-        state.stride(0), network.eps,
         LAST=step == num_steps - 1, HAS_WEIGHTS=weights is not None, PRECISION=precision(start.dtype),
-        BLOCK_P=BLOCK_POINTS, BLOCK_K=min(padded(latent), BLOCK_LATENT), BLOCK_H=padded(hidden),
-        BLOCK_D=padded(decoded), STAGES=2, num_warps=8,
+        BLOCK_P=BLOCK_POINTS, BLOCK_K=block, BLOCK_D=padded(decoded), STAGES=2, num_warps=4,
+    )
+    _march_gradient_kernel[(tiles, batch)](
+        state, network.embeddings[step], network.first, network.first_sum, network.first_shift[step],
+        network.first_bias, network.second, carry, grad_result, activated, grad_hidden, row_statistics, sums,
+        points, latent, hidden, state.stride(0), network.eps,
+        PRECISION=precision(start.dtype), BLOCK_P=BLOCK_POINTS, BLOCK_K=block, BLOCK_H=padded(hidden), STAGES=2,
+        num_warps=8,
     )
     return sums.sum(0)

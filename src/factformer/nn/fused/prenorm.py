@@ -87,8 +87,8 @@ def _prenorm_gradient_kernel(
         offset = (sample * points + wide)[:, None] * dim + d[None, :]
         u = tl.load(total + offset, mask=mask, other=0.0).to(tl.float32)
         grad = tl.load(grad_normed + offset, mask=mask, other=0.0).to(tl.float32)
-        grad += w_last * tl.load(grad_rows + (sample * rest + r)[:, None] * dim + d[None, :], mask=mask, other=0.0)
-        grad += w_rest * tl.load(grad_columns + (sample * last + s)[:, None] * dim + d[None, :], mask=mask, other=0.0)
+        grad += w_last * tl.load(grad_rows + (sample * rest + r)[:, None] * dim + d[None, :], mask=mask, other=0.0).to(tl.float32)
+        grad += w_rest * tl.load(grad_columns + (sample * last + s)[:, None] * dim + d[None, :], mask=mask, other=0.0).to(tl.float32)
         mean = tl.sum(u, axis=1) / dim
         centred = tl.where(inside_d[None, :], u - mean[:, None], 0.0)
         scale = tl.rsqrt(tl.sum(centred * centred, axis=1) / dim + eps)[:, None]
@@ -151,12 +151,16 @@ class _PreNorm(torch.autograd.Function):
         encoding_parts = total.new_empty(parts if has_encoding else 0, *total.shape[1:], dtype=torch.float32)
         affine_parts = total.new_empty(tiles * parts, 2, dim, dtype=torch.float32)
         _prenorm_gradient_kernel[(tiles, parts)](
-            total, rows_of(grad_total), rows_of(grad_normed), rows_of(grad_rows), rows_of(grad_columns), gain,
+            total, rows_of(grad_total), rows_of(grad_normed), rows_of(grad_rows.to(total.dtype)),
+            rows_of(grad_columns.to(total.dtype)), gain,
             weights_rest, weights_last, grad_field, encoding_parts, affine_parts, batch, rest, last, dim, ctx.eps,
             per_program, HAS_ENCODING=has_encoding, BLOCK_P=block, BLOCK_D=padded(dim),
         )
         grad_gain, grad_bias = affine_parts.sum(0).unbind(0)
-        grad_encoding = encoding_parts.sum(0).to(ctx.encoding_dtype) if has_encoding else None
+        grad_encoding = None
+        if has_encoding:
+            summed = encoding_parts.sum(0) if parts > 1 else encoding_parts[0]
+            grad_encoding = summed.to(ctx.encoding_dtype)
         return grad_field, grad_encoding, grad_gain, grad_bias, None, None, None
 
 
