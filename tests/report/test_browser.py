@@ -377,3 +377,14 @@ def test_an_old_browser_is_told_so(browser, report):
         assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
     finally:
         browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+
+
+def test_long_names_stay_inside_their_cards(browser, tmp_path):
+    options = {"shape": (8, 8), "num_frames": 2, "num_samples": 1}
+    runs = [make_run("factformer_plus_with_a_long_name", **options), make_run("ffno", lag=0.3, **options)]
+    browser.get(write_report(tmp_path, title="names", runs=runs).as_uri())
+    widths = browser.execute_script(
+        "return [...document.querySelectorAll('.card')].map(c => [c.scrollWidth, c.clientWidth])"
+    )
+    assert len(widths) >= 4
+    assert all(inner <= outer for inner, outer in widths)
