@@ -49,6 +49,8 @@ def train(
         trainer = Trainer(experiment, dataset, held_out, fabric, run, reporter or Reporter())
         # Nothing is written before everything is known to fit together.
         if fabric.is_global_zero and not (resume and run.config.is_file()):
+            if resume:
+                trainer.reporter.message(f"no run in {run.path} to go on with: starting from the beginning")
             # A run killed before its first checkpoint begins again; one with checkpoints is never dropped.
             run.create(
                 experiment, command, overwrite or (resume and checkpoint.latest(run.checkpoints) is None)
