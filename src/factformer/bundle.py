@@ -45,7 +45,9 @@ def save_bundle(
     target.parent.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in surrogate.state_dict().items()}
     if storage is not None:
-        state = {name: t.to(storage) if t.dtype == torch.float32 else t for name, t in state.items()}
+        # Weights bear rounding; buffers such as the frequencies of Fourier features are multiplied by 2π x.
+        weights = {name for name, parameter in surrogate.named_parameters() if parameter.dtype == torch.float32}
+        state = {name: t.to(storage) if name in weights else t for name, t in state.items()}
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         save_file(state, scratch / WEIGHTS)
