@@ -78,3 +78,8 @@ def test_an_unknown_recipe_and_scale_list_the_choices():
         recipes.build("kolmo")
     with pytest.raises(UserError, match=r"paper, small"):
         recipes.build("demo", "large")
+
+
+def test_the_paper_s_modes_on_darcy_flow():
+    assert recipes.build("darcy", "paper", ["model.name=fno"]).model.modes == 20
+    assert recipes.build("kolmogorov", "paper", ["model.name=fno"]).model.num_modes(2) == 24

@@ -23,15 +23,18 @@ def resolution(problem: str, scale: str) -> int:
     return int(catalog.find("pdes", problem).pde.presets[scale].resolution)
 
 
-def model_section(model: str, scale: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def model_section(
+    model: str, scale: str, values: Mapping[str, Any], baseline: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """``values``, written for factformer, as far as ``model`` understands them.
 
     At the paper's scale the baselines that are not Transformers keep the sizes of their own, which are the
-    paper's; the Transformers take those of the recipe, as in the paper.
+    paper's, but for those that the paper chose for this problem (``baseline``); the Transformers take those of the
+    recipe, as in the paper.
     """
     module = catalog.find("models", model)
     if scale == "paper" and module.Model.paper_optimizer == "adam":
-        return {"name": model}
+        values = baseline or {}
     known = module.Config.model_fields
     section = {"name": model, **{key: value for key, value in values.items() if key in known}}
     parse_model(section)

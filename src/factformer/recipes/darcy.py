@@ -43,7 +43,9 @@ def experiment(scale: str = "small", model: str = "factformer", protocol: str = 
             "problem": PROBLEM,
             "recipe": "darcy",
             "scale": scale,
-            "model": model_section(model, scale, {"fourier_std": 1.0, **(sizes if paper else small_sizes)}),
+            "model": model_section(
+                model, scale, {"fourier_std": 1.0, **(sizes if paper else small_sizes)}, baseline={"modes": 20}
+            ),
             "data": {"path": f"data/{PROBLEM}", "preset": scale, "resolution": resolution(PROBLEM, scale)},
             "protocol": {"name": protocol},
             "training": optimizer_section(model, training if paper else small_training),

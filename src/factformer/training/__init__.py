@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from factformer.lazy import load_lazily
 
 if TYPE_CHECKING:
     from factformer.training.experiment import Experiment as Experiment
@@ -13,19 +14,14 @@ if TYPE_CHECKING:
     from factformer.training.machine import Machine as Machine
     from factformer.training.outcome import Outcome as Outcome
 
-_HOMES = {
-    "Experiment": "experiment",
-    "Machine": "machine",
-    "Outcome": "outcome",
-    "fit": "fitting",
-    "run_experiment": "launch",
-    "train": "loop",
-}
-
-__all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__all__ = load_lazily(
+    __name__,
+    {
+        "Experiment": "factformer.training.experiment",
+        "Machine": "factformer.training.machine",
+        "Outcome": "factformer.training.outcome",
+        "fit": "factformer.training.fitting",
+        "run_experiment": "factformer.training.launch",
+        "train": "factformer.training.loop",
+    },
+)
