@@ -1,6 +1,6 @@
 """Our solvers against the straightforward formulation and against third-party packages, in one run.
 
-    taskset -c 1 python benchmarks/solvers.py --threads 1 --out benchmarks/results/solvers.json        all, on one core
+    taskset -c 1 python benchmarks/solvers.py --threads 1 --out results/cpu/solvers.json        all, on one core
     python benchmarks/solvers.py --cases kolmogorov_flow --threads 1
 
 Grid, step and scheme are the same for all and the answers are compared. exponax and scikit-fem join in where they are
