@@ -56,7 +56,7 @@ class IsotropicTurbulence(PDE):
                            batch_size=10, initial="released"),
         "small": Preset(24, 24, 20, 0.05, {"train": 48, "valid": 6, "test": 8}, warmup=0.05, batch_size=2,
                         parameters={"viscosity": 0.02, "dt": 0.01}),
-        "tiny": Preset(12, 12, 8, 0.05, {"train": 4, "valid": 1, "test": 1}, warmup=0.05, batch_size=6,
+        "tiny": Preset(12, 12, 20, 0.05, {"train": 4, "valid": 1, "test": 1}, warmup=0.05, batch_size=6,
                        parameters={"viscosity": 0.04, "dt": 0.025}),
     }
 

@@ -54,7 +54,7 @@ class KolmogorovFlow(PDE):
                         batch_size=20),
         "small": Preset(64, 192, 80, 1 / 16, {"train": 16, "valid": 2, "test": 4}, warmup=2 + 1 / 16,
                         batch_size=2),
-        "tiny": Preset(32, 48, 16, 1 / 16, {"train": 4, "valid": 1, "test": 1}, warmup=1.0, batch_size=6),
+        "tiny": Preset(32, 48, 32, 1 / 16, {"train": 4, "valid": 1, "test": 1}, warmup=1.0, batch_size=6),
     }
 
     def problem(self, resolution: int) -> Problem:
