@@ -245,7 +245,7 @@ class _AxialOperator(torch.autograd.Function):
             phi, query_weight, key_weight, cosine if cosine is not None else weights,
             sine if sine is not None else weights, weights, result, encoded[0], encoded[1], size, dim, heads, half, factor,
             SAVE=save, ROTARY=cosine is not None, PRECISION=precision(dtype), BLOCK_S=block, BLOCK_D=padded(dim),
-            BLOCK_L=padded(half), num_warps=8,
+            BLOCK_L=padded(half), num_warps=4 if half <= 64 else 8,
         )
         ctx.save_for_backward(
             mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, phi, encoded

@@ -133,16 +133,22 @@ def _contract_kernel(
 def _merge_heads_kernel(parts, statistics, number, eps, BLOCK: tl.constexpr):
     """Mean and reciprocal deviation of a group from the counts, means and spreads of its parts."""
     group = tl.program_id(0).to(tl.int64)
-    k = tl.arange(0, BLOCK)
-    base = parts + (group * number + k) * 3
-    count = tl.load(base, mask=k < number, other=0.0)
-    level = tl.load(base + 1, mask=k < number, other=0.0)
-    spread = tl.load(base + 2, mask=k < number, other=0.0)
-    total = tl.sum(count, axis=0)
-    mean = tl.sum(count * level, axis=0) / total
-    variance = tl.sum(spread + count * (level - mean) * (level - mean), axis=0) / total
+    total, mean, spread = 0.0, 0.0, 0.0
+    for start in range(0, number, BLOCK):
+        k = start + tl.arange(0, BLOCK)
+        base = parts + (group * number + k) * 3
+        count = tl.load(base, mask=k < number, other=0.0)
+        level = tl.load(base + 1, mask=k < number, other=0.0)
+        within = tl.load(base + 2, mask=k < number, other=0.0)
+        new = tl.sum(count, axis=0)
+        middle = tl.sum(count * level, axis=0) / new
+        share = new / (total + new)
+        spread += tl.sum(within + count * (level - middle) * (level - middle), axis=0)
+        spread += (middle - mean) * (middle - mean) * total * share
+        mean += (middle - mean) * share
+        total += new
     tl.store(statistics + group * 2, mean)
-    tl.store(statistics + group * 2 + 1, 1.0 / tl.sqrt(variance + eps))
+    tl.store(statistics + group * 2 + 1, 1.0 / tl.sqrt(spread / total + eps))
 
 
 @triton.jit
@@ -211,9 +217,11 @@ def contract_into(
     blocks = triton.cdiv(size_out, tiling.rows)
     steps = triton.cdiv(columns, tiling.columns)
     per_program = triton.cdiv(steps, pieces(steps, blocks * geometry.heads * geometry.batch, waves=8)) * tiling.columns
+    whole = geometry.size_in <= WHOLE_LIMIT
+    if not whole:
+        per_program = tiling.columns  # nothing stays on the chip from column to column
     parts = triton.cdiv(columns, per_program)
     number = parts * blocks
-    whole = geometry.size_in <= WHOLE_LIMIT
     collected = values.new_empty(geometry.batch, geometry.heads, number if eps is not None else 0, 3, dtype=torch.float32)
     stride_sample = kernel.stride(1)
     if kernel.stride(0) != stride_sample * geometry.heads:
@@ -230,7 +238,9 @@ def contract_into(
     if eps is None:
         return result, None
     statistics = collected.new_empty(geometry.batch, geometry.heads, 2)
-    _merge_heads_kernel[(geometry.batch * geometry.heads,)](collected, statistics, number, eps, BLOCK=padded(number))
+    _merge_heads_kernel[(geometry.batch * geometry.heads,)](
+        collected, statistics, number, eps, BLOCK=min(padded(number), 1024)
+    )
     return result, statistics
 
 

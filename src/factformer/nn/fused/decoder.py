@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.nn.fused._common import gelu, gelu_slope, padded, pieces, precision
+from factformer.nn.fused._common import gelu, gelu_slope, padded, precision
+from factformer.nn.fused.gram import gram
 
 BLOCK_POINTS = 64
 BLOCK_LATENT = 64
@@ -58,66 +59,55 @@ def _decode_kernel(
 @triton.jit
 def _decode_gradient_kernel(
     grad, states, first, first_bias, second, second_bias, third,
-    grad_first, second_parts, third_parts, sum_parts,
-    points, latent, wide, narrow, channels, points_per_program, tiles,
+    grad_first, grad_second, activated, third_parts, sum_parts,
+    points, latent, wide, narrow, channels,
     PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_W: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, STAGES: tl.constexpr,
 ):
-    part, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    """Gradients before both activations, the first activated layer, and sums over the points of a tile."""
+    sample = tl.program_id(1).to(tl.int64)
+    p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
     o, n, f = tl.arange(0, BLOCK_W), tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_C)
+    inside = (p < points)[:, None]
+    row = sample * points + p
+    program = sample * tl.num_programs(0) + tl.program_id(0)
+    sums = sum_parts + program * (wide + narrow + channels)
     first += sample * wide * latent
+    h1 = tl.zeros((BLOCK_P, BLOCK_W), dtype=tl.float32)
+    for start in tl.range(0, latent, BLOCK_K, num_stages=STAGES):
+        c = start + tl.arange(0, BLOCK_K)
+        z = tl.load(states + row[:, None] * latent + c[None, :], mask=inside & (c < latent)[None, :], other=0.0)
+        w = tl.load(
+            first + o[:, None] * latent + c[None, :], mask=(o < wide)[:, None] & (c < latent)[None, :], other=0.0
+        )
+        h1 = tl.dot(z, tl.trans(w), h1, input_precision=PRECISION)
+    h1 += tl.load(first_bias + sample * wide + o, mask=o < wide, other=0.0)[None, :]
     w2 = tl.load(
         second + n[:, None] * wide + o[None, :], mask=(n < narrow)[:, None] & (o < wide)[None, :], other=0.0
     )
-    w3 = tl.load(
-        third + f[:, None] * narrow + n[None, :], mask=(f < channels)[:, None] & (n < narrow)[None, :], other=0.0
-    )
-    grad_second = tl.zeros((BLOCK_N, BLOCK_W), dtype=tl.float32)
-    grad_third = tl.zeros((BLOCK_C, BLOCK_N), dtype=tl.float32)
-    begin = part * points_per_program
-    for p0 in tl.range(begin, min(points, begin + points_per_program), BLOCK_P, num_stages=1):
-        p = p0 + tl.arange(0, BLOCK_P)
-        inside = (p < points)[:, None]
-        row = sample * points + p
-        h1 = tl.zeros((BLOCK_P, BLOCK_W), dtype=tl.float32)
-        for start in tl.range(0, latent, BLOCK_K, num_stages=STAGES):
-            c = start + tl.arange(0, BLOCK_K)
-            z = tl.load(
-                states + row[:, None] * latent + c[None, :], mask=inside & (c < latent)[None, :], other=0.0
-            )
-            w = tl.load(
-                first + o[:, None] * latent + c[None, :],
-                mask=(o < wide)[:, None] & (c < latent)[None, :], other=0.0,
-            )
-            h1 = tl.dot(z, tl.trans(w), h1, input_precision=PRECISION)
-        h1 += tl.load(first_bias + sample * wide + o, mask=o < wide, other=0.0)[None, :]
-        g1 = gelu(h1).to(w2.dtype)
-        h2 = tl.dot(g1, tl.trans(w2), input_precision=PRECISION)
-        h2 += tl.load(second_bias + n, mask=n < narrow, other=0.0)[None, :]
-        # Sums over points are stored tile by tile: held, they would spill.
-        base = sum_parts + (sample * tiles + p0 // BLOCK_P) * (wide + narrow + channels)
-        y = tl.load(grad + row[:, None] * channels + f[None, :], mask=inside & (f < channels)[None, :], other=0.0)
-        tl.store(base + wide + narrow + f, tl.sum(y, axis=0), mask=f < channels)
-        y = y.to(w2.dtype)
-        grad_third = tl.dot(tl.trans(y), gelu(h2).to(w2.dtype), grad_third, input_precision=PRECISION)
-        grad2 = tl.dot(y, w3, input_precision=PRECISION) * gelu_slope(h2)
-        tl.store(base + wide + n, tl.sum(grad2, axis=0), mask=n < narrow)
-        rounded = grad2.to(w2.dtype)
-        grad_second = tl.dot(tl.trans(rounded), g1, grad_second, input_precision=PRECISION)
-        grad1 = tl.dot(rounded, w2, input_precision=PRECISION) * gelu_slope(h1)
-        tl.store(base + o, tl.sum(grad1, axis=0), mask=o < wide)
-        tl.store(
-            grad_first + row[:, None] * wide + o[None, :], grad1.to(w2.dtype), mask=inside & (o < wide)[None, :]
-        )
-    program = sample * tl.num_programs(0) + part
-    tl.store(
-        second_parts + program * narrow * wide + n[:, None] * wide + o[None, :], grad_second,
-        mask=(n < narrow)[:, None] & (o < wide)[None, :],
-    )
+    g1 = gelu(h1).to(w2.dtype)
+    offset = row[:, None] * wide + o[None, :]
+    tl.store(activated + offset, g1, mask=inside & (o < wide)[None, :])
+    h2 = tl.dot(g1, tl.trans(w2), input_precision=PRECISION)
+    h2 += tl.load(second_bias + n, mask=n < narrow, other=0.0)[None, :]
+    y = tl.load(grad + row[:, None] * channels + f[None, :], mask=inside & (f < channels)[None, :], other=0.0)
+    tl.store(sums + wide + narrow + f, tl.sum(y, axis=0), mask=f < channels)
+    y = y.to(w2.dtype)
+    grad_third = tl.dot(tl.trans(y), gelu(h2).to(w2.dtype), input_precision=PRECISION)
     tl.store(
         third_parts + program * channels * narrow + f[:, None] * narrow + n[None, :], grad_third,
         mask=(f < channels)[:, None] & (n < narrow)[None, :],
     )
+    w3 = tl.load(
+        third + f[:, None] * narrow + n[None, :], mask=(f < channels)[:, None] & (n < narrow)[None, :], other=0.0
+    )
+    grad2 = tl.dot(y, w3, input_precision=PRECISION) * gelu_slope(h2)
+    tl.store(sums + wide + n, tl.sum(grad2, axis=0), mask=n < narrow)
+    rounded = grad2.to(w2.dtype)
+    tl.store(grad_second + row[:, None] * narrow + n[None, :], rounded, mask=inside & (n < narrow)[None, :])
+    grad1 = tl.dot(rounded, w2, input_precision=PRECISION) * gelu_slope(h1)
+    tl.store(sums + o, tl.sum(grad1, axis=0), mask=o < wide)
+    tl.store(grad_first + offset, grad1.to(w2.dtype), mask=inside & (o < wide)[None, :])
 
 
 def decode(states: Tensor, network: tuple[Tensor, ...]) -> Tensor:
@@ -146,21 +136,20 @@ def decode_backward(
     first, first_bias, second, second_bias, third, _ = network
     wide, narrow, channels = first.shape[1], second.shape[0], third.shape[0]
     tiles = triton.cdiv(points, BLOCK_POINTS)
-    per_program = triton.cdiv(tiles, pieces(tiles, samples, waves=4)) * BLOCK_POINTS
-    number = triton.cdiv(points, per_program)
-    grad_first = states.new_empty(samples, points, wide)
-    second_parts = states.new_empty(samples * number, narrow, wide, dtype=torch.float32)
-    third_parts = states.new_empty(samples * number, channels, narrow, dtype=torch.float32)
+    grad_first, activated = states.new_empty(2, samples, points, wide).unbind(0)
+    grad_second = states.new_empty(samples, points, narrow)
+    third_parts = states.new_empty(samples * tiles, channels, narrow, dtype=torch.float32)
     sum_parts = states.new_empty(samples, tiles, wide + narrow + channels, dtype=torch.float32)
-    _decode_gradient_kernel[(number, samples)](
+    _decode_gradient_kernel[(tiles, samples)](
         grad, states, first, first_bias, second, second_bias, third,
-        grad_first, second_parts, third_parts, sum_parts, points, latent, wide, narrow, channels, per_program, tiles,
+        grad_first, grad_second, activated, third_parts, sum_parts, points, latent, wide, narrow, channels,
         PRECISION=precision(states.dtype), BLOCK_P=BLOCK_POINTS, BLOCK_K=min(padded(latent), BLOCK_LATENT),
-        BLOCK_W=padded(wide), BLOCK_N=padded(narrow), BLOCK_C=padded(channels), STAGES=2, num_warps=8,
+        BLOCK_W=padded(wide), BLOCK_N=padded(narrow), BLOCK_C=padded(channels), STAGES=3, num_warps=8,
     )
     sums = sum_parts.sum(1)
     total = sums.sum(0)
+    grad_weight = gram(grad_second.view(1, -1, narrow), activated.view(1, -1, wide)).squeeze(0)
     return (
-        grad_first, sums[:, :wide], second_parts.sum(0), total[wide : wide + narrow], third_parts.sum(0),
+        grad_first, sums[:, :wide], grad_weight, total[wide : wide + narrow], third_parts.sum(0),
         total[wide + narrow :],
     )

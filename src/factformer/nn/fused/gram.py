@@ -20,7 +20,7 @@ BLOCK_ROWS = 64
 @triton.jit
 def _gram_kernel(
     left, right, parts, shift, row_statistics,
-    rows, width_left, width_right, stride_left, stride_right, rows_per_program, right_blocks,
+    rows, width_left, width_right, stride_left, stride_right, stride_statistics, rows_per_program, right_blocks,
     NORMALIZE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_LEFT: tl.constexpr,
     BLOCK_RIGHT: tl.constexpr,
 ):
@@ -40,7 +40,7 @@ def _gram_kernel(
         x = tl.load(left + r[:, None] * width_left + a[None, :], mask=inside & inside_a, other=0.0)
         y = tl.load(right + r[:, None] * width_right + b[None, :], mask=inside & inside_b, other=0.0)
         if NORMALIZE:
-            where = row_statistics + (group * rows + r) * 2
+            where = row_statistics + (group * rows + r) * stride_statistics
             mean = tl.load(where, mask=r < rows, other=0.0)[:, None]
             scale = tl.load(where + 1, mask=r < rows, other=0.0)[:, None]
             y = ((y.to(tl.float32) + moved - mean) * scale).to(x.dtype)
@@ -53,8 +53,8 @@ def _gram_kernel(
 def gram(left: Tensor, right: Tensor, *, shift: Tensor | None = None, row_statistics: Tensor | None = None) -> Tensor:
     """``Xᵀ Y`` of each group in float32: ``(group, row, a), (group, row, b) -> (group, a, b)``.
 
-    Groups may lie apart, rows are dense. With ``row_statistics`` ``(group, row, 2)`` the rows of ``Y`` are
-    moved by ``shift`` and normalised with their mean and reciprocal deviation first.
+    Groups may lie apart, rows are dense. With ``row_statistics`` ``(group, row, 2 or more)`` the rows of ``Y``
+    are moved by ``shift`` and normalised with their mean and reciprocal deviation, its first entries.
     """
     groups, rows, width_left = left.shape
     width_right = right.shape[-1]
@@ -69,7 +69,8 @@ def gram(left: Tensor, right: Tensor, *, shift: Tensor | None = None, row_statis
     normalize = row_statistics is not None
     _gram_kernel[(tiles, number, groups)](
         left, right, parts, shift if normalize else left, row_statistics if normalize else left,
-        rows, width_left, width_right, left.stride(0), right.stride(0), per_program, right_blocks,
+        rows, width_left, width_right, left.stride(0), right.stride(0),
+        row_statistics.shape[-1] if row_statistics is not None else 0, per_program, right_blocks,
         NORMALIZE=normalize, PRECISION=precision(left.dtype), BLOCK_R=BLOCK_ROWS, BLOCK_LEFT=block_left,
         BLOCK_RIGHT=block_right, num_warps=8 if block_left * block_right >= 128 * 128 else 4, num_stages=3,
     )

@@ -122,7 +122,7 @@ def _backward(
     start = _expand(field, expand, expand_bias)
     carry, grad_result = torch.empty_like(start), torch.empty_like(start)
     activated, grad_hidden = start.new_empty(2, batch, points, hidden).unbind(0)
-    row_statistics = start.new_empty(batch, points, 2, dtype=torch.float32)
+    row_statistics = start.new_empty(batch, points, 4, dtype=torch.float32)
     grad_steps = torch.zeros_like(steps)
     grad_first, grad_second = torch.zeros_like(first), torch.zeros_like(second)
     others = []

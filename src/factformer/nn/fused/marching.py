@@ -152,8 +152,7 @@ def _state_gradient_kernel(
 
 @triton.jit
 def _march_gradient_kernel(
-    state, embedding, first, first_sum, first_shift, first_bias, second,
-    carry, grad_result, activated, grad_hidden, row_statistics, sum_parts,
+    state, embedding, first, first_sum, first_shift, first_bias, second, grad_result, activated, grad_hidden, row_statistics, sum_parts,
     points, latent, hidden, stride_state, eps,
     PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_H: tl.constexpr,
     STAGES: tl.constexpr,
@@ -163,7 +162,6 @@ def _march_gradient_kernel(
     k, d = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_H)
     inside, inside_d = (p < points)[:, None], d < hidden
     state += sample * stride_state
-    carry += sample * points * latent
     grad_result += sample * points * latent
     sums = sum_parts + (sample * tl.num_programs(0) + tile) * (2 * latent + hidden)
     h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
@@ -191,9 +189,6 @@ def _march_gradient_kernel(
         h = tl.dot(z, tl.trans(w), h, input_precision=PRECISION)
     mean = total / latent
     scale = tl.rsqrt(tl.maximum(squares / latent - mean * mean, 0.0) + eps)
-    row = (sample * points + p) * 2
-    tl.store(row_statistics + row, mean, mask=p < points)
-    tl.store(row_statistics + row + 1, scale, mask=p < points)
     summed = tl.load(first_sum + d, mask=inside_d, other=0.0)[None, :]
     h += tl.load(first_shift + d, mask=inside_d, other=0.0)[None, :]
     h = (h - mean[:, None] * summed) * scale[:, None]
@@ -201,12 +196,37 @@ def _march_gradient_kernel(
     grad_h = tl.where(inside, grad_h * gelu_slope(biased), 0.0)
     tl.store(sums + 2 * latent + d, tl.sum(grad_h, axis=0), mask=inside_d)
     # The two means that the LayerNorm's gradient needs, from the hidden layer instead of the state.
-    level = (tl.sum(grad_h * summed, axis=1) / latent)[:, None]
-    along = (tl.sum(grad_h * h, axis=1) / latent)[:, None]
+    row = (sample * points + p) * 4
+    tl.store(row_statistics + row, mean, mask=p < points)
+    tl.store(row_statistics + row + 1, scale, mask=p < points)
+    tl.store(row_statistics + row + 2, tl.sum(grad_h * summed, axis=1) / latent, mask=p < points)
+    tl.store(row_statistics + row + 3, tl.sum(grad_h * h, axis=1) / latent, mask=p < points)
     narrow = (sample * points + p)[:, None] * hidden + d[None, :]
     tl.store(activated + narrow, gelu(biased).to(activated.dtype.element_ty), mask=inside & inside_d[None, :])
-    rounded_h = grad_h.to(grad_hidden.dtype.element_ty)
-    tl.store(grad_hidden + narrow, rounded_h, mask=inside & inside_d[None, :])
+    tl.store(grad_hidden + narrow, grad_h.to(grad_hidden.dtype.element_ty), mask=inside & inside_d[None, :])
+
+
+@triton.jit
+def _carry_gradient_kernel(
+    state, embedding, first, carry, grad_result, grad_hidden, row_statistics, sum_parts,
+    points, latent, hidden, stride_state,
+    PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_H: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """``∂z' = ∂y + ρ (∂h W - level - x̂ along)``: through the LayerNorm, with its means known."""
+    tile, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
+    k, d = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_H)
+    inside, inside_d = (p < points)[:, None], d < hidden
+    row = row_statistics + (sample * points + p) * 4
+    mean = tl.load(row, mask=p < points, other=0.0)[:, None]
+    scale = tl.load(row + 1, mask=p < points, other=0.0)[:, None]
+    level = tl.load(row + 2, mask=p < points, other=0.0)[:, None]
+    along = tl.load(row + 3, mask=p < points, other=0.0)[:, None]
+    x = tl.load(
+        grad_hidden + (sample * points + p)[:, None] * hidden + d[None, :], mask=inside & inside_d[None, :], other=0.0
+    )
+    sums = sum_parts + (sample * tl.num_programs(0) + tile) * (2 * latent + hidden)
     for start in tl.range(0, latent, BLOCK_K, num_stages=STAGES):
         c = start + k
         inside_c = c < latent
@@ -215,14 +235,14 @@ def _march_gradient_kernel(
         w = tl.load(
             first + d[:, None] * latent + c[None, :], mask=inside_d[:, None] & inside_c[None, :], other=0.0
         )
-        grad = tl.dot(rounded_h, w, input_precision=PRECISION)
-        z = tl.load(state + offset, mask=mask, other=0.0).to(tl.float32)
+        z = tl.load(state + sample * stride_state + offset, mask=mask, other=0.0).to(tl.float32)
         z += tl.load(embedding + c, mask=inside_c, other=0.0)[None, :]
-        grad = (grad - level - (z - mean[:, None]) * scale[:, None] * along) * scale[:, None]
-        grad += tl.load(grad_result + offset, mask=mask, other=0.0).to(tl.float32)
-        grad = tl.where(inside, grad, 0.0)
-        tl.store(carry + offset, grad.to(carry.dtype.element_ty), mask=mask)
-        tl.store(sums + latent + c, tl.sum(grad, axis=0), mask=inside_c)
+        grad = tl.dot(x, w, input_precision=PRECISION)
+        grad = (grad - level - (z - mean) * scale * along) * scale
+        whole = sample * points * latent + offset
+        grad += tl.load(grad_result + whole, mask=mask, other=0.0).to(tl.float32)
+        tl.store(carry + whole, grad.to(carry.dtype.element_ty), mask=mask)
+        tl.store(sums + latent + c, tl.sum(tl.where(inside, grad, 0.0), axis=0), mask=inside_c)
 
 
 class Network(NamedTuple):
@@ -310,9 +330,15 @@ def march_backward(
     )
     _march_gradient_kernel[(tiles, batch)](
         state, network.embeddings[step], network.first, network.first_sum, network.first_shift[step],
-        network.first_bias, network.second, carry, grad_result, activated, grad_hidden, row_statistics, sums,
+        network.first_bias, network.second, grad_result, activated, grad_hidden, row_statistics, sums,
         points, latent, hidden, state.stride(0), network.eps,
         PRECISION=precision(start.dtype), BLOCK_P=BLOCK_POINTS, BLOCK_K=block, BLOCK_H=padded(hidden), STAGES=2,
         num_warps=8,
+    )
+    _carry_gradient_kernel[(tiles, batch)](
+        state, network.embeddings[step], network.first, carry, grad_result, grad_hidden, row_statistics, sums,
+        points, latent, hidden, state.stride(0),
+        PRECISION=precision(start.dtype), BLOCK_P=BLOCK_POINTS, BLOCK_K=block, BLOCK_H=padded(hidden), STAGES=2,
+        num_warps=4,
     )
     return sums.sum(0)

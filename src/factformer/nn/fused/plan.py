@@ -18,6 +18,8 @@ RATE = 7.8e14
 """Floating-point operations per second of its matrix units in bfloat16, measured."""
 NUMBER = 2
 """Bytes of a bfloat16."""
+WORKSPACE = 10**8
+"""Bytes of the libraries' workspaces and of partial sums."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,9 @@ class Sizes:
     width: int
     frames: int
     channels: int
+    heads: int
+    kernel_dim: int
+    parameters: int
 
     @classmethod
     def of(cls, surrogate: Surrogate, shape: tuple[int, ...] | None = None) -> Sizes:
@@ -41,7 +46,8 @@ class Sizes:
         problem = surrogate.problem
         return cls(
             shape or problem.grid.shape, config.dim, config.depth, values, expand.out_features, expand.in_features,
-            problem.num_context_frames, problem.num_output_channels,
+            problem.num_context_frames, problem.num_output_channels, getattr(config, "heads", 0),
+            getattr(config, "kernel_dim", 0), surrogate.num_parameters,
         )
 
     @property
@@ -53,7 +59,7 @@ class Sizes:
 
 
 def floor_seconds(surrogate: Surrogate, batch: int, num_steps: int) -> tuple[float, float]:
-    """The least time of one call and of its training step: bytes over bandwidth plus nothing, or operations."""
+    """The least time of one call and of its training step: bytes over bandwidth, or operations over their rate."""
     sizes = Sizes.of(surrogate)
     n = batch * sizes.points
     u, v, z = n * sizes.dim * NUMBER, n * sizes.values * NUMBER, n * sizes.latent * NUMBER
@@ -71,3 +77,39 @@ def floor_seconds(surrogate: Surrogate, batch: int, num_steps: int) -> tuple[flo
         max(forward / BANDWIDTH, flops / RATE),
         max((forward + backward) / BANDWIDTH, 3 * flops / RATE),
     )
+
+
+def training_bytes(
+    surrogate: Surrogate, batch: int, num_steps: int | None = None, shape: tuple[int, ...] | None = None
+) -> int:
+    """Peak memory of forward and backward pass of one call with the fused kernels, optimiser state not included.
+
+    A layer keeps its input, the normed field, the hidden layer and one tensor of values per axis; projected values
+    and everything elementwise is made again. The peak is in the backward pass of the marching steps.
+    """
+    sizes = Sizes.of(surrogate, shape)
+    steps = num_steps or surrogate.marching_steps
+    n, axes = batch * sizes.points, len(sizes.shape)
+    u, v, z = n * sizes.dim * NUMBER, n * sizes.values * NUMBER, n * sizes.latent * NUMBER
+    layers = sizes.depth * (3 * u + axes * v)
+    # Queries, keys, kernels, means of each axis; Fourier features as table, as operand and encoded.
+    along = sum(size * (2 * sizes.heads * sizes.kernel_dim + sizes.heads * size + 3 * sizes.dim) for size in sizes.shape)
+    layers += sizes.depth * (batch * along * NUMBER + sizes.points * sizes.dim * (4 + 2 * NUMBER))
+    marching = n * sizes.width * NUMBER + steps * (z + u) + 3 * z + 2 * u
+    frames = 3 * n * (sizes.frames + 2 * steps) * sizes.channels * 4
+    if sizes.channels > 1:
+        frames += 2 * n * sizes.frames * sizes.dim * NUMBER
+    return layers + marching + frames + 8 * sizes.parameters + WORKSPACE
+
+
+def largest_batch(
+    surrogate: Surrogate, memory: float, num_steps: int | None = None, shape: tuple[int, ...] | None = None
+) -> int:
+    """The largest batch whose training step fits into ``memory`` bytes; 0 if none does.
+
+    One part in ten is left free: for the optimiser, for pieces between allocations and for what is not counted.
+    """
+    batch = 0
+    while training_bytes(surrogate, batch + 1, num_steps, shape) <= 0.9 * memory:
+        batch += 1
+    return batch

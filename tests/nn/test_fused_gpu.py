@@ -1,0 +1,101 @@
+"""The fused path and its graphs on a GPU, against float64: ``pytest -m gpu tests/nn/test_fused_gpu.py``."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from factformer import Field, Grid, Problem, build_surrogate, metrics
+from factformer.nn.graphs import StepGraphs
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+CASES = {
+    "line in the low-rank order": (Grid(300, 2 * math.pi, True), 3, {"heads": 4, "kernel_dim": 64}),
+    "plane": (Grid((40, 36), 2 * math.pi, True), 2, {"heads": 8, "kernel_dim": 128}),
+    "long plane in the low-rank order": (Grid((300, 60), 2 * math.pi, True), 1, {"heads": 4, "kernel_dim": 64}),
+    "bounded plane": (Grid((33, 47), 1.0, False), 1, {"heads": 3, "kernel_dim": 32}),
+    "box": (Grid((20, 17, 24), 2 * math.pi, True), 1, {"heads": 6, "kernel_dim": 192}),
+}
+
+
+def surrogate_for(grid, overrides):
+    torch.manual_seed(0)
+    boundary = "periodic" if all(grid.periodic) else "zero"
+    problem = Problem("test", grid, (Field("a", 1),), num_context_frames=4, boundary=boundary)
+    surrogate = build_surrogate(problem, depth=2, marching_steps=3, **overrides)
+    with torch.no_grad():  # fresh kernels are tiny: make all parts count
+        for parameter in surrogate.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    return surrogate.cuda()
+
+
+def relative(a, b):
+    return float(((a.double() - b.double()).norm() / b.double().norm()).detach())
+
+
+def run(surrogate, frames, target, *, bf16):
+    with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
+        prediction = surrogate(frames)
+    loss = metrics.loss(prediction, target, surrogate.problem.output_slices)
+    grads = torch.autograd.grad(loss, list(surrogate.parameters()), allow_unused=True)
+    return prediction, torch.cat([g.double().flatten() for g in grads if g is not None])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stays_within_a_percent_of_float64(name, monkeypatch):
+    grid, batch, overrides = CASES[name]
+    surrogate = surrogate_for(grid, overrides)
+    frames = torch.randn(batch, 4, *grid.shape, 1, device="cuda")
+    target = torch.randn(batch, 3, *grid.shape, 1, device="cuda")
+    fused, fused_grads = run(surrogate, frames, target, bf16=True)
+    monkeypatch.setenv("FACTFORMER_FUSED", "off")
+    exact, exact_grads = run(copy.deepcopy(surrogate).double(), frames.double(), target.double(), bf16=False)
+    single, single_grads = run(surrogate, frames, target, bf16=False)
+    assert relative(fused, exact) < 1e-2
+    assert relative(fused_grads, exact_grads) < 1e-2
+    assert relative(single, exact) < 1e-5
+    assert relative(single_grads, exact_grads) < 1e-5
+
+
+def test_replayed_calls_follow_the_weights():
+    grid, batch, overrides = CASES["plane"]
+    surrogate = surrogate_for(grid, overrides).eval()
+    frames = torch.randn(batch, 4, *grid.shape, 1, device="cuda")
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        for _ in range(3):
+            replayed = surrogate(frames)
+            assert relative(replayed, surrogate.predict(frames, 3, grid)) < 1e-6
+            for parameter in surrogate.parameters():
+                parameter.mul_(1.01)
+        other = torch.randn_like(frames)
+        assert relative(surrogate(other), surrogate.predict(other, 3, grid)) < 1e-6
+
+
+def test_replayed_steps_give_the_gradients_of_eager_ones():
+    grid, batch, overrides = CASES["plane"]
+    surrogate = surrogate_for(grid, overrides)
+    parameters = list(surrogate.parameters())
+
+    def compute(frames, target, num_steps):
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            prediction = surrogate.predict(frames, num_steps, grid)
+        loss = metrics.loss(prediction, target[:, :num_steps], surrogate.problem.output_slices)
+        return loss, {"loss": loss.detach()}
+
+    step = StepGraphs(compute, parameters)
+    for round_ in range(3):
+        for num_steps in (1, 3):
+            frames = torch.randn(batch, 4, *grid.shape, 1, device="cuda")
+            target = torch.randn(batch, 3, *grid.shape, 1, device="cuda")
+            loss, terms = step(num_steps, frames, target, num_steps=num_steps)
+            got = [p.grad.clone() for p in parameters]
+            expected_loss, _ = compute(frames, target, num_steps)
+            expected = torch.autograd.grad(expected_loss, parameters)
+            assert relative(loss, expected_loss) < 1e-6
+            assert relative(terms["loss"], loss) < 1e-6
+            assert max(relative(a, b) for a, b in zip(got, expected, strict=True) if b.norm() > 0) < 1e-5, round_
