@@ -7,10 +7,44 @@ from typing import Any, Literal
 
 from factformer import catalog
 from factformer.errors import UserError
-from factformer.training.experiment import parse_model
+from factformer.training.experiment import Experiment, parse_model
 
 Scale = Literal["small", "paper"]
 PAPER_UPDATES = {"latent_marching": 100_000, "autoregressive": 64_000, "steady": 100_000}
+
+
+SCALES = {"small": {"log_every": 10}, "paper": {"log_every": 50, "validate_every": 1000, "checkpoint_every": 1000}}
+"""What the recipes of a scale share in training: how often something is written."""
+
+
+def assemble(
+    recipe: str,
+    problem: str,
+    scale: str,
+    model: str,
+    protocol: Mapping[str, Any],
+    *,
+    sizes: Mapping[str, Mapping[str, Any]],
+    training: Mapping[str, Mapping[str, Any]],
+    baseline: Mapping[str, Any] | None = None,
+) -> Experiment:
+    """The experiment of a recipe: ``sizes`` of factformer and ``training`` by scale, the ``protocol`` of both.
+
+    ``baseline`` holds what the paper chose for this problem's baselines.
+    """
+    check_scale(scale)
+    updates = {"updates": PAPER_UPDATES[protocol["name"]]} if scale == "paper" else {}
+    return Experiment.parse(
+        {
+            "problem": problem,
+            "recipe": recipe,
+            "scale": scale,
+            "model": model_section(model, scale, sizes[scale], baseline),
+            "data": {"path": f"data/{problem}", "preset": scale, "resolution": resolution(problem, scale)},
+            "protocol": protocol,
+            "training": optimizer_section(model, {**SCALES[scale], **updates, **training[scale]}),
+        }
+    )
 
 
 def check_scale(scale: str) -> None:
