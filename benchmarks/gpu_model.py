@@ -44,8 +44,9 @@ class Case:
 
     def surrogate(self, dtype: torch.dtype = torch.float32, device: str = DEVICE) -> Surrogate:
         torch.manual_seed(0)
-        problem = Problem("benchmark", Grid(self.grid, 2 * math.pi, True), (Field("field", self.channels),),
-                          num_context_frames=10)
+        problem = Problem(
+            "benchmark", Grid(self.grid, 2 * math.pi, True), (Field("field", self.channels),), num_context_frames=10
+        )
         surrogate = build_surrogate(problem, marching_steps=self.steps, **self.overrides)
         return surrogate.to(device=device, dtype=dtype)
 
@@ -198,7 +199,9 @@ def measure_textbook(case: Case, *, compiled: bool) -> dict[str, float]:
         torch.cuda.empty_cache()
 
 
-def check(grid: tuple[int, ...], batch: int, steps: int, overrides: dict[str, Any], channels: int = 1) -> dict[str, float]:
+def check(
+    grid: tuple[int, ...], batch: int, steps: int, overrides: dict[str, Any], channels: int = 1
+) -> dict[str, float]:
     """Errors of the fused bfloat16 path and the plain float32 path against float64, forward and gradients."""
     case = Case("check", grid, batch, steps, {**overrides, "depth": 2}, channels)
     context, target = case.frames(10), case.frames(steps)
@@ -221,8 +224,11 @@ def check(grid: tuple[int, ...], batch: int, steps: int, overrides: dict[str, An
 
     exact = run(torch.float64, "off")
     row = {}
-    for name, dtype, mode in (("fused bf16", torch.bfloat16, "auto"), ("plain bf16", torch.bfloat16, "off"),
-                              ("plain fp32", torch.float32, "off")):
+    for name, dtype, mode in (
+        ("fused bf16", torch.bfloat16, "auto"),
+        ("plain bf16", torch.bfloat16, "off"),
+        ("plain fp32", torch.float32, "off"),
+    ):
         got = run(dtype, mode)
         for what, a, b in zip(("forward", "gradient"), got, exact, strict=True):
             row[f"{name} {what}"] = float(((a - b).norm() / b.norm()).detach())
@@ -247,8 +253,10 @@ def profile(case: Case, training: bool, rows: int = 30) -> None:
         torch.cuda.synchronize()
     events = sorted(result.key_averages(), key=lambda e: -e.self_device_time_total)
     total = sum(e.self_device_time_total for e in events) / 1e3
-    print(f"{case.name} {'training' if training else 'inference'}: {total:.2f} ms in "
-          f"{sum(e.count for e in events)} kernels")
+    print(
+        f"{case.name} {'training' if training else 'inference'}: {total:.2f} ms in "
+        f"{sum(e.count for e in events)} kernels"
+    )
     for event in events[:rows]:
         print(f"  {event.self_device_time_total / 1e3:8.3f} ms {event.count:5d} × {event.key[:90]}")
 

@@ -113,8 +113,8 @@ class Surrogate(nn.Module):
 
             return march_and_decode(self.marching, self.decoder, z, num_steps, grid, dtype)
         states = self.marching(z, num_steps)
-        fields: Tensor = self.decoder(states.flatten(0, 1), grid)
-        return fields.unflatten(0, (z.shape[0], num_steps))
+        fields: Tensor = self.decoder(states.flatten(0, 1), grid).unflatten(0, (z.shape[0], num_steps))
+        return fields
 
     def check(self, frames: Tensor, num_steps: int, grid: Grid | None) -> Grid:
         """The grid to predict on; raises where the input does not fit the problem."""

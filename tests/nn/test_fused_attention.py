@@ -11,7 +11,7 @@ from factformer import Grid
 from factformer.nn import FactorizedAttention, KernelOptions
 
 sys.path.insert(0, str(Path(__file__).parent))
-import triton_interpreter  # noqa: E402, F401
+import triton_interpreter  # noqa: F401
 
 GRIDS = {
     "line": Grid(21, 2 * math.pi, True),

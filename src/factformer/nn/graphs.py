@@ -61,6 +61,7 @@ class CallGraphs:
     def __init__(self, capacity: int = 8) -> None:
         self.capacity = capacity
         self.seen: set[Hashable] = set()
+        self.refused: set[Hashable] = set()
         self.records: dict[Hashable, _Record] = {}
         self.pool: Any = None
 
@@ -73,10 +74,17 @@ class CallGraphs:
             self.seen.add(full)
             return function(*tensors)
         # A record made in inference mode could not be replayed outside of it.
+        if full in self.refused:
+            return function(*tensors)
         with torch.inference_mode(False), torch.no_grad():
             if full not in self.records:
                 self.pool = self.pool or torch.cuda.graph_pool_handle()
-                self.records[full] = _Record(function, tensors, self.pool)
+                try:
+                    self.records[full] = _Record(function, tensors, self.pool)
+                except RuntimeError:
+                    # A model that asks the device for a value while it runs cannot be recorded: it runs as before.
+                    self.refused.add(full)
+                    return function(*tensors)
             record = self.records[full]
             record.replay(tensors)
             # All records share their memory, so the result must leave it before the next one is replayed.
@@ -86,6 +94,7 @@ class CallGraphs:
     def _room(self) -> None:
         if len(self.seen) >= self.capacity:
             self.seen.clear()
+            self.refused.clear()
             self.records.clear()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CallGraphs:

@@ -26,9 +26,7 @@ def attention_block(
     """``s + layer(s)`` with ``s = field + encoding``: what `FactorizedAttention.add_to` computes, in ``dtype``."""
     rest, last = layer.tables.get("sides", grid, 0, layer.norm.weight, lambda: _sides(grid))
     norm = layer.norm
-    total, normed, rows, columns = prenorm(
-        field.to(dtype), encoding, norm.weight, norm.bias, rest, last, norm.eps
-    )
+    total, normed, rows, columns = prenorm(field.to(dtype), encoding, norm.weight, norm.bias, rest, last, norm.eps)
     steps: list[tuple[Tensor, int]] = []
     weights = [
         None if grid.equal_weights(axis) else axis_weights(layer.tables, grid, axis, rows)
@@ -45,8 +43,13 @@ def attention_block(
     for index, (matrix, axis) in enumerate(steps):
         final = index == len(steps) - 1
         values, statistics = contraction(
-            matrix, values, axis, projection=layer.to_values.weight if index == 0 else None, heads=layer.heads,
-            weights=domain if final else None, eps=layer.norm_eps if final else None,
+            matrix,
+            values,
+            axis,
+            projection=layer.to_values.weight if index == 0 else None,
+            heads=layer.heads,
+            weights=domain if final else None,
+            eps=layer.norm_eps if final else None,
         )
     assert statistics is not None
     first, second = layer.to_output[0].weight, layer.to_output[2].weight

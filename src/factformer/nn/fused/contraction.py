@@ -9,9 +9,7 @@ Plain twin: `factformer.nn.axial_kernel.contract`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -20,18 +18,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from factformer.nn.fused._common import padded, pieces, precision, rows_of
+from factformer.nn.fused.geometry import Geometry, Tiling
+from factformer.nn.fused.kernel_gradient import kernel_gradient
 
 WHOLE_LIMIT = 256
 """Up to this length a program keeps its rows of the kernel on the chip and reads each column in one piece."""
-
-
-class Tiling(NamedTuple):
-    """Tile of a contraction: rows, columns at a time, warps, pipeline stages."""
-
-    rows: int
-    columns: int
-    warps: int
-    stages: int
 
 
 def contraction_tiling(size_out: int, size_in: int, channels: int, statistics: bool) -> Tiling:
@@ -43,17 +34,32 @@ def contraction_tiling(size_out: int, size_in: int, channels: int, statistics: b
     return Tiling(min(padded(size_out), 128), wide, 4 if size_out <= 64 else 8, 3)
 
 
-def gradient_tiling(size_out: int, size_in: int, channels: int) -> Tiling:
-    return Tiling(min(padded(size_out), 128), max(1, (128 if size_out <= 64 else 64) // padded(channels)), 4, 3)
-
-
 @triton.jit
 def _contract_kernel(
-    kernel, values, result, weights, parts,
-    size_out, size_in, inner, columns, heads, channels, stride_sample, stride_out, stride_in, columns_per_program,
+    kernel,
+    values,
+    result,
+    weights,
+    parts,
+    size_out,
+    size_in,
+    inner,
+    columns,
+    heads,
+    channels,
+    stride_sample,
+    stride_out,
+    stride_in,
+    columns_per_program,
     row_blocks,
-    STATISTICS: tl.constexpr, HAS_WEIGHTS: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_OUT: tl.constexpr, BLOCK_IN: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr,
+    STATISTICS: tl.constexpr,
+    HAS_WEIGHTS: tl.constexpr,
+    WHOLE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_OUT: tl.constexpr,
+    BLOCK_IN: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_C: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     # Heads and row blocks of the same columns run side by side, so that their reads share cache lines.
@@ -74,7 +80,8 @@ def _contract_kernel(
     if WHOLE:
         a = tl.load(
             kernel + i[:, None] * stride_out + j[None, :] * stride_in,
-            mask=(i < size_out)[:, None] & (j < size_in)[None, :], other=0.0,
+            mask=(i < size_out)[:, None] & (j < size_in)[None, :],
+            other=0.0,
         )
     first = part * columns_per_program
     for q0 in tl.range(first, min(columns, first + columns_per_program), BLOCK_Q, num_stages=STAGES if WHOLE else 1):
@@ -86,7 +93,8 @@ def _contract_kernel(
         if WHOLE:
             v = tl.load(
                 values + j[:, None] * (inner * pitch) + source[None, :],
-                mask=(j < size_in)[:, None] & inside[None, :], other=0.0,
+                mask=(j < size_in)[:, None] & inside[None, :],
+                other=0.0,
             )
             z = tl.dot(a, v, input_precision=PRECISION)
         else:
@@ -94,11 +102,13 @@ def _contract_kernel(
             for k in tl.range(0, size_in, BLOCK_IN, num_stages=STAGES):
                 v = tl.load(
                     values + (k + j)[:, None] * (inner * pitch) + source[None, :],
-                    mask=(k + j < size_in)[:, None] & inside[None, :], other=0.0,
+                    mask=(k + j < size_in)[:, None] & inside[None, :],
+                    other=0.0,
                 )
                 a = tl.load(
                     kernel + i[:, None] * stride_out + (k + j)[None, :] * stride_in,
-                    mask=(i < size_out)[:, None] & (k + j < size_in)[None, :], other=0.0,
+                    mask=(i < size_out)[:, None] & (k + j < size_in)[None, :],
+                    other=0.0,
                 )
                 z = tl.dot(a, v, z, input_precision=PRECISION)
         mask = (i < size_out)[:, None] & inside[None, :]
@@ -151,57 +161,6 @@ def _merge_heads_kernel(parts, statistics, number, eps, BLOCK: tl.constexpr):
     tl.store(statistics + group * 2 + 1, 1.0 / tl.sqrt(spread / total + eps))
 
 
-@triton.jit
-def _kernel_gradient_kernel(
-    grad, values, parts, size_out, size_in, inner, columns, heads, channels, columns_per_program, out_blocks, in_blocks,
-    PRECISION: tl.constexpr, BLOCK_OUT: tl.constexpr, BLOCK_IN: tl.constexpr, BLOCK_Q: tl.constexpr,
-    BLOCK_C: tl.constexpr, STAGES: tl.constexpr,
-):
-    """``∂A_ij = Σ_columns,channels ∂Z_i V_j`` of one part of the columns."""
-    tiles = out_blocks * in_blocks
-    head, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
-    part, sample = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    i = (tile // in_blocks) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
-    j = (tile % in_blocks) * BLOCK_IN + tl.arange(0, BLOCK_IN)
-    n = tl.arange(0, BLOCK_Q * BLOCK_C)
-    c = n % BLOCK_C
-    pitch = heads * channels
-    grad += sample * columns * size_out * pitch + head * channels
-    values += sample * columns * size_in * pitch + head * channels
-    total = tl.zeros((BLOCK_OUT, BLOCK_IN), dtype=tl.float32)
-    first = part * columns_per_program
-    for q0 in tl.range(first, min(columns, first + columns_per_program), BLOCK_Q, num_stages=STAGES):
-        q = q0 + n // BLOCK_C
-        inside = (q < columns) & (q < first + columns_per_program) & (c < channels)
-        outside, within = (q // inner).to(tl.int64), q % inner
-        g = tl.load(
-            grad + i[:, None] * (inner * pitch) + ((outside * size_out * inner + within) * pitch + c)[None, :],
-            mask=(i < size_out)[:, None] & inside[None, :], other=0.0,
-        )
-        v = tl.load(
-            values + j[:, None] * (inner * pitch) + ((outside * size_in * inner + within) * pitch + c)[None, :],
-            mask=(j < size_in)[:, None] & inside[None, :], other=0.0,
-        )
-        total = tl.dot(g, tl.trans(v), total, input_precision=PRECISION)
-    base = parts + ((part * tl.num_programs(2) + sample) * heads + head) * size_out * size_in
-    mask = (i < size_out)[:, None] & (j < size_in)[None, :]
-    tl.store(base + i[:, None] * size_in + j[None, :], total, mask=mask)
-
-
-class _Geometry(NamedTuple):
-    batch: int
-    outer: int
-    size_in: int
-    inner: int
-    heads: int
-    channels: int
-
-    @classmethod
-    def of(cls, shape: Sequence[int], axis: int) -> _Geometry:
-        grid = shape[1:-2]
-        return cls(shape[0], math.prod(grid[:axis]), grid[axis], math.prod(grid[axis + 1 :]), shape[-2], shape[-1])
-
-
 def contract_into(
     kernel: Tensor, values: Tensor, axis: int, *, weights: Tensor | None = None, eps: float | None = None
 ) -> tuple[Tensor, Tensor | None]:
@@ -209,7 +168,7 @@ def contract_into(
 
     ``kernel`` is ``(batch, head, out, points)`` with any strides; ``weights`` those of every point of the result.
     """
-    geometry = _Geometry.of(values.shape, axis)
+    geometry = Geometry.of(values.shape, axis)
     size_out, columns = kernel.shape[2], geometry.outer * geometry.inner
     shape = (*values.shape[: axis + 1], size_out, *values.shape[axis + 2 :])
     result = torch.empty(shape, dtype=values.dtype, device=values.device)
@@ -222,18 +181,40 @@ def contract_into(
         per_program = tiling.columns  # nothing stays on the chip from column to column
     parts = triton.cdiv(columns, per_program)
     number = parts * blocks
-    collected = values.new_empty(geometry.batch, geometry.heads, number if eps is not None else 0, 3, dtype=torch.float32)
+    collected = values.new_empty(
+        geometry.batch, geometry.heads, number if eps is not None else 0, 3, dtype=torch.float32
+    )
     stride_sample = kernel.stride(1)
     if kernel.stride(0) != stride_sample * geometry.heads:
         kernel = kernel.contiguous()
         stride_sample = kernel.stride(1)
     _contract_kernel[(geometry.heads * blocks, parts, geometry.batch)](
-        kernel, values, result, weights if weights is not None else values, collected,
-        size_out, geometry.size_in, geometry.inner, columns, geometry.heads, geometry.channels, stride_sample,
-        kernel.stride(2), kernel.stride(3), per_program, blocks,
-        STATISTICS=eps is not None, HAS_WEIGHTS=weights is not None, WHOLE=whole, PRECISION=precision(values.dtype),
-        BLOCK_OUT=tiling.rows, BLOCK_IN=padded(geometry.size_in) if whole else 64, BLOCK_Q=tiling.columns,
-        BLOCK_C=padded(geometry.channels), STAGES=tiling.stages, num_warps=tiling.warps,
+        kernel,
+        values,
+        result,
+        weights if weights is not None else values,
+        collected,
+        size_out,
+        geometry.size_in,
+        geometry.inner,
+        columns,
+        geometry.heads,
+        geometry.channels,
+        stride_sample,
+        kernel.stride(2),
+        kernel.stride(3),
+        per_program,
+        blocks,
+        STATISTICS=eps is not None,
+        HAS_WEIGHTS=weights is not None,
+        WHOLE=whole,
+        PRECISION=precision(values.dtype),
+        BLOCK_OUT=tiling.rows,
+        BLOCK_IN=padded(geometry.size_in) if whole else 64,
+        BLOCK_Q=tiling.columns,
+        BLOCK_C=padded(geometry.channels),
+        STAGES=tiling.stages,
+        num_warps=tiling.warps,
     )
     if eps is None:
         return result, None
@@ -244,34 +225,17 @@ def contract_into(
     return result, statistics
 
 
-def kernel_gradient(grad: Tensor, values: Tensor, axis: int) -> Tensor:
-    """``∂A`` of ``values ×_axis A`` in float32."""
-    geometry = _Geometry.of(values.shape, axis)
-    size_out, columns = grad.shape[axis + 1], geometry.outer * geometry.inner
-    tiling = gradient_tiling(size_out, geometry.size_in, geometry.channels)
-    block_in = min(padded(geometry.size_in), 128)
-    out_blocks, in_blocks = triton.cdiv(size_out, tiling.rows), triton.cdiv(geometry.size_in, block_in)
-    steps = triton.cdiv(columns, tiling.columns)
-    programs = out_blocks * in_blocks * geometry.heads * geometry.batch
-    per_program = triton.cdiv(steps, pieces(steps, programs, waves=4)) * tiling.columns
-    parts = triton.cdiv(columns, per_program)
-    collected = values.new_empty(
-        parts, geometry.batch, geometry.heads, size_out, geometry.size_in, dtype=torch.float32
-    )
-    _kernel_gradient_kernel[(out_blocks * in_blocks * geometry.heads, parts, geometry.batch)](
-        grad, values, collected, size_out, geometry.size_in, geometry.inner, columns, geometry.heads,
-        geometry.channels, per_program, out_blocks, in_blocks,
-        PRECISION=precision(values.dtype), BLOCK_OUT=tiling.rows, BLOCK_IN=block_in, BLOCK_Q=tiling.columns,
-        BLOCK_C=padded(geometry.channels), STAGES=tiling.stages, num_warps=tiling.warps,
-    )
-    return collected.sum(0) if parts > 1 else collected.squeeze(0)
-
-
 class _Contraction(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, kernel: Tensor, source: Tensor, projection: Tensor | None, axis: int, heads: int,
-        weights: Tensor | None, eps: float | None,
+        ctx: Any,
+        kernel: Tensor,
+        source: Tensor,
+        projection: Tensor | None,
+        axis: int,
+        heads: int,
+        weights: Tensor | None,
+        eps: float | None,
     ) -> tuple[Tensor, Tensor | None]:
         source = rows_of(source)
         working = kernel.to(source.dtype)
@@ -310,8 +274,14 @@ def _project(source: Tensor, projection: Tensor, heads: int) -> Tensor:
 
 
 def contraction(
-    kernel: Tensor, source: Tensor, axis: int, *, projection: Tensor | None = None, heads: int = 1,
-    weights: Tensor | None = None, eps: float | None = None,
+    kernel: Tensor,
+    source: Tensor,
+    axis: int,
+    *,
+    projection: Tensor | None = None,
+    heads: int = 1,
+    weights: Tensor | None = None,
+    eps: float | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`contract_into` with gradients.
 

@@ -23,10 +23,26 @@ BLOCK_LATENT = 64
 
 @triton.jit
 def _decode_kernel(
-    states, first, first_bias, second, second_bias, third, third_bias, result,
-    points, latent, wide, narrow, channels,
-    PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_W: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, STAGES: tl.constexpr,
+    states,
+    first,
+    first_bias,
+    second,
+    second_bias,
+    third,
+    third_bias,
+    result,
+    points,
+    latent,
+    wide,
+    narrow,
+    channels,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     sample = tl.program_id(1).to(tl.int64)
     p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
@@ -43,9 +59,7 @@ def _decode_kernel(
         )
         h = tl.dot(z, tl.trans(w), h, input_precision=PRECISION)
     h += tl.load(first_bias + sample * wide + o, mask=o < wide, other=0.0)[None, :]
-    w = tl.load(
-        second + n[:, None] * wide + o[None, :], mask=(n < narrow)[:, None] & (o < wide)[None, :], other=0.0
-    )
+    w = tl.load(second + n[:, None] * wide + o[None, :], mask=(n < narrow)[:, None] & (o < wide)[None, :], other=0.0)
     h = tl.dot(gelu(h).to(w.dtype), tl.trans(w), input_precision=PRECISION)
     h += tl.load(second_bias + n, mask=n < narrow, other=0.0)[None, :]
     w = tl.load(
@@ -58,11 +72,30 @@ def _decode_kernel(
 
 @triton.jit
 def _decode_gradient_kernel(
-    grad, states, first, first_bias, second, second_bias, third,
-    grad_first, grad_second, activated, third_parts, sum_parts,
-    points, latent, wide, narrow, channels,
-    PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_W: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, STAGES: tl.constexpr,
+    grad,
+    states,
+    first,
+    first_bias,
+    second,
+    second_bias,
+    third,
+    grad_first,
+    grad_second,
+    activated,
+    third_parts,
+    sum_parts,
+    points,
+    latent,
+    wide,
+    narrow,
+    channels,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Gradients before both activations, the first activated layer, and sums over the points of a tile."""
     sample = tl.program_id(1).to(tl.int64)
@@ -82,9 +115,7 @@ def _decode_gradient_kernel(
         )
         h1 = tl.dot(z, tl.trans(w), h1, input_precision=PRECISION)
     h1 += tl.load(first_bias + sample * wide + o, mask=o < wide, other=0.0)[None, :]
-    w2 = tl.load(
-        second + n[:, None] * wide + o[None, :], mask=(n < narrow)[:, None] & (o < wide)[None, :], other=0.0
-    )
+    w2 = tl.load(second + n[:, None] * wide + o[None, :], mask=(n < narrow)[:, None] & (o < wide)[None, :], other=0.0)
     g1 = gelu(h1).to(w2.dtype)
     offset = row[:, None] * wide + o[None, :]
     tl.store(activated + offset, g1, mask=inside & (o < wide)[None, :])
@@ -95,7 +126,8 @@ def _decode_gradient_kernel(
     y = y.to(w2.dtype)
     grad_third = tl.dot(tl.trans(y), gelu(h2).to(w2.dtype), input_precision=PRECISION)
     tl.store(
-        third_parts + program * channels * narrow + f[:, None] * narrow + n[None, :], grad_third,
+        third_parts + program * channels * narrow + f[:, None] * narrow + n[None, :],
+        grad_third,
         mask=(f < channels)[:, None] & (n < narrow)[None, :],
     )
     w3 = tl.load(
@@ -120,10 +152,27 @@ def decode(states: Tensor, network: tuple[Tensor, ...]) -> Tensor:
     wide, narrow, channels = first.shape[1], second.shape[0], third.shape[0]
     result = states.new_empty(samples, points, channels, dtype=torch.float32)
     _decode_kernel[(triton.cdiv(points, BLOCK_POINTS), samples)](
-        states, first, first_bias, second, second_bias, third, third_bias, result,
-        points, latent, wide, narrow, channels,
-        PRECISION=precision(states.dtype), BLOCK_P=BLOCK_POINTS, BLOCK_K=min(padded(latent), BLOCK_LATENT),
-        BLOCK_W=padded(wide), BLOCK_N=padded(narrow), BLOCK_C=padded(channels), STAGES=3, num_warps=4,
+        states,
+        first,
+        first_bias,
+        second,
+        second_bias,
+        third,
+        third_bias,
+        result,
+        points,
+        latent,
+        wide,
+        narrow,
+        channels,
+        PRECISION=precision(states.dtype),
+        BLOCK_P=BLOCK_POINTS,
+        BLOCK_K=min(padded(latent), BLOCK_LATENT),
+        BLOCK_W=padded(wide),
+        BLOCK_N=padded(narrow),
+        BLOCK_C=padded(channels),
+        STAGES=3,
+        num_warps=4,
     )
     return result
 
@@ -141,15 +190,40 @@ def decode_backward(
     third_parts = states.new_empty(samples * tiles, channels, narrow, dtype=torch.float32)
     sum_parts = states.new_empty(samples, tiles, wide + narrow + channels, dtype=torch.float32)
     _decode_gradient_kernel[(tiles, samples)](
-        grad, states, first, first_bias, second, second_bias, third,
-        grad_first, grad_second, activated, third_parts, sum_parts, points, latent, wide, narrow, channels,
-        PRECISION=precision(states.dtype), BLOCK_P=BLOCK_POINTS, BLOCK_K=min(padded(latent), BLOCK_LATENT),
-        BLOCK_W=padded(wide), BLOCK_N=padded(narrow), BLOCK_C=padded(channels), STAGES=3, num_warps=8,
+        grad,
+        states,
+        first,
+        first_bias,
+        second,
+        second_bias,
+        third,
+        grad_first,
+        grad_second,
+        activated,
+        third_parts,
+        sum_parts,
+        points,
+        latent,
+        wide,
+        narrow,
+        channels,
+        PRECISION=precision(states.dtype),
+        BLOCK_P=BLOCK_POINTS,
+        BLOCK_K=min(padded(latent), BLOCK_LATENT),
+        BLOCK_W=padded(wide),
+        BLOCK_N=padded(narrow),
+        BLOCK_C=padded(channels),
+        STAGES=3,
+        num_warps=8,
     )
     sums = sum_parts.sum(1)
     total = sums.sum(0)
     grad_weight = gram(grad_second.view(1, -1, narrow), activated.view(1, -1, wide)).squeeze(0)
     return (
-        grad_first, sums[:, :wide], grad_weight, total[wide : wide + narrow], third_parts.sum(0),
+        grad_first,
+        sums[:, :wide],
+        grad_weight,
+        total[wide : wide + narrow],
+        third_parts.sum(0),
         total[wide + narrow :],
     )

@@ -18,8 +18,20 @@ from factformer.nn.fused._common import padded
 
 @triton.jit
 def _fold_kernel(
-    weight, statistics, gain, shift, bias, folded, constant, rows, columns, groups, channels,
-    AFFINE: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    weight,
+    statistics,
+    gain,
+    shift,
+    bias,
+    folded,
+    constant,
+    rows,
+    columns,
+    groups,
+    channels,
+    AFFINE: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):
     sample = tl.program_id(1).to(tl.int64)
     r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
@@ -57,7 +69,19 @@ def fold(
     constant = weight.new_empty(samples, rows, dtype=torch.float32)
     gain, shift, bias = affine or (weight, weight, weight)
     _fold_kernel[(triton.cdiv(rows, 16), samples)](
-        weight, statistics, gain, shift, bias, folded, constant, rows, columns, groups, columns // groups,
-        AFFINE=affine is not None, BLOCK_R=16, BLOCK_K=min(padded(columns), 256),
+        weight,
+        statistics,
+        gain,
+        shift,
+        bias,
+        folded,
+        constant,
+        rows,
+        columns,
+        groups,
+        columns // groups,
+        AFFINE=affine is not None,
+        BLOCK_R=16,
+        BLOCK_K=min(padded(columns), 256),
     )
     return folded, constant

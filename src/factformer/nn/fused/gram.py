@@ -19,9 +19,23 @@ BLOCK_ROWS = 64
 
 @triton.jit
 def _gram_kernel(
-    left, right, parts, shift, row_statistics,
-    rows, width_left, width_right, stride_left, stride_right, stride_statistics, rows_per_program, right_blocks,
-    NORMALIZE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_LEFT: tl.constexpr,
+    left,
+    right,
+    parts,
+    shift,
+    row_statistics,
+    rows,
+    width_left,
+    width_right,
+    stride_left,
+    stride_right,
+    stride_statistics,
+    rows_per_program,
+    right_blocks,
+    NORMALIZE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_LEFT: tl.constexpr,
     BLOCK_RIGHT: tl.constexpr,
 ):
     tile, part, group = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -68,10 +82,25 @@ def gram(left: Tensor, right: Tensor, *, shift: Tensor | None = None, row_statis
     parts = left.new_empty(groups, number, width_left, width_right, dtype=torch.float32)
     normalize = row_statistics is not None
     _gram_kernel[(tiles, number, groups)](
-        left, right, parts, shift if normalize else left, row_statistics if normalize else left,
-        rows, width_left, width_right, left.stride(0), right.stride(0),
-        row_statistics.shape[-1] if row_statistics is not None else 0, per_program, right_blocks,
-        NORMALIZE=normalize, PRECISION=precision(left.dtype), BLOCK_R=BLOCK_ROWS, BLOCK_LEFT=block_left,
-        BLOCK_RIGHT=block_right, num_warps=8 if block_left * block_right >= 128 * 128 else 4, num_stages=3,
+        left,
+        right,
+        parts,
+        shift if normalize else left,
+        row_statistics if normalize else left,
+        rows,
+        width_left,
+        width_right,
+        left.stride(0),
+        right.stride(0),
+        row_statistics.shape[-1] if row_statistics is not None else 0,
+        per_program,
+        right_blocks,
+        NORMALIZE=normalize,
+        PRECISION=precision(left.dtype),
+        BLOCK_R=BLOCK_ROWS,
+        BLOCK_LEFT=block_left,
+        BLOCK_RIGHT=block_right,
+        num_warps=8 if block_left * block_right >= 128 * 128 else 4,
+        num_stages=3,
     )
     return parts.sum(1) if number > 1 else parts.squeeze(1)

@@ -16,7 +16,8 @@ from factformer.nn.fused._common import rows_of
 from factformer.nn.fused.decoder import decode, decode_backward
 from factformer.nn.fused.fold import fold
 from factformer.nn.fused.gram import gram
-from factformer.nn.fused.marching import Network, march, march_backward
+from factformer.nn.fused.marching import Network, march
+from factformer.nn.fused.marching_gradient import march_backward
 from factformer.nn.fused.output import normalization_terms
 from factformer.nn.norms import cached_domain_weights
 
@@ -32,14 +33,28 @@ def march_and_decode(
     norm = decoder.norm
     weights = cached_domain_weights(norm.tables, grid, norm.weight)
     parameters = (
-        marching.expand.weight, marching.expand.bias, marching.steps, marching.norm.weight, marching.norm.bias,
-        marching.mlp[0].weight, marching.mlp[0].bias, marching.mlp[2].weight, marching.mlp[2].bias,
-        norm.weight, norm.bias, decoder.grouped.weight, decoder.grouped.bias, decoder.narrow.weight,
-        decoder.narrow.bias, decoder.project.weight, decoder.project.bias,
+        marching.expand.weight,
+        marching.expand.bias,
+        marching.steps,
+        marching.norm.weight,
+        marching.norm.bias,
+        marching.mlp[0].weight,
+        marching.mlp[0].bias,
+        marching.mlp[2].weight,
+        marching.mlp[2].bias,
+        norm.weight,
+        norm.bias,
+        decoder.grouped.weight,
+        decoder.grouped.bias,
+        decoder.narrow.weight,
+        decoder.narrow.bias,
+        decoder.project.weight,
+        decoder.project.bias,
     )
     flat = field.to(dtype).flatten(1, -2)
     fields: Tensor = _MarchDecode.apply(flat, num_steps, weights, marching.norm.eps, norm.eps, *parameters)
-    return fields.unflatten(2, grid.shape)
+    result: Tensor = fields.unflatten(2, grid.shape)
+    return result
 
 
 def _expand(field: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -57,25 +72,44 @@ def _dense(grouped: Tensor) -> Tensor:
 class _MarchDecode(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, field: Tensor, num_steps: int, weights: Tensor | None, eps: float, group_eps: float,
+        ctx: Any,
+        field: Tensor,
+        num_steps: int,
+        weights: Tensor | None,
+        eps: float,
+        group_eps: float,
         *parameters: Tensor,
     ) -> Tensor:
         dtype = field.dtype
         field = rows_of(field)
-        (expand, expand_bias, steps, gain, bias, first, first_bias, second, second_bias, group_gain, group_bias,
-         grouped, grouped_bias, narrow, narrow_bias, project, project_bias) = parameters
-        network = Network.fold(
-            steps[:num_steps], (gain, bias, eps), (first, first_bias, second, second_bias), dtype
-        )
-        states, statistics = march(
-            _expand(field, expand, expand_bias), network, weights, grouped.shape[0], group_eps
-        )
+        (
+            expand,
+            expand_bias,
+            steps,
+            gain,
+            bias,
+            first,
+            first_bias,
+            second,
+            second_bias,
+            group_gain,
+            group_bias,
+            grouped,
+            grouped_bias,
+            narrow,
+            narrow_bias,
+            project,
+            project_bias,
+        ) = parameters
+        network = Network.fold(steps[:num_steps], (gain, bias, eps), (first, first_bias, second, second_bias), dtype)
+        states, statistics = march(_expand(field, expand, expand_bias), network, weights, grouped.shape[0], group_eps)
         folded = fold(_dense(grouped), statistics.flatten(0, 1), dtype, (group_gain, group_bias, grouped_bias))
         layers = (*folded, narrow.to(dtype), narrow_bias, project.to(dtype), project_bias)
         fields = decode(states.flatten(0, 1), layers)
         ctx.save_for_backward(field, states, statistics, weights, *parameters)
         ctx.eps = eps
-        return fields.unflatten(0, (field.shape[0], num_steps))
+        result: Tensor = fields.unflatten(0, (field.shape[0], num_steps))
+        return result
 
     @staticmethod
     @once_differentiable
@@ -87,11 +121,33 @@ class _MarchDecode(torch.autograd.Function):
 
 
 def _backward(
-    grad: Tensor, field: Tensor, states: Tensor, statistics: Tensor, weights: Tensor | None, eps: float,
+    grad: Tensor,
+    field: Tensor,
+    states: Tensor,
+    statistics: Tensor,
+    weights: Tensor | None,
+    eps: float,
     parameters: list[Tensor],
 ) -> list[Tensor]:
-    (expand, expand_bias, steps, gain, bias, first, first_bias, second, second_bias, group_gain, group_bias,
-     grouped, grouped_bias, narrow, narrow_bias, project, project_bias) = parameters
+    (
+        expand,
+        expand_bias,
+        steps,
+        gain,
+        bias,
+        first,
+        first_bias,
+        second,
+        second_bias,
+        group_gain,
+        group_bias,
+        grouped,
+        grouped_bias,
+        narrow,
+        narrow_bias,
+        project,
+        project_bias,
+    ) = parameters
     dtype, (batch, num_steps, points, latent) = states.dtype, states.shape
     groups, hidden = grouped.shape[0], first.shape[0]
     network = Network.fold(steps[:num_steps], (gain, bias, eps), (first, first_bias, second, second_bias), dtype)
@@ -106,7 +162,10 @@ def _backward(
     raw = gram(grad_decoded, flat)
     effective = (dense * group_gain).unflatten(1, (groups, -1))
     grad_effective, terms = normalization_terms(
-        raw.unflatten(2, (groups, -1)), sums, effective, statistics.flatten(0, 1),
+        raw.unflatten(2, (groups, -1)),
+        sums,
+        effective,
+        statistics.flatten(0, 1),
         1.0 / points if weights is None else 1.0,
     )
     grad_effective, sums = grad_effective.flatten(1), sums.sum(0)
@@ -117,7 +176,9 @@ def _backward(
     grad_grouped = blocks.permute(2, 1, 0)
 
     scaled = folded[0].unflatten(0, (batch, num_steps))
-    terms = terms.transpose(1, 2).repeat_interleave(latent // groups, dim=2).unflatten(0, (batch, num_steps)).contiguous()
+    terms = (
+        terms.transpose(1, 2).repeat_interleave(latent // groups, dim=2).unflatten(0, (batch, num_steps)).contiguous()
+    )
     grad_decoded = grad_decoded.unflatten(0, (batch, num_steps))
     start = _expand(field, expand, expand_bias)
     carry, grad_result = torch.empty_like(start), torch.empty_like(start)
@@ -128,7 +189,14 @@ def _backward(
     others = []
     for step in reversed(range(num_steps)):
         total = march_backward(
-            step, states, start, network, grad_decoded, scaled, terms, weights,
+            step,
+            states,
+            start,
+            network,
+            grad_decoded,
+            scaled,
+            terms,
+            weights,
             (carry, grad_result, activated, grad_hidden, row_statistics),
         )
         others.append(total)
@@ -145,7 +213,22 @@ def _backward(
     grad_field = (carry.flatten(0, 1) @ expand.to(dtype)).view_as(field)
     grad_expand = gram(carry, field).sum(0)
     return [
-        grad_field, grad_expand, grad_steps[0], grad_steps, grad_gain, grad_bias, grad_first, grad_first_bias,
-        grad_second, grad_second_bias, grad_group_gain, grad_group_bias, grad_grouped, sums, grad_narrow,
-        grad_narrow_bias, grad_project, grad_project_bias,
+        grad_field,
+        grad_expand,
+        grad_steps[0],
+        grad_steps,
+        grad_gain,
+        grad_bias,
+        grad_first,
+        grad_first_bias,
+        grad_second,
+        grad_second_bias,
+        grad_group_gain,
+        grad_group_bias,
+        grad_grouped,
+        sums,
+        grad_narrow,
+        grad_narrow_bias,
+        grad_project,
+        grad_project_bias,
     ]

@@ -28,8 +28,21 @@ BLOCK_POINTS = 64
 
 @triton.jit
 def _output_kernel(
-    values, folded, constant, second, residual, result, hidden, points, width, dim,
-    SAVE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+    values,
+    folded,
+    constant,
+    second,
+    residual,
+    result,
+    hidden,
+    points,
+    width,
+    dim,
+    SAVE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_D: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     sample = tl.program_id(1).to(tl.int64)
@@ -58,8 +71,17 @@ def _output_kernel(
 
 @triton.jit
 def _hidden_gradient_kernel(
-    grad, hidden, second, grad_hidden, activated, sum_parts, points, dim,
-    PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
+    grad,
+    hidden,
+    second,
+    grad_hidden,
+    activated,
+    sum_parts,
+    points,
+    dim,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):
     """``∂h`` and ``gelu(h)`` of every point, and the sum of ``∂h`` over a tile."""
     sample = tl.program_id(1).to(tl.int64)
@@ -80,9 +102,22 @@ def _hidden_gradient_kernel(
 
 @triton.jit
 def _values_gradient_kernel(
-    grad_hidden, scaled, values, terms, weights, grad_values, points, heads, channels, dim,
-    HAS_WEIGHTS: tl.constexpr, PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
-    BLOCK_D: tl.constexpr, STAGES: tl.constexpr,
+    grad_hidden,
+    scaled,
+    values,
+    terms,
+    weights,
+    grad_values,
+    points,
+    heads,
+    channels,
+    dim,
+    HAS_WEIGHTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """``∂z = ∂h (ρ W₁) + w (α + β z)``."""
     sample = tl.program_id(1).to(tl.int64)
@@ -101,7 +136,8 @@ def _values_gradient_kernel(
         z = tl.load(values + offset, mask=mask, other=0.0).to(tl.float32)
         w = tl.load(
             scaled + sample * dim * pitch + d[:, None] * pitch + (head * channels + c)[None, :],
-            mask=(d < dim)[:, None] & (c < channels)[None, :], other=0.0,
+            mask=(d < dim)[:, None] & (c < channels)[None, :],
+            other=0.0,
         )
         where = terms + (sample * heads + head) * 2
         result = tl.dot(g, w, input_precision=PRECISION) + measure * (tl.load(where) + tl.load(where + 1) * z)
@@ -111,7 +147,12 @@ def _values_gradient_kernel(
 class _Output(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, values: Tensor, statistics: Tensor, first: Tensor, second: Tensor, residual: Tensor,
+        ctx: Any,
+        values: Tensor,
+        statistics: Tensor,
+        first: Tensor,
+        second: Tensor,
+        residual: Tensor,
         weights: Tensor | None,
     ) -> Tensor:
         batch, dim = residual.shape[0], residual.shape[-1]
@@ -125,9 +166,23 @@ class _Output(torch.autograd.Function):
         hidden = torch.empty_like(residual) if save else result
         width = heads * channels
         _output_kernel[(triton.cdiv(points, BLOCK_POINTS), batch)](
-            values, folded, constant, second, residual, result, hidden, points, width, dim,
-            SAVE=save, PRECISION=precision(values.dtype), BLOCK_P=BLOCK_POINTS, BLOCK_K=min(padded(width), 64),
-            BLOCK_D=padded(dim), STAGES=3, num_warps=4,
+            values,
+            folded,
+            constant,
+            second,
+            residual,
+            result,
+            hidden,
+            points,
+            width,
+            dim,
+            SAVE=save,
+            PRECISION=precision(values.dtype),
+            BLOCK_P=BLOCK_POINTS,
+            BLOCK_K=min(padded(width), 64),
+            BLOCK_D=padded(dim),
+            STAGES=3,
+            num_warps=4,
         )
         ctx.save_for_backward(values, statistics, first, second, hidden, weights, folded)
         return result
@@ -144,24 +199,50 @@ class _Output(torch.autograd.Function):
         grad_hidden, activated = torch.empty_like(hidden), torch.empty_like(hidden)
         sum_parts = hidden.new_empty(batch, tiles, dim, dtype=torch.float32)
         _hidden_gradient_kernel[(tiles, batch)](
-            grad, hidden, second, grad_hidden, activated, sum_parts, points, dim,
-            PRECISION=precision(hidden.dtype), BLOCK_P=BLOCK_POINTS, BLOCK_D=padded(dim), num_warps=8,
+            grad,
+            hidden,
+            second,
+            grad_hidden,
+            activated,
+            sum_parts,
+            points,
+            dim,
+            PRECISION=precision(hidden.dtype),
+            BLOCK_P=BLOCK_POINTS,
+            BLOCK_D=padded(dim),
+            num_warps=8,
         )
         rows = grad_hidden.view(batch, points, dim)
         grad_second = gram(grad.view(1, -1, dim), activated.view(1, -1, dim)).squeeze(0)
         del activated
         raw = gram(rows, values.view(batch, points, heads * channels))
         grad_first, terms = normalization_terms(
-            raw.view(batch, dim, heads, channels), sum_parts.sum(1), first.view(dim, heads, channels), statistics,
+            raw.view(batch, dim, heads, channels),
+            sum_parts.sum(1),
+            first.view(dim, heads, channels),
+            statistics,
             1.0 / points if weights is None else 1.0,
         )
         grad_values = torch.empty_like(values)
         block = 128 if points >= 2**14 else 64
         _values_gradient_kernel[(triton.cdiv(points, block), batch)](
-            grad_hidden, folded, values, terms, weights if weights is not None else values,
-            grad_values, points, heads, channels, dim,
-            HAS_WEIGHTS=weights is not None, PRECISION=precision(values.dtype), BLOCK_P=block,
-            BLOCK_C=padded(channels), BLOCK_D=padded(dim), STAGES=3, num_warps=8 if block == 128 else 4,
+            grad_hidden,
+            folded,
+            values,
+            terms,
+            weights if weights is not None else values,
+            grad_values,
+            points,
+            heads,
+            channels,
+            dim,
+            HAS_WEIGHTS=weights is not None,
+            PRECISION=precision(values.dtype),
+            BLOCK_P=block,
+            BLOCK_C=padded(channels),
+            BLOCK_D=padded(dim),
+            STAGES=3,
+            num_warps=8 if block == 128 else 4,
         )
         return grad_values, None, grad_first.flatten(1), grad_second, grad, None
 

@@ -45,9 +45,17 @@ class Sizes:
         expand = surrogate.marching.expand
         problem = surrogate.problem
         return cls(
-            shape or problem.grid.shape, config.dim, config.depth, values, expand.out_features, expand.in_features,
-            problem.num_context_frames, problem.num_output_channels, getattr(config, "heads", 0),
-            getattr(config, "kernel_dim", 0), surrogate.num_parameters,
+            shape or problem.grid.shape,
+            config.dim,
+            config.depth,
+            values,
+            expand.out_features,
+            expand.in_features,
+            problem.num_context_frames,
+            problem.num_output_channels,
+            getattr(config, "heads", 0),
+            getattr(config, "kernel_dim", 0),
+            surrogate.num_parameters,
         )
 
     @property
@@ -93,7 +101,9 @@ def training_bytes(
     u, v, z = n * sizes.dim * NUMBER, n * sizes.values * NUMBER, n * sizes.latent * NUMBER
     layers = sizes.depth * (3 * u + axes * v)
     # Queries, keys, kernels, means of each axis; Fourier features as table, as operand and encoded.
-    along = sum(size * (2 * sizes.heads * sizes.kernel_dim + sizes.heads * size + 3 * sizes.dim) for size in sizes.shape)
+    along = sum(
+        size * (2 * sizes.heads * sizes.kernel_dim + sizes.heads * size + 3 * sizes.dim) for size in sizes.shape
+    )
     layers += sizes.depth * (batch * along * NUMBER + sizes.points * sizes.dim * (4 + 2 * NUMBER))
     marching = n * sizes.width * NUMBER + steps * (z + u) + 3 * z + 2 * u
     frames = 3 * n * (sizes.frames + 2 * steps) * sizes.channels * 4

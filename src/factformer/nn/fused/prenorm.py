@@ -25,9 +25,24 @@ ROWS_PER_PROGRAM = 8
 
 @triton.jit
 def _prenorm_kernel(
-    field, encoding, gain, bias, weights_rest, weights_last, total, normed, row_parts, column_parts,
-    rest, last, dim, eps,
-    HAS_ENCODING: tl.constexpr, ROWS: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
+    field,
+    encoding,
+    gain,
+    bias,
+    weights_rest,
+    weights_last,
+    total,
+    normed,
+    row_parts,
+    column_parts,
+    rest,
+    last,
+    dim,
+    eps,
+    HAS_ENCODING: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):
     tile, block, sample = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     s = tile * BLOCK_S + tl.arange(0, BLOCK_S)
@@ -63,10 +78,26 @@ def _prenorm_kernel(
 
 @triton.jit
 def _prenorm_gradient_kernel(
-    total, grad_total, grad_normed, grad_rows, grad_columns, gain, weights_rest, weights_last,
-    grad_field, encoding_parts, affine_parts,
-    batch, rest, last, dim, eps, samples_per_program,
-    HAS_ENCODING: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
+    total,
+    grad_total,
+    grad_normed,
+    grad_rows,
+    grad_columns,
+    gain,
+    weights_rest,
+    weights_last,
+    grad_field,
+    encoding_parts,
+    affine_parts,
+    batch,
+    rest,
+    last,
+    dim,
+    eps,
+    samples_per_program,
+    HAS_ENCODING: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):
     tile, part = tl.program_id(0), tl.program_id(1)
     points = rest * last
@@ -87,8 +118,12 @@ def _prenorm_gradient_kernel(
         offset = (sample * points + wide)[:, None] * dim + d[None, :]
         u = tl.load(total + offset, mask=mask, other=0.0).to(tl.float32)
         grad = tl.load(grad_normed + offset, mask=mask, other=0.0).to(tl.float32)
-        grad += w_last * tl.load(grad_rows + (sample * rest + r)[:, None] * dim + d[None, :], mask=mask, other=0.0).to(tl.float32)
-        grad += w_rest * tl.load(grad_columns + (sample * last + s)[:, None] * dim + d[None, :], mask=mask, other=0.0).to(tl.float32)
+        grad += w_last * tl.load(grad_rows + (sample * rest + r)[:, None] * dim + d[None, :], mask=mask, other=0.0).to(
+            tl.float32
+        )
+        grad += w_rest * tl.load(
+            grad_columns + (sample * last + s)[:, None] * dim + d[None, :], mask=mask, other=0.0
+        ).to(tl.float32)
         mean = tl.sum(u, axis=1) / dim
         centred = tl.where(inside_d[None, :], u - mean[:, None], 0.0)
         scale = tl.rsqrt(tl.sum(centred * centred, axis=1) / dim + eps)[:, None]
@@ -113,8 +148,14 @@ def _prenorm_gradient_kernel(
 class _PreNorm(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, field: Tensor, encoding: Tensor | None, gain: Tensor, bias: Tensor, weights_rest: Tensor,
-        weights_last: Tensor, eps: float,
+        ctx: Any,
+        field: Tensor,
+        encoding: Tensor | None,
+        gain: Tensor,
+        bias: Tensor,
+        weights_rest: Tensor,
+        weights_last: Tensor,
+        eps: float,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         field = rows_of(field)
         batch, dim = field.shape[0], field.shape[-1]
@@ -126,9 +167,25 @@ class _PreNorm(torch.autograd.Function):
         row_parts = field.new_empty(batch, rest, tiles, dim, dtype=torch.float32)
         column_parts = field.new_empty(batch, blocks, last, dim, dtype=torch.float32)
         _prenorm_kernel[(tiles, blocks, batch)](
-            field, encoding if encoding is not None else field, gain, bias, weights_rest, weights_last, total, normed,
-            row_parts, column_parts, rest, last, dim, eps,
-            HAS_ENCODING=encoding is not None, ROWS=ROWS_PER_PROGRAM, BLOCK_S=block_s, BLOCK_D=padded(dim), num_warps=4,
+            field,
+            encoding if encoding is not None else field,
+            gain,
+            bias,
+            weights_rest,
+            weights_last,
+            total,
+            normed,
+            row_parts,
+            column_parts,
+            rest,
+            last,
+            dim,
+            eps,
+            HAS_ENCODING=encoding is not None,
+            ROWS=ROWS_PER_PROGRAM,
+            BLOCK_S=block_s,
+            BLOCK_D=padded(dim),
+            num_warps=4,
         )
         ctx.save_for_backward(total, gain, weights_rest, weights_last)
         ctx.eps, ctx.encoding_dtype = eps, None if encoding is None else encoding.dtype
@@ -151,10 +208,26 @@ class _PreNorm(torch.autograd.Function):
         encoding_parts = total.new_empty(parts if has_encoding else 0, *total.shape[1:], dtype=torch.float32)
         affine_parts = total.new_empty(tiles * parts, 2, dim, dtype=torch.float32)
         _prenorm_gradient_kernel[(tiles, parts)](
-            total, rows_of(grad_total), rows_of(grad_normed), rows_of(grad_rows.to(total.dtype)),
-            rows_of(grad_columns.to(total.dtype)), gain,
-            weights_rest, weights_last, grad_field, encoding_parts, affine_parts, batch, rest, last, dim, ctx.eps,
-            per_program, HAS_ENCODING=has_encoding, BLOCK_P=block, BLOCK_D=padded(dim),
+            total,
+            rows_of(grad_total),
+            rows_of(grad_normed),
+            rows_of(grad_rows.to(total.dtype)),
+            rows_of(grad_columns.to(total.dtype)),
+            gain,
+            weights_rest,
+            weights_last,
+            grad_field,
+            encoding_parts,
+            affine_parts,
+            batch,
+            rest,
+            last,
+            dim,
+            ctx.eps,
+            per_program,
+            HAS_ENCODING=has_encoding,
+            BLOCK_P=block,
+            BLOCK_D=padded(dim),
         )
         grad_gain, grad_bias = affine_parts.sum(0).unbind(0)
         grad_encoding = None
@@ -165,7 +238,12 @@ class _PreNorm(torch.autograd.Function):
 
 
 def prenorm(
-    field: Tensor, encoding: Tensor | None, gain: Tensor, bias: Tensor, weights_rest: Tensor, weights_last: Tensor,
+    field: Tensor,
+    encoding: Tensor | None,
+    gain: Tensor,
+    bias: Tensor,
+    weights_rest: Tensor,
+    weights_last: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """``(s, x, rows, columns)`` of a field ``(batch, *grid, dim)``; the two sums are in float32.

@@ -1,0 +1,52 @@
+"""The memory plan of a training step, held against peaks measured on a GPU."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from factformer import Field, Grid, Problem, build_surrogate
+from factformer.nn.fused.plan import floor_seconds, largest_batch, training_bytes
+
+PLANE = {"depth": 4, "heads": 8, "kernel_dim": 128}
+BOX = {"depth": 4, "heads": 6, "kernel_dim": 192}
+CASES = {
+    "128² × 4": ((128, 128), 4, 4, PLANE, 1),
+    "256² × 10": ((256, 256), 10, 4, PLANE, 1),
+    "64³ × 4": ((64, 64, 64), 4, 2, BOX, 1),
+    "64² × 32 + optimiser": ((64, 64), 32, 4, PLANE, 1),
+    "64³ × 4, 4 channels": ((64, 64, 64), 4, 2, BOX, 4),
+}
+MEASURED = Path(__file__).parents[2] / "results" / "speed" / "model_h200.json"
+
+
+def surrogate_for(shape, steps, overrides, channels=1):
+    problem = Problem("plan", Grid(shape, 2 * math.pi, True), (Field("field", channels),), num_context_frames=10)
+    return build_surrogate(problem, marching_steps=steps, **overrides)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_the_measured_peak_to_a_tenth(name):
+    shape, batch, steps, overrides, channels = CASES[name]
+    rows = json.loads(MEASURED.read_text())["cases"]
+    if name not in rows:
+        pytest.skip(f"{name} was not measured")
+    surrogate = surrogate_for(shape, steps, overrides, channels)
+    assert training_bytes(surrogate, batch) / 1e9 == pytest.approx(rows[name]["ours"]["train_gb"], rel=0.1)
+
+
+def test_the_largest_batch_fits_and_the_next_does_not():
+    surrogate = surrogate_for((64, 64), 2, {"depth": 2, "heads": 2, "kernel_dim": 16, "dim": 32})
+    memory = 8e9
+    batch = largest_batch(surrogate, memory)
+    assert training_bytes(surrogate, batch) <= 0.9 * memory < training_bytes(surrogate, batch + 1)
+    assert largest_batch(surrogate, memory, shape=(128, 128)) < batch
+    assert largest_batch(surrogate, 1e6) == 0
+
+
+def test_the_floor_grows_with_the_batch_and_training_costs_more():
+    surrogate = surrogate_for((32, 32), 2, {"depth": 2, "heads": 2, "kernel_dim": 16, "dim": 32})
+    infer, train = floor_seconds(surrogate, 2, 2)
+    assert train > 2 * infer
+    assert floor_seconds(surrogate, 4, 2)[0] == pytest.approx(2 * infer)
