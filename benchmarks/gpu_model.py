@@ -14,6 +14,7 @@ import json
 import math
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -270,7 +271,12 @@ def main() -> None:
     parser.add_argument("--compare", action="store_true", help="that, and compiled in bfloat16")
     parser.add_argument("--out", type=Path, help="JSON file for the numbers")
     arguments = parser.parse_args()
-    table: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cases": {}}
+    table: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "command": " ".join(["python", *sys.argv]),
+        "cases": {},
+    }
     if arguments.check:
         table["checks"] = {}
         for name, sizes in CHECKS.items():
