@@ -21,7 +21,7 @@ from factformer.nn import graphs
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
-from factformer.nn.fused import working_dtype
+from factformer.nn.fused import marching_fits, working_dtype
 from factformer.nn.marching import LatentMarching
 from factformer.problem import Problem
 
@@ -106,8 +106,8 @@ class Surrogate(nn.Module):
 
     def decode(self, z: Tensor, num_steps: int, grid: Grid) -> Tensor:
         """Marching and decoder: normalised fields ``(batch, step, *grid, channel)`` of the latent field."""
-        expand = self.marching.expand
-        dtype = working_dtype(z, expand.in_features, expand.out_features, self.problem.num_output_channels)
+        dim_latent, num_channels = self.marching.expand.out_features, self.problem.num_output_channels
+        dtype = working_dtype(z, marching_fits(self.config.dim, dim_latent, num_channels))
         if dtype is not None:
             from factformer.nn.fused.march_decode import march_and_decode
 

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 
 from factformer import Field, Grid, Problem, build_surrogate
 from factformer.nn.fused.plan import floor_seconds, largest_batch, training_bytes
@@ -50,3 +51,18 @@ def test_the_floor_grows_with_the_batch_and_training_costs_more():
     infer, train = floor_seconds(surrogate, 2, 2)
     assert train > 2 * infer
     assert floor_seconds(surrogate, 4, 2)[0] == pytest.approx(2 * infer)
+
+
+def test_wide_layers_take_the_plain_path(monkeypatch):
+    from factformer.nn.fused import attention_fits, marching_fits, working_dtype
+
+    monkeypatch.setenv("FACTFORMER_FUSED", "force")
+    x = torch.zeros(1)
+    assert working_dtype(x, attention_fits(128, 64, 192)) == torch.float32
+    assert working_dtype(x, attention_fits(256, 64, 128)) is None
+    assert working_dtype(x, attention_fits(128, 128, 128)) is None
+    assert working_dtype(x, marching_fits(128, 256, 4)) == torch.float32
+    assert working_dtype(x, marching_fits(256, 512, 4)) is None
+    assert working_dtype(x.double(), True) is None
+    monkeypatch.setenv("FACTFORMER_FUSED", "auto")
+    assert working_dtype(x.bfloat16(), True) is None, "the plain path is the one on a CPU"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.axial_kernel import AxialKernel, KernelOptions
-from factformer.nn.fused import working_dtype
+from factformer.nn.fused import attention_fits, working_dtype
 from factformer.nn.mlp import MLP
 from factformer.nn.norms import cached_domain_weights, domain_normalize
 from factformer.nn.tables import TableCache
@@ -64,7 +64,8 @@ class FactorizedAttention(nn.Module):
         self, u: Float[Tensor, "batch *grid dim"], encoding: Float[Tensor, "*grid dim"] | None, grid: Grid
     ) -> Float[Tensor, "batch *grid dim"]:
         """``s + attention(s)`` with ``s = u + encoding``; on a GPU in bfloat16 with fused kernels."""
-        dtype = working_dtype(u, self.dim, self.to_values.out_features // self.heads)
+        head_dim = self.to_values.out_features // self.heads
+        dtype = working_dtype(u, attention_fits(self.dim, head_dim, self.axes()[0].kernel_dim))
         if dtype is not None:
             from factformer.nn.fused.attention import attention_block
 

@@ -15,20 +15,30 @@ from torch import Tensor
 
 from factformer.errors import UserError
 
-WIDEST = 256
-"""Channels of a point that one tile holds."""
+SHARED_MEMORY = 227 * 1024
+"""Bytes that the tiles of the kernels may take on a multiprocessor: what Hopper and its successors in servers have."""
 
 
-def working_dtype(x: Tensor, *widths: int) -> torch.dtype | None:
-    """The type to run the fused kernels in for ``x`` with these channel widths; ``None``: take the plain path."""
+def attention_fits(dim: int, head_dim: int, kernel_dim: int) -> bool:
+    """Whether the tiles of the attention kernels fit; wider layers take the plain path."""
+    return dim <= 128 and head_dim <= 64 and kernel_dim <= 256
+
+
+def marching_fits(dim_hidden: int, dim_latent: int, num_channels: int) -> bool:
+    """The same of marching and decoder."""
+    return dim_hidden <= 128 and dim_latent <= 512 and num_channels <= 64
+
+
+def working_dtype(x: Tensor, fits: bool) -> torch.dtype | None:
+    """The type to run the fused kernels in for ``x``; ``None``: take the plain path."""
     mode = os.environ.get("FACTFORMER_FUSED", "auto")
     if mode not in ("auto", "off", "force"):
         raise UserError(f"FACTFORMER_FUSED must be auto, off or force, got {mode!r}")
-    if mode == "off" or max(widths, default=0) > WIDEST or torch.compiler.is_compiling():
+    if mode == "off" or not fits or torch.compiler.is_compiling():
         return None
     if mode == "force":
         return x.dtype if x.dtype in (torch.float32, torch.bfloat16) else None
-    if not x.is_cuda or not _has_triton():
+    if not x.is_cuda or not _is_able(x.device.index or 0):
         return None
     if torch.is_autocast_enabled("cuda"):
         dtype = torch.get_autocast_dtype("cuda")
@@ -37,5 +47,10 @@ def working_dtype(x: Tensor, *widths: int) -> torch.dtype | None:
 
 
 @functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None and torch.cuda.get_device_capability() >= (8, 0)
+def _is_able(device: int) -> bool:
+    """Whether Triton is there and the device has room for the tiles."""
+    if importlib.util.find_spec("triton") is None or torch.version.hip is not None:
+        return False
+    properties = torch.cuda.get_device_properties(device)
+    room = getattr(properties, "shared_memory_per_block_optin", None)
+    return properties.major in (9, 10) if room is None else int(room) >= SHARED_MEMORY
