@@ -46,6 +46,7 @@ class _Record:
         self.inputs = [t.clone() for t in tensors]
         self.graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # a record has memory of its own: what the calls before it left is not used again
         with torch.cuda.graph(self.graph, pool=pool), _uncached_autocast():
             self.outputs = function(*self.inputs)
 
@@ -117,6 +118,7 @@ class StepGraphs:
         self.compute = compute
         self.parameters = list(parameters)
         self.seen: set[Hashable] = set()
+        self.refused: set[Hashable] = set()
         self.records: dict[Hashable, tuple[_Record, list[Tensor | None]]] = {}
         self.pool: Any = None
 
@@ -125,14 +127,19 @@ class StepGraphs:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """One step; ``options`` go to ``compute`` and must be told apart by ``key``, like marching steps."""
         full = (key, _signature(tensors))
-        if full not in self.seen or not wanted(tensors[0], num_points):
+        if full not in self.seen or full in self.refused or not wanted(tensors[0], num_points):
             self.seen.add(full)
             return self._step(*tensors, **options)
         if full not in self.records:
             self.pool = self.pool or torch.cuda.graph_pool_handle()
             for parameter in self.parameters:
                 parameter.grad = None
-            record = _Record(lambda *t: self._step(*t, **options), tensors, self.pool)
+            try:
+                record = _Record(lambda *t: self._step(*t, **options), tensors, self.pool)
+            except RuntimeError:
+                # Not recordable, or no room for a record: from now on this step runs as before.
+                self.refused.add(full)
+                return self._step(*tensors, **options)
             self.records[full] = (record, [p.grad for p in self.parameters])
         record, grads = self.records[full]
         record.replay(tensors)
