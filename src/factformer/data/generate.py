@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,13 @@ from factformer.data.store import SPLITS
 from factformer.data.well_statistics import write_well_statistics
 from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
+from factformer.grid import Grid
 from factformer.pdes._base import PDE, Preset
 from factformer.problem import Problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+THREADED_POINTS = 2**16
+"""Points of a solver's grid from which on several threads pay; below, they spend their time waiting for each other."""
 
 
 def generate(
@@ -135,6 +139,12 @@ class _Job:
     def _solve(self, writer: SplitWriter, batch: range, bar: ProgressBar) -> None:
         problem = writer.contents.problem
         grid = self.equation.problem(self.plan.simulation_resolution).grid
+        with _threads_for(grid.num_points):
+            self._solve_on(grid, problem, writer, batch, bar)
+
+    def _solve_on(
+        self, grid: Grid, problem: Problem, writer: SplitWriter, batch: range, bar: ProgressBar
+    ) -> None:
         generators = [torch.Generator().manual_seed(writer.contents.seeds[index]) for index in batch]
         initial = self.equation.sample_initial(
             grid, generators, dtype=self.dtype, device=self.device, initial=self.plan.initial
@@ -184,3 +194,15 @@ def _require_same_folder(writer: SplitWriter, overwrite: bool) -> None:
         difference = describe_difference(writer.contents.problem, SplitFile(path).problem)
         if difference:
             raise UserError(f"{path} is of another problem: {difference}; choose another folder")
+
+
+@contextmanager
+def _threads_for(num_points: int) -> Iterator[None]:
+    """One thread on small grids: quicker, and the same bits whatever the number of threads."""
+    before = torch.get_num_threads()
+    if num_points < THREADED_POINTS:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
