@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 from factformer.data.generate import generate
 from factformer.data.store import open_dataset
 from factformer.evaluation.accuracy import evaluate
-from factformer.evaluation.provenance import hardware
+from factformer.evaluation.provenance import provenance
 from factformer.recipes.kolmogorov import experiment
 from factformer.training.loop import train
 
@@ -75,6 +76,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None, help="write the rows as JSON")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         counts = {"train": options.trajectories, "test": max(4, options.trajectories // 5)}
         generate("kolmogorov_flow", folder, splits=list(counts), trajectories=counts, resolution=options.resolution,
@@ -89,7 +91,8 @@ def main() -> None:
     if options.out:
         settings = {key: value for key, value in vars(options).items() if key != "out"}
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        record = {"settings": settings, "hardware": hardware(device), "rows": rows}
+        origin = provenance(seed=0, seconds=time.perf_counter() - began, device=device)
+        record = {"settings": settings, "rows": rows, **origin}
         options.out.write_text(json.dumps(record, indent=2) + "\n")
 
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from factformer import Field, Grid, Problem, build_surrogate, metrics
+from factformer.evaluation.provenance import provenance
 from factformer.nn.axial_kernel import AxialKernel, axial_mean
 from factformer.nn.fused.plan import floor_seconds
 from factformer.nn.graphs import StepGraphs
@@ -271,6 +272,7 @@ def main() -> None:
     parser.add_argument("--compare", action="store_true", help="that, and compiled in bfloat16")
     parser.add_argument("--out", type=Path, help="JSON file for the numbers")
     arguments = parser.parse_args()
+    began = time.perf_counter()
     table: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -299,6 +301,7 @@ def main() -> None:
             print(f"{case.name:22s} {way:24s}", "  ".join(f"{k} {v:.3f}" for k, v in numbers.items()), flush=True)
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        table |= provenance(seed=0, seconds=time.perf_counter() - began, device=DEVICE)
         arguments.out.write_text(json.dumps(table, indent=2) + "\n")
 
 

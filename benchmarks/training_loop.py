@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,10 +23,11 @@ import torch
 from factformer import recipes
 from factformer.data.convert import convert
 from factformer.data.store import ArrayDataset, Dataset, open_dataset
+from factformer.evaluation.provenance import provenance
 from factformer.training.launch import wanted_problem
 from factformer.training.machine import Machine, start
 from factformer.training.progress import Reporter
-from factformer.training.run import RunFolder, environment
+from factformer.training.run import RunFolder
 from factformer.training.trainer import Trainer
 
 
@@ -137,15 +137,15 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--out", type=Path, default=None)
     arguments = parser.parse_args()
-    command = " ".join(["python benchmarks/training_loop.py", *sys.argv[1:]])
+    began = time.perf_counter()
     result = {
-        "command": command,
         "recipe": arguments.recipe,
         "scale": arguments.scale,
-        "environment": environment(command),
         "resident": measure(arguments, "device"),
         "streamed": measure(arguments, "stream"),
     }
+    kind = Machine(arguments.device).kind
+    result |= provenance(seed=0, seconds=time.perf_counter() - began, device=kind)
     text = json.dumps(result, indent=2)
     print(text)
     if arguments.out is not None:

@@ -31,8 +31,8 @@ def run_demo(
 ) -> Path:
     """Write data, run and report of the recipe ``demo`` under ``out``; returns the HTML page.
 
-    Kolmogorov flow is simulated, a small FactFormer with a local branch learns it, and its roll-outs are held against the true
-    solution of unseen flows and against persistence.
+    Kolmogorov flow is simulated, a small FactFormer with a local branch learns it, and its roll-outs are held
+    against the true solution of unseen flows and against persistence.
     """
     folder = Path(out)
     _prepare(folder, overwrite)

@@ -107,7 +107,7 @@ class Surrogate(nn.Module):
     def decode(self, z: Tensor, num_steps: int, grid: Grid) -> Tensor:
         """Marching and decoder: normalised fields ``(batch, step, *grid, channel)`` of the latent field."""
         dim_latent, num_channels = self.marching.expand.out_features, self.problem.num_output_channels
-        dtype = working_dtype(z, marching_fits(self.config.dim, dim_latent, num_channels))
+        dtype = working_dtype(z, marching_fits(self.config.dim, dim_latent, num_channels), self.config.dim)
         if dtype is not None:
             from factformer.nn.fused.march_decode import march_and_decode
 

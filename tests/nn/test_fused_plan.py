@@ -58,11 +58,11 @@ def test_wide_layers_take_the_plain_path(monkeypatch):
 
     monkeypatch.setenv("FACTFORMER_FUSED", "force")
     x = torch.zeros(1)
-    assert working_dtype(x, attention_fits(128, 64, 192)) == torch.float32
-    assert working_dtype(x, attention_fits(256, 64, 128)) is None
-    assert working_dtype(x, attention_fits(128, 128, 128)) is None
-    assert working_dtype(x, marching_fits(128, 256, 4)) == torch.float32
-    assert working_dtype(x, marching_fits(256, 512, 4)) is None
-    assert working_dtype(x.double(), True) is None
+    assert working_dtype(x, attention_fits(128, 64, 192), 64) == torch.float32
+    assert working_dtype(x, attention_fits(256, 64, 128), 64) is None
+    assert working_dtype(x, attention_fits(128, 128, 128), 64) is None
+    assert working_dtype(x, marching_fits(128, 256, 4), 64) == torch.float32
+    assert working_dtype(x, marching_fits(256, 512, 4), 64) is None
+    assert working_dtype(x.double(), True, 64) is None
     monkeypatch.setenv("FACTFORMER_FUSED", "auto")
-    assert working_dtype(x.bfloat16(), True) is None, "the plain path is the one on a CPU"
+    assert working_dtype(x.bfloat16(), True, 64) is None, "the plain path is the one on a CPU"

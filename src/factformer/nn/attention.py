@@ -65,7 +65,9 @@ class FactorizedAttention(nn.Module):
     ) -> Float[Tensor, "batch *grid dim"]:
         """``s + attention(s)`` with ``s = u + encoding``; on a GPU in bfloat16 with fused kernels."""
         head_dim = self.to_values.out_features // self.heads
-        dtype = working_dtype(u, attention_fits(self.dim, head_dim, self.axes()[0].kernel_dim))
+        dtype = working_dtype(
+            u, attention_fits(self.dim, head_dim, self.axes()[0].kernel_dim), min(self.dim, head_dim)
+        )
         if dtype is not None:
             from factformer.nn.fused.attention import attention_block
 

@@ -23,7 +23,6 @@ from factformer.nn.mlp import GatedMLP
 from factformer.nn.rotary import Rotary, rotary_table, rotate
 from factformer.nn.tables import TableCache, axis_weights
 
-
 QUERY_KEY_GAIN = 0.02
 KERNEL_UNIT = QUERY_KEY_GAIN**-2
 """Factor on the kernels inside the contraction. With queries and keys this small, the product of several axes'

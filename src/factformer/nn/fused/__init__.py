@@ -18,6 +18,10 @@ from factformer.errors import UserError
 SHARED_MEMORY = 227 * 1024
 """Bytes that the tiles of the kernels may take on a multiprocessor: what Hopper and its successors in servers have."""
 
+NARROWEST = 64
+"""Channels of a point or a head below which the plain path is taken: a network of width 32 with heads of 16 ended in an
+illegal memory access on an H200, which has not been explained. Widths from 64 on were held against float64 there."""
+
 
 def attention_fits(dim: int, head_dim: int, kernel_dim: int) -> bool:
     """Whether the tiles of the attention kernels fit; wider layers take the plain path."""
@@ -29,8 +33,11 @@ def marching_fits(dim_hidden: int, dim_latent: int, num_channels: int) -> bool:
     return dim_hidden <= 128 and dim_latent <= 512 and num_channels <= 64
 
 
-def working_dtype(x: Tensor, fits: bool) -> torch.dtype | None:
-    """The type to run the fused kernels in for ``x``; ``None``: take the plain path."""
+def working_dtype(x: Tensor, fits: bool, narrowest: int) -> torch.dtype | None:
+    """The type to run the fused kernels in for ``x``; ``None``: take the plain path.
+
+    ``fits`` is the answer of one of the functions above, ``narrowest`` the smallest of the layer's widths.
+    """
     mode = os.environ.get("FACTFORMER_FUSED", "auto")
     if mode not in ("auto", "off", "force"):
         raise UserError(f"FACTFORMER_FUSED must be auto, off or force, got {mode!r}")
@@ -38,7 +45,7 @@ def working_dtype(x: Tensor, fits: bool) -> torch.dtype | None:
         return None
     if mode == "force":
         return x.dtype if x.dtype in (torch.float32, torch.bfloat16) else None
-    if not x.is_cuda or not _is_able(x.device.index or 0):
+    if not x.is_cuda or narrowest < NARROWEST or not _is_able(x.device.index or 0):
         return None
     if torch.is_autocast_enabled("cuda"):
         dtype = torch.get_autocast_dtype("cuda")
