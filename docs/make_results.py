@@ -46,10 +46,23 @@ def trained_models() -> list[str]:
 def additions() -> list[str]:
     """What each addition of factformer_plus did in a short run."""
     ((path, result),) = read("cpu/additions.json")
-    lines = ["| variant | relative error |", "|---|---|"]
+    settings = result["settings"]
+    effort = f"{settings['minutes']} minutes" if settings["minutes"] else f"{settings['updates']} updates"
+    lines = ["| variant | relative error | last frame | updates |", "|---|---|---|---|"]
     for row in result["rows"]:
-        lines.append(f"| {row['variant']} | {row['relative_l2']:.3f} ± {row['standard_error']:.3f} |")
-    return [*lines, "", f"{result['note']} `{path}`, `{result['command']}`."]
+        lines.append(
+            f"| {row['variant']} | {row['relative_l2']:.3f} ± {row['standard_error']:.3f} "
+            f"| {row['relative_l2_final']:.3f} | {row['updates']} |"
+        )
+    size = settings["resolution"]
+    return [
+        f"Kolmogorov flow at {size} × {size}, the {settings['scale']} recipe, {effort} of training each on "
+        f"{result['hardware']},",
+        f"{settings['seeds']} seed: far from converged, and differences of the size of ± mean nothing. `{path}`,",
+        f"`{result['command']}`.",
+        "",
+        *lines,
+    ]
 
 
 def page() -> str:
@@ -76,7 +89,7 @@ def page() -> str:
         "",
         *additions(),
         "",
-        "Speed is on the pages about [models](models.md) and [data](data.md).",
+        "Speed: [on a GPU](performance.md), [of the solvers](data.md#speed).",
         "",
     ]
     return "\n".join(parts)
