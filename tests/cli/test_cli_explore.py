@@ -94,7 +94,7 @@ def mistakes(bundle, tmp_path):
     (tmp_path / "taken.npy").write_text("mine")
     good = {"--input": tmp_path / "in.npy", "--frames": 2, "--out": tmp_path / "out.npy"}
     return [
-        ("no bundle at", "nowhere", good),
+        ("no bundle at", tmp_path / "nowhere", good),
         ("context frames, got 2", bundle, {**good, "--input": tmp_path / "few.npy"}),
         ("NaN", bundle, {**good, "--input": tmp_path / "nan.npy"}),
         ("no file", bundle, {**good, "--input": tmp_path / "absent.npy"}),
@@ -120,11 +120,11 @@ def test_mistakes_are_one_line_with_exit_code_two(capsys, bundle, tmp_path):
     assert not (tmp_path / "out.npy").exists()
 
 
-def test_wrong_use_and_debug(capsys):
+def test_wrong_use_and_debug(capsys, tmp_path):
     code, _, error = run(capsys, "lsit")
     assert code == 2
     assert len(error.strip().splitlines()) == 1
-    code, _, error = run(capsys, "rollout", "nowhere", "--input", "a", "--frames", 1, "--out", "b.npy", "--debug")
+    code, _, error = run(capsys, "rollout", tmp_path / "x", "--input", "a", "--frames", 1, "--out", "b.npy", "--debug")
     assert code == 2
     assert "Traceback" in error
 

@@ -3,7 +3,6 @@
 import io
 import sys
 import types
-from pathlib import Path
 
 import pytest
 from small_waves import tiny_experiment
@@ -76,10 +75,11 @@ def test_trackers_are_opened_by_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("option", "module"), [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb")]
 )
-def test_a_tracker_that_is_not_installed_says_how_to_get_it(monkeypatch, option, module):
+def test_a_tracker_that_is_not_installed_says_how_to_get_it(monkeypatch, tmp_path, option, module):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"factformer\[{option}\]"):
-        trackers.open_reporter(Path("nowhere"), **{option: True})
+        trackers.open_reporter(tmp_path / "run", **{option: True})
+    assert not (tmp_path / "run").exists()
 
 
 def test_durations_read_like_a_clock():

@@ -39,6 +39,7 @@ class WeightsAndBiases:
             import wandb
         except ImportError:
             raise UserError("--wandb needs the package: pip install 'factformer[wandb]'") from None
+        folder.mkdir(parents=True, exist_ok=True)
         self.run: Any = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "factformer"),
             name=folder.name,
@@ -64,6 +65,5 @@ def open_reporter(
     if tensorboard:
         trackers.append(TensorBoard(folder))
     if wandb:
-        folder.mkdir(parents=True, exist_ok=True)
         trackers.append(WeightsAndBiases(folder))
     return LiveReporter(trackers, silent=quiet)
