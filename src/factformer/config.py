@@ -46,7 +46,7 @@ def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UserError:
     """The error for a name that is not among ``choices``: says what there is and guesses what was meant."""
     names = sorted(choices)
     close = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = f"; did you mean {close[0]!r}?" if close else "."
     return UserError(f"unknown {kind} {name!r}{hint} Choices: {', '.join(names)}")
 
 

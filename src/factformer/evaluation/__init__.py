@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from factformer.lazy import load_lazily
 
 if TYPE_CHECKING:
     from factformer.evaluation.accuracy import evaluate as evaluate
@@ -12,18 +13,13 @@ if TYPE_CHECKING:
     from factformer.evaluation.cost import measure as measure
     from factformer.evaluation.run import evaluate_run as evaluate_run
 
-_HOMES = {
-    "evaluate": "accuracy",
-    "evaluate_run": "run",
-    "analyse_attention": "attention",
-    "Case": "cost",
-    "measure": "cost",
-}
-
-__all__ = ["Case", "analyse_attention", "evaluate", "evaluate_run", "measure"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'factformer.evaluation' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"factformer.evaluation.{_HOMES[name]}"), name)
+__all__ = load_lazily(
+    __name__,
+    {
+        "Case": "factformer.evaluation.cost",
+        "analyse_attention": "factformer.evaluation.attention",
+        "evaluate": "factformer.evaluation.accuracy",
+        "evaluate_run": "factformer.evaluation.run",
+        "measure": "factformer.evaluation.cost",
+    },
+)
