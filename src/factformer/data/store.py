@@ -50,6 +50,15 @@ class Dataset(ABC):
     def normalizer(self) -> Normalizer:
         """Statistics of the training split."""
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Solver settings and seed, where they are known."""
+        return {}
+
+    def resident(self, device: torch.device, storage: torch.dtype) -> Tensor | None:
+        """All frames where they lie on ``device`` in that format already; most datasets have none there."""
+        return None
+
     def require(self, problem: Problem) -> None:
         """Raise a one-line error that names the first thing in which ``problem`` differs from the data."""
         difference = describe_difference(problem, self.problem)

@@ -15,6 +15,7 @@ TRAINING = {
         "updates": 1500, "batch_size": 4, "learning_rate": 1e-3, "validate_every": 250, "checkpoint_every": 250,
     },
 }  # fmt: skip
+OWN = {"batch_size": 16}  # of factformer_plus
 PAPER_UNROLL = {"fno": 12, "ffno": 6}  # the caption of Table 1; every other model unrolls two steps
 
 
@@ -25,4 +26,4 @@ def experiment(scale: str = "small", model: str = "factformer", protocol: str = 
         "name": protocol, "marching_steps": 4, "curriculum": 0.06, "pushforward": 2, "pushforward_from": 0.08,
         "pushforward_every": 3, "unroll": PAPER_UNROLL.get(model, 2) if scale == "paper" else 2,
     }  # fmt: skip
-    return assemble("kolmogorov", "kolmogorov_flow", scale, model, plan, sizes=SIZES, training=TRAINING)
+    return assemble("kolmogorov", "kolmogorov_flow", scale, model, plan, sizes=SIZES, training=TRAINING, own=OWN)

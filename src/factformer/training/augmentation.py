@@ -7,7 +7,7 @@ import hashlib
 import torch
 
 from factformer import catalog
-from factformer.data.store import Dataset, StoredDataset
+from factformer.data.store import Dataset
 from factformer.errors import UserError
 from factformer.pdes._base import PDE
 from factformer.protocols import Window
@@ -26,7 +26,7 @@ class Augmentation:
         self.grid = dataset.problem.grid
         self.seed = seed
         # What is symmetric depends on the parameters that the data were made with.
-        made_with = dataset.provenance.get("parameters") if isinstance(dataset, StoredDataset) else None
+        made_with = dataset.provenance.get("parameters")
         self.parameters = None if made_with is None else self.pde.parameters.parse(made_with)
 
     def __call__(self, window: Window, update: int, first_slot: int) -> Window:

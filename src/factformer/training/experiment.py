@@ -84,7 +84,7 @@ def parse_model(values: Mapping[str, Any]) -> ModelConfig:
 
 def differences(saved: Experiment, wanted: Experiment) -> list[str]:
     """``key: saved, wanted`` of every value in which two experiments differ."""
-    ours, theirs = _flat(saved.model_dump(mode="json")), _flat(wanted.model_dump(mode="json"))
+    ours, theirs = flat(saved.model_dump(mode="json")), flat(wanted.model_dump(mode="json"))
     return [
         f"{key} is {ours.get(key)!r} there and {theirs.get(key)!r} here"
         for key in sorted({*ours, *theirs})
@@ -92,11 +92,11 @@ def differences(saved: Experiment, wanted: Experiment) -> list[str]:
     ]
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            result.update(_flat(value, f"{prefix}{key}."))
+            result.update(flat(value, f"{prefix}{key}."))
         else:
             result[prefix + key] = value
     return result

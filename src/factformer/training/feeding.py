@@ -188,6 +188,9 @@ def _size(dataset: Dataset, storage: torch.dtype) -> int:
 
 def _resident(dataset: Dataset, device: torch.device, storage: torch.dtype) -> Tensor:
     """All frames of a split on the device, one trajectory at a time so that memory never holds them twice."""
+    held = dataset.resident(device, storage)
+    if held is not None:
+        return held.flatten(0, 1)
     problem = dataset.problem
     shape = (dataset.num_trajectories, dataset.num_frames, *problem.grid.shape, problem.num_output_channels)
     frames = torch.empty(shape, dtype=storage, device=device)

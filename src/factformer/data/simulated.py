@@ -1,0 +1,182 @@
+"""Splits that are solved straight into memory, for a machine that is lent for minutes: no file in between.
+
+The values are those that `generate` would store, and so is the fingerprint. Several resolutions are taken from one
+solution, so that models trained on different grids see the same flows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from factformer.data.layout import Contents
+from factformer.data.normalization import Normalizer
+from factformer.data.plan import describe, with_resolution
+from factformer.data.statistics import KINDS, Moments, merge_moments, normalizer_from
+from factformer.data.store import Dataset, Frames, Selection, positions
+from factformer.errors import UserError
+from factformer.pdes import find_pde
+from factformer.pdes._base import PDE, Preset
+
+Splits = dict[str, "SimulatedDataset"]
+
+
+class SimulatedDataset(Dataset):
+    """One split in the memory of the device that solved it; `read` gives float32 and leaves it there."""
+
+    def __init__(self, contents: Contents, frames: Tensor, inputs: Tensor | None, normalizer: Normalizer) -> None:
+        self.problem, self.split, self.fingerprint = contents.problem, contents.split, contents.fingerprint
+        self.num_trajectories, self.num_frames = contents.num_trajectories, contents.num_frames
+        self.frames, self.inputs = frames, inputs
+        self._provenance, self._normalizer = dict(contents.provenance), normalizer
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return self._provenance
+
+    def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
+        chosen = list(range(*frames.indices(self.num_frames)))
+        return self.frames[positions(trajectories, self.num_trajectories)][:, chosen].float()
+
+    def read_inputs(self, trajectories: Selection) -> Frames:
+        if self.inputs is None:
+            return self.read(trajectories, slice(0, self.problem.num_context_frames))
+        return self.inputs[positions(trajectories, self.num_trajectories)].float()
+
+    def normalizer(self) -> Normalizer:
+        return self._normalizer
+
+    def resident(self, device: torch.device, storage: torch.dtype) -> Tensor | None:
+        return self.frames if (self.frames.device, self.frames.dtype) == (device, storage) else None
+
+
+@torch.no_grad()
+def simulate_splits(
+    pde: str,
+    preset: Preset,
+    counts: Mapping[str, int],
+    resolutions: Sequence[int] = (),
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    storage: torch.dtype = torch.float32,
+    batch_size: int | None = None,
+) -> dict[int, Splits]:
+    """Every split of ``counts`` at every resolution (by default that of the preset), the training split first.
+
+    ``storage`` is the number format of the training frames; what is evaluated on stays in float32.
+    """
+    if "train" not in counts:
+        raise UserError("statistics come from the training split: simulate it with the others")
+    equation = find_pde(pde)
+    plans = {size: with_resolution(equation, preset, size, None) for size in resolutions or (preset.resolution,)}
+    # One solution for all: the finest of the solver's grids that the resolutions ask for.
+    finest = max(plan.simulation_resolution for plan in plans.values())
+    plans = {size: with_resolution(equation, preset, size, finest) for size in plans}
+    at_once = batch_size or preset.batch_size
+    settings = equation.parameters.parse(preset.parameters)
+    found: dict[int, Splits] = {resolution: {} for resolution in plans}
+    normalizers: dict[int, Normalizer] = {}
+    for split in ("train", *(name for name in counts if name != "train")):
+        described = {
+            resolution: describe(equation, plan, settings, split, counts[split], seed, "float32")
+            for resolution, plan in plans.items()
+        }
+        kind = storage if split == "train" else torch.float32
+        memory = {size: _Memory(contents, torch.device(device), kind) for size, contents in described.items()}
+        for first in range(0, counts[split], at_once):
+            batch = range(first, min(first + at_once, counts[split]))
+            _solve(equation, replace(preset, simulation_resolution=finest), memory, batch, torch.device(device))
+        for resolution, place in memory.items():
+            if split == "train":
+                normalizers[resolution] = place.normalizer()
+            found[resolution][split] = SimulatedDataset(
+                place.contents, place.frames, place.inputs, normalizers[resolution]
+            )
+    return found
+
+
+class _Memory:
+    """Room for one split at one resolution, and the moments of what was put there."""
+
+    def __init__(self, contents: Contents, device: torch.device, storage: torch.dtype) -> None:
+        self.contents, problem = contents, contents.problem
+        shape = (contents.num_trajectories, contents.num_frames, *problem.grid.shape)
+        self.frames = torch.empty(*shape, problem.num_output_channels, dtype=storage, device=device)
+        self.inputs: Tensor | None = None
+        if problem.steady:
+            self.inputs = torch.empty(*shape, problem.num_input_channels, device=device)
+        self.moments: list[dict[str, Moments]] = []
+
+    def close(self, batch: range, frames: Tensor, inputs: Tensor | None) -> None:
+        """Take a batch in, whole and in float32, so that statistics do not feel the storage."""
+        if not bool(torch.isfinite(frames).all()):
+            bad = (~torch.isfinite(frames).flatten(1).all(1)).nonzero()[0].item()
+            raise UserError(
+                f"{self.contents.problem.name}: trajectory {batch.start + int(bad)} of {self.contents.split} "
+                "holds NaN or infinite values; try a smaller dt or another seed"
+            )
+        self.frames[batch.start : batch.stop] = frames
+        if self.inputs is not None and inputs is not None:
+            self.inputs[batch.start : batch.stop] = inputs
+        if self.contents.split != "train":
+            return
+        output = _moments(frames)
+        increment = _moments(frames.diff(dim=1))
+        given = output if inputs is None else _moments(inputs)
+        self.moments += [
+            {"input": a, "output": b, "increment": c} for a, b, c in zip(given, output, increment, strict=True)
+        ]
+
+    def normalizer(self) -> Normalizer:
+        total = merge_moments(self.moments, self.contents.problem)
+        return normalizer_from(
+            self.contents.problem, {k: total[k].mean for k in KINDS}, {k: total[k].std for k in KINDS}
+        )
+
+
+def _moments(values: Tensor) -> list[Moments]:
+    """Moments of each trajectory of ``(trajectory, frame, *grid, channel)``, on the device and in float64."""
+    found = []
+    for trajectory in values:
+        points = trajectory.reshape(-1, trajectory.shape[-1]).double()
+        if not len(points):
+            found.append(Moments.empty(points.shape[-1]))
+            continue
+        mean = points.mean(0)
+        squares = (points - mean).square().sum(0)
+        found.append(Moments(len(points), *(np.asarray(part.cpu()) for part in (mean, squares))))
+    return found
+
+
+def _solve(
+    equation: PDE, plan: Preset, memory: Mapping[int, _Memory], batch: range, device: torch.device
+) -> None:
+    grid = equation.problem(plan.simulation_resolution).grid
+    steady = equation.problem(plan.simulation_resolution).steady
+    contents = next(iter(memory.values())).contents
+    generators = [torch.Generator().manual_seed(contents.seeds[index]) for index in batch]
+    initial = equation.sample_initial(grid, generators, dtype=torch.float32, device=device, initial=plan.initial)
+    settings = equation.parameters.parse(plan.parameters)
+    dropped = 0 if steady else plan.num_dropped
+    states = equation.frames(initial, 1 if steady else dropped + plan.num_frames, plan.frame_dt, settings)
+    kept: dict[int, list[Tensor]] = {resolution: [] for resolution in memory}
+    for state in islice(states, dropped, None):
+        for resolution, place in memory.items():
+            kept[resolution].append(_stored(equation, plan, state, place))
+    for resolution, place in memory.items():
+        inputs = _stored(equation, plan, initial, place).unsqueeze(1) if steady else None
+        place.close(batch, torch.stack(kept[resolution], dim=1), inputs)
+
+
+def _stored(equation: PDE, plan: Preset, state: Tensor, place: _Memory) -> Tensor:
+    shape = place.contents.problem.grid.shape
+    if tuple(state.shape[1:-1]) != shape:
+        state = equation.downsample(state.unsqueeze(1), shape, plan.downsampling).squeeze(1)
+    return state.to(torch.float32, copy=True)  # a copy: the solver may go on in the same memory

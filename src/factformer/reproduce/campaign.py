@@ -1,0 +1,329 @@
+"""Filling the files of `entries` within a given time: data made once, run after run, each result kept at once.
+
+The machine may be lent for minutes and start bare, so nothing here relies on what an earlier call left behind but
+the result files themselves and, for runs in legs, the packed state of `legs`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from factformer import recipes
+from factformer.bundle import load, save_bundle
+from factformer.data.agreement import changed_problem
+from factformer.data.simulated import Splits, simulate_splits
+from factformer.errors import UserError
+from factformer.evaluation.accuracy import evaluate
+from factformer.evaluation.provenance import provenance, write_json
+from factformer.evaluation.timing import resolve_device
+from factformer.pdes._base import Preset
+from factformer.reproduce import legs
+from factformer.reproduce.entries import DATA, Data, Entry
+from factformer.reproduce.plan import Scale, Training
+from factformer.reproduce.scales import DATA_SEED, experiment_of, size_of
+from factformer.training import Machine
+from factformer.training.experiment import Experiment, differences, flat
+from factformer.training.loop import train
+from factformer.training.outcome import Outcome
+from factformer.training.progress import Reporter
+
+Say = Callable[[str], None]
+STORAGE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+BOOKKEEPING = (
+    "training.log_every=100", "training.validate_every=1000000", "training.checkpoint_every=2000",
+    "training.keep_last=1", "training.on_divergence=halve",
+)  # fmt: skip
+SECONDS_AROUND = 45.0
+"""What a run is expected to take beyond its training until one is known: compilation, evaluation, start."""
+SECONDS_TO_PACK = 20.0
+SHORTEST_LEG = 60.0
+MAX_LOG_LINES = 40
+
+
+@dataclass(frozen=True)
+class Status:
+    """How an entry ended: ``done``, ``found``, ``stopped``, ``no time`` or ``failed``."""
+
+    entry: Entry
+    word: str
+    detail: str = ""
+    seconds: float = 0.0
+
+
+class Campaign:
+    """Runs entries until the time is over."""
+
+    def __init__(
+        self,
+        results: str | Path,
+        work: str | Path,
+        *,
+        seconds: float | None = None,
+        scale: Scale = "paper",
+        device: str | None = None,
+        data: Mapping[str, Data] | None = None,
+        assignments: Sequence[str] = (),
+        minutes: float | None = None,
+        state: str | Path | None = None,
+        pack: str | Path | None = None,
+        fresh: bool = False,
+        say: Say = print,
+    ) -> None:
+        """``minutes`` replaces those of the entries (to try something out); ``state`` holds legs that were brought
+        here, ``pack`` is where what must leave this machine is collected; ``fresh`` runs what is there again."""
+        self.results, self.work = Path(results), Path(work)
+        self.began = time.monotonic()
+        self.deadline = None if seconds is None else self.began + seconds
+        self.scale: Scale = scale
+        self.device = resolve_device(device)
+        self.data = {**DATA, **(data or {})}
+        self.assignments, self.minutes = tuple(assignments), minutes
+        self.state = None if state is None else Path(state)
+        self.pack = None if pack is None else Path(pack)
+        self.say = say
+        self.fresh = fresh
+        self.around = SECONDS_AROUND
+        self.made: tuple[str, dict[int, Splits]] | None = None
+
+    def run(self, entries: Sequence[Entry]) -> list[Status]:
+        """Every entry in turn; a failure is a status and the others go on."""
+        statuses: list[Status] = []
+        pending = [entry for entry in entries if self.fresh or not (self.results / entry.path).is_file()]
+        for entry in entries:
+            if entry not in pending:
+                statuses.append(Status(entry, "found"))
+                continue
+            began = time.monotonic()
+            try:
+                status = self.fill(entry, pending)
+            except Exception as error:  # whatever goes wrong in one run must not cost the others
+                if not isinstance(error, (UserError, RuntimeError, OSError, ValueError)):
+                    self.say(traceback.format_exc())
+                status = Status(entry, "failed", (str(error).strip().splitlines() or [type(error).__name__])[0])
+            status = replace(status, seconds=time.monotonic() - began)
+            statuses.append(status)
+            self.say(f"[{time.monotonic() - self.began:5.0f} s] {entry.path}: {status.word} {status.detail}".rstrip())
+            gc.collect()  # recorded steps hold memory until they are collected
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+                if not self.device_answers():
+                    self.say("the device no longer answers: nothing more is begun in this process")
+                    break
+        return statuses
+
+    def device_answers(self) -> bool:
+        """Whether a failed kernel has not taken the device with it."""
+        try:
+            torch.ones(1, device=self.device).sum().item()
+        except RuntimeError:
+            return False
+        return True
+
+    def left(self) -> float:
+        return float("inf") if self.deadline is None else self.deadline - time.monotonic()
+
+    def fill(self, entry: Entry, pending: Sequence[Entry]) -> Status:
+        """Data, training, evaluation and the file of one entry."""
+        minutes = self.minutes or entry.minutes
+        needed = SHORTEST_LEG if entry.in_legs else 60 * minutes + self.around
+        if self.left() < needed:
+            return Status(entry, "no time", f"{needed:.0f} s needed, {self.left():.0f} s left")
+        splits = self.splits(entry, pending)
+        if self.left() < needed:
+            return Status(entry, "no time", f"{needed:.0f} s needed, {self.left():.0f} s left after the data")
+        began = time.monotonic()
+        experiment = self.experiment(entry, splits, minutes)
+        size = experiment.data.resolution
+        folder = self.work / "runs" / f"{entry.folder}-{entry.name}"
+        if entry.in_legs and self.state is not None and not folder.exists():
+            legs.unpack(self.state, folder.name, folder)
+        outcome = self.train(experiment, splits[size], folder, entry)
+        if outcome.surrogate is None:
+            if self.pack is not None:
+                legs.pack(folder, self.pack, folder.name)
+            return Status(entry, "stopped", f"after update {outcome.update} ({outcome.reason})")
+        result = self.evaluated(entry, experiment, outcome, splits, folder)
+        result["wall_seconds"] = round(time.monotonic() - began, 3)
+        write_json(self.results / entry.path, result)
+        self.collect(entry, folder)
+        if not entry.in_legs:
+            self.around = max(time.monotonic() - began - 60 * minutes, 5.0) + 5.0
+        return Status(entry, "done", self.headline(result))
+
+    def train(self, experiment: Experiment, splits: Splits, folder: Path, entry: Entry) -> Outcome:
+        reserve = SECONDS_TO_PACK if entry.in_legs else 0.0
+        limit = None if self.deadline is None else max(self.left() - reserve, 1.0) / 60
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")  # the products of 32-bit runs use the matrix units
+        try:
+            return train(
+                experiment, splits["train"], folder=folder, machine=self.machine, resume=True,
+                max_minutes=limit, command=train_command(experiment), reporter=Reporter(),
+            )  # fmt: skip
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    @property
+    def machine(self) -> Machine:
+        return Machine("cuda" if self.device.type == "cuda" else "cpu")
+
+    def splits(self, entry: Entry, pending: Sequence[Entry]) -> dict[int, Splits]:
+        """The data of an entry's recipe at every resolution that is still to come; one recipe at a time."""
+        recipe = entry.run.recipe
+        if self.made is not None and self.made[0] == recipe:
+            return self.made[1]
+        self.made = None
+        gc.collect()
+        sizes = {size for other in pending if other.run.recipe == recipe
+                 for size in (self.preset(other.run).resolution, *self.others(other))}  # fmt: skip
+        preset, wanted = self.preset(entry.run), self.data[recipe]
+        began = time.monotonic()
+        made = simulate_splits(
+            recipes.build(recipe).problem, preset, {"train": wanted.train, "test": wanted.test}, sorted(sizes),
+            seed=DATA_SEED, device=self.device, storage=STORAGE[wanted.storage], batch_size=wanted.batch_size,
+        )  # fmt: skip
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.say(f"[{time.monotonic() - self.began:5.0f} s] {recipe}: {wanted.train} + {wanted.test} solutions at "
+                 f"{', '.join(map(str, sorted(sizes)))} in {time.monotonic() - began:.1f} s")  # fmt: skip
+        scope = size_of(entry.run, self.scale)
+        if scope.num_context_frames is not None:
+            changes = {"num_context_frames": scope.num_context_frames, "horizon": scope.num_frames}
+            for split in (split for splits in made.values() for split in splits.values()):
+                split.problem = changed_problem(split.problem, **changes)
+        self.made = (recipe, made)
+        return made
+
+    def preset(self, run: Training) -> Preset:
+        run = run if self.scale == "paper" else replace(run, resolution=None)
+        return size_of(run, self.scale).preset
+
+    def others(self, entry: Entry) -> tuple[int, ...]:
+        """Further resolutions to evaluate on; a tiny grid has one half as fine."""
+        if self.scale == "paper" or not entry.also:
+            return entry.also
+        return (1 + (self.preset(entry.run).resolution - 1) // 2,)
+
+    def experiment(self, entry: Entry, splits: Mapping[int, Splits], minutes: float) -> Experiment:
+        run = entry.run if self.scale == "paper" else replace(entry.run, resolution=None)
+        settings = (*BOOKKEEPING, f"training.budget_minutes={minutes:g}", "data.residence=device", *self.assignments)
+        train_split = splits[self.preset(entry.run).resolution]["train"]
+        name = f"data/{entry.run.recipe}-{train_split.problem.grid.shape[0]}"
+        experiment = experiment_of(replace(run, settings=()), self.scale, name, minutes=None, assignments=settings)
+        return experiment.override(run.settings)
+
+    def evaluated(
+        self, entry: Entry, experiment: Experiment, outcome: Outcome, splits: Mapping[int, Splits], folder: Path
+    ) -> dict[str, Any]:
+        """The content of the entry's file."""
+        assert outcome.surrogate is not None
+        size, scope = experiment.data.resolution, size_of(entry.run, self.scale)
+        options: dict[str, Any] = {"num_frames": scope.num_frames, "num_starts": scope.num_starts}
+        options["device"] = self.device
+        result = evaluate(outcome.surrogate, splits[size]["test"], **options)
+        seed = experiment.training.seed
+        result |= provenance(seed=seed, device=self.device)
+        result["command"] = f"python benchmarks/campaign.py run {entry.group}/{entry.name}"
+        known = outcome.surrogate.provenance
+        result["entry"] = {"group": entry.group, "title": entry.title, "minutes": experiment.training.budget_minutes,
+                           "protocol": experiment.protocol.name, "bundle": entry.bundle}  # fmt: skip
+        result["training"] = {
+            key: known[key]
+            for key in ("command", "updates", "training_seconds", "protocol", "training", "dataset", "seed")
+        }
+        result["training"]["float32_products"] = "TF32"
+        result["data"] = self.data_record(entry, splits[size])
+        result["config"] = outcome.surrogate.config.model_dump(mode="json")
+        result["metrics"] = log_lines(folder / "metrics.jsonl")
+        for other in self.others(entry):
+            found = evaluate(outcome.surrogate, splits[other]["test"], timing=False, **options)
+            result.setdefault("transfer", {})[str(other)] = short(found)
+        if entry.bundle:
+            path = save_bundle(outcome.surrogate, folder / "zoo" / entry.bundle, storage=torch.float16, overwrite=True)
+            stored = evaluate(load(path), splits[size]["test"], timing=False, **options)
+            result["stored_float16"] = short(stored)
+        outcome.surrogate.cpu()
+        return result
+
+    def data_record(self, entry: Entry, splits: Splits) -> dict[str, Any]:
+        train_split, test = splits["train"], splits["test"]
+        problem = train_split.problem
+        size = problem.grid.shape[0]
+        generate = f"factformer generate {problem.name} --preset paper --resolution {size}"
+        out = f"--out data/{entry.run.recipe}-{size} --seed {DATA_SEED} --device cuda"
+        return {
+            "command": f"{generate} --split train --trajectories {train_split.num_trajectories} {out}; "
+            f"{generate} --split test --trajectories {test.num_trajectories} {out}",
+            "train": train_split.num_trajectories,
+            "test": test.num_trajectories,
+            "frames": train_split.num_frames,
+            "storage": self.data[entry.run.recipe].storage,
+            "fingerprints": {name: split.fingerprint for name, split in splits.items()},
+            **train_split.provenance,
+        }
+
+    def collect(self, entry: Entry, folder: Path) -> None:
+        """Everything so far as archives in ``pack``: a call that is cut short loses only what it was at."""
+        if self.pack is None:
+            return
+        legs.add_to_archive(self.pack / "results.tar", {f"results/{entry.path}": self.results / entry.path})
+        for bundle in sorted((folder / "zoo").glob("*")):
+            files = {f"zoo/{bundle.name}/{file.name}": file for file in sorted(bundle.iterdir())}
+            legs.add_to_archive(self.pack / f"zoo-{bundle.name}.tar", files, fresh=True)
+
+    def headline(self, result: Mapping[str, Any]) -> str:
+        errors = ", ".join(
+            f"{name} {field['relative_l2']:.4f} ± {field['standard_error']:.4f} (last {field['relative_l2_final']:.4f})"
+            for name, field in result["fields"].items()
+        )
+        return f"{errors}, {result['training']['updates']} updates"
+
+
+def train_command(experiment: Experiment) -> str:
+    """What to type to train the same: the recipe and every value in which the experiment differs from it."""
+    name, protocol = experiment.model.name, experiment.protocol.name
+    scale = experiment.scale
+    base = recipes.build(experiment.recipe, scale, [f"model.name={name}", f"protocol.name={protocol}"])
+    values = flat(experiment.model_dump(mode="json"))
+    changed = [item.split(" ", 1)[0] for item in differences(base, experiment)]
+    words = [f"--set {key}={text(values[key])}" for key in ("model.name", "protocol.name")]
+    words += [f"--set {key}={text(values[key])}" for key in changed if not key.startswith("data.path")]
+    return " ".join([f"factformer train {experiment.recipe} --scale {scale} --data {experiment.data.path}", *words])
+
+
+def text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, (bool, list)) or value is None else str(value)
+
+
+def short(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Errors of an evaluation without its curves."""
+    keys = ("relative_l2", "relative_l2_final", "standard_error")
+    return {
+        "fields": {name: {key: field[key] for key in keys} for name, field in result["fields"].items()},
+        "grid": result["grid"],
+        "dataset_fingerprint": result["dataset_fingerprint"],
+        "num_windows": result["num_windows"],
+    }
+
+
+def log_lines(path: Path) -> list[dict[str, Any]]:
+    """Lines of the log, spread evenly where there are many; the last one is always there."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    step = -(-len(lines) // MAX_LOG_LINES) if lines else 1
+    return lines[::-1][::step][::-1]
+
+
+def summary(statuses: Sequence[Status]) -> str:
+    """One line per entry, and what is left."""
+    lines = [f"{status.word:8s} {status.seconds:6.0f} s  {status.entry.path}  {status.detail}" for status in statuses]
+    counts = {word: sum(status.word == word for status in statuses) for word in ("done", "found", "failed")}
+    return "\n".join([*lines, ", ".join(f"{count} {word}" for word, count in counts.items())])

@@ -1,0 +1,242 @@
+"""The runs of the equal-cost tables: which model on which data for how many minutes, and where its result goes.
+
+Every entry fills one file ``results/<folder>/<name>.json``. Sizes, batch, learning rate and protocol are the recipe's
+at the paper's scale: the paper's for its models, our own for ``factformer_plus``. The clock is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from factformer.config import unknown_name
+from factformer.reproduce.plan import Training
+
+PLUS = "factformer_plus"
+LATENT, AUTOREGRESSIVE, STEADY = "latent_marching", "autoregressive", "steady"
+BFLOAT = ("training.precision=bf16-mixed",)
+KOLMOGOROV_MODELS = (
+    "factformer", PLUS, "fno", "ffno", "dilated_resnet", "linear_attention", "axial_transformer",
+)  # fmt: skip
+DARCY_MODELS = ("factformer", PLUS, "fno", "ffno", "dilated_resnet", "galerkin_transformer", "linear_attention")
+DARCY_RESOLUTIONS = (61, 85, 141, 211)
+RESOLUTION_MODELS = (PLUS, "fno", "dilated_resnet")
+BOX_MODELS = (PLUS, "factformer", "dilated_resnet", "ffno")
+
+
+@dataclass(frozen=True)
+class Data:
+    """The dataset that all entries of a recipe share."""
+
+    train: int
+    test: int
+    storage: str = "float32"
+    """Number format of the training frames in memory; test frames are always float32."""
+    batch_size: int | None = None
+    """Trajectories solved at once, if not as the preset says."""
+
+
+DATA = {
+    "kolmogorov": Data(100, 20),
+    "darcy": Data(1000, 100, batch_size=100),
+    "turbulence": Data(1000, 50, "bfloat16", 50),
+    "smoke": Data(1000, 50, "bfloat16", 50),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run and the file that it fills."""
+
+    group: str
+    folder: str
+    name: str
+    run: Training
+    minutes: float
+    title: str = ""
+    """What sets the run apart, in the words of a table."""
+    also: tuple[int, ...] = ()
+    """Other resolutions on which the trained model is evaluated as it is."""
+    bundle: str = ""
+    """Name in the zoo, where the trained model is kept."""
+    in_legs: bool = False
+    """Trained in several legs, each in a process and perhaps on a machine of its own."""
+
+    @property
+    def path(self) -> str:
+        """Below the folder of results."""
+        return f"{self.folder}/{self.name}.json"
+
+
+def entry_name(model: str, protocol: str, minutes: float) -> str:
+    return f"{model}{'-ar' if protocol == AUTOREGRESSIVE else ''}-{minutes:g}min"
+
+
+def kolmogorov() -> list[Entry]:
+    """Kolmogorov flow at 128²: every model with latent marching, two with autoregression too."""
+    pairs = [(model, LATENT) for model in KOLMOGOROV_MODELS]
+    pairs += [("ffno", AUTOREGRESSIVE), ("factformer", AUTOREGRESSIVE)]
+    return [
+        Entry("kolmogorov", "kolmogorov-128", entry_name(model, protocol, 3),
+              Training("kolmogorov", model, protocol, 128, BFLOAT), 3.0,
+              bundle="kolmogorov-128" if model == PLUS else "")
+        for model, protocol in pairs
+    ]  # fmt: skip
+
+
+def darcy() -> list[Entry]:
+    """Darcy flow at 85²; each model is then applied to the other resolutions as it is."""
+    others = tuple(size for size in DARCY_RESOLUTIONS if size != 85)
+    return [
+        Entry("darcy", "darcy-85", entry_name(model, STEADY, 2), Training("darcy", model, STEADY, 85), 2.0,
+              also=others, bundle="darcy-85" if model == PLUS else "")
+        for model in DARCY_MODELS
+    ]  # fmt: skip
+
+
+def darcy_resolutions() -> list[Entry]:
+    """The paper's figure: error against training resolution (the runs at 85² are those of `darcy`)."""
+    return [
+        Entry("darcy-resolutions", f"darcy-{size}", entry_name(model, STEADY, 2),
+              Training("darcy", model, STEADY, size), 2.0)
+        for model in RESOLUTION_MODELS
+        for size in DARCY_RESOLUTIONS
+        if size != 85
+    ]  # fmt: skip
+
+
+def boxes(recipe: str, size: int) -> list[Entry]:
+    """The three-dimensional problems with latent marching."""
+    settings = (*BFLOAT, "data.storage=bfloat16")
+    return [
+        Entry(recipe, f"{recipe}-{size}", entry_name(model, LATENT, 3),
+              Training(recipe, model, LATENT, size, settings), 3.0,
+              bundle=f"{recipe}-{size}" if model == PLUS else "")
+        for model in BOX_MODELS
+    ]  # fmt: skip
+
+
+def long() -> list[Entry]:
+    """Kolmogorov flow at 128² for a quarter of an hour, in legs."""
+    return [
+        Entry("long", "kolmogorov-128", entry_name(model, LATENT, 15),
+              Training("kolmogorov", model, LATENT, 128, BFLOAT), 15.0,
+              bundle="kolmogorov-128" if model == PLUS else "", in_legs=True)
+        for model in (PLUS, "factformer")
+    ]  # fmt: skip
+
+
+def variants(group: str, folder: str, model: str, changes: Mapping[str, tuple[str, ...]]) -> list[Entry]:
+    """Kolmogorov flow at 64², one change at a time; the change is the title."""
+    return [
+        Entry(group, folder, _slug(title), Training("kolmogorov", model, LATENT, 64, (*BFLOAT, *settings)), 1.0, title)
+        for title, settings in changes.items()
+    ]
+
+
+def ablations() -> list[Entry]:
+    """One minute at 64²: the choices of factformer, the additions of factformer_plus, and the spread over seeds."""
+    ours = {
+        "factformer_plus": (),
+        "factformer_plus, seed 1": ("training.seed=1",),
+        "factformer_plus, seed 2": ("training.seed=2",),
+        "no local branch": ("model.local_branch=false",),
+        "frames, not increments": ("model.residual=false",),
+        "paper's rotary frequencies": ("model.rotary=paper",),
+        "paper's Fourier features": ("model.fourier=paper",),
+        "no augmentation": ("training.augment=false",),
+        "no weight average": ("training.ema_decay=null",),
+        "learning rate 5e-4": ("training.learning_rate=5e-4",),
+    }
+    papers = {
+        "factformer": (),
+        "factformer, seed 1": ("training.seed=1",),
+        "factformer, seed 2": ("training.seed=2",),
+        "factformer, 1 head": ("model.heads=1",),
+        "factformer, 4 heads": ("model.heads=4",),
+        "factformer, kernel dimension 32": ("model.kernel_dim=32",),
+        "factformer, pushforward 0": ("protocol.pushforward=0",),
+        "factformer, pushforward 1": ("protocol.pushforward=1",),
+        "factformer, no rotary encoding": ("model.rotary=off",),
+    }
+    return [
+        *variants("ablations", "ablations-64", PLUS, ours),
+        *variants("ablations", "ablations-64", "factformer", papers),
+    ]
+
+
+IDEAS: dict[str, tuple[str, ...]] = {
+    "base recipe": (),
+    "base recipe again": ("training.seed=1",),
+    "Muon for the matrices of the layers": ("training.optimizer=muon",),
+    "Muon, learning rate 2e-3": ("training.optimizer=muon", "training.learning_rate=2e-3"),
+    "learning rate 2e-3": ("training.learning_rate=2e-3",),
+    "learning rate 3e-3": ("training.learning_rate=3e-3",),
+    "batch 8": ("training.batch_size=8",),
+    "batch 32": ("training.batch_size=32",),
+    "warm-up over 5 %": ("training.warmup=0.05",),
+    "H1 term, weight 0.1": ("training.gradient_loss=0.1",),
+    "H1 term, weight 0.5": ("training.gradient_loss=0.5",),
+    "noise on the context, 1 %": ("training.noise=0.01",),
+    "noise on the context, 3 %": ("training.noise=0.03",),
+    "gradients through two calls in the last third": ("protocol.calls=2", "protocol.calls_from=0.67"),
+    "no pushforward": ("protocol.pushforward=0",),
+    "pushforward once": ("protocol.pushforward=1",),
+    "pushforward at every second update": ("protocol.pushforward_every=2",),
+    "eight frames per call": ("protocol.marching_steps=8", "protocol.pushforward=1"),
+    "two frames per call": ("protocol.marching_steps=2",),
+    "wider: 192 channels": ("model.dim=192",),
+    "narrower: 96 channels": ("model.dim=96",),
+    "deeper: 6 layers": ("model.depth=6",),
+    "flatter: 2 layers": ("model.depth=2",),
+    "local kernel 7": ("model.local_kernel=7",),
+    "local kernel 3": ("model.local_kernel=3",),
+    "feed-forward 4": ("model.feed_forward=4",),
+    "4 heads, kernel dimension 64": ("model.heads=4", "model.kernel_dim=64"),
+    "paper's rotary and Fourier features": ("model.rotary=paper", "model.fourier=paper"),
+    "weight average over 0.9995": ("training.ema_decay=0.9995",),
+    "weight decay 1e-2": ("training.weight_decay=1e-2",),
+}
+"""What might lower the error per second of training of factformer_plus, in the order in which it is tried."""
+
+
+def research() -> list[Entry]:
+    """The ideas of the research log."""
+    return variants("research", "research", PLUS, IDEAS)
+
+
+GROUPS = {
+    "kolmogorov": kolmogorov,
+    "darcy": darcy,
+    "darcy-resolutions": darcy_resolutions,
+    "turbulence": lambda: boxes("turbulence", 60),
+    "smoke": lambda: boxes("smoke", 64),
+    "ablations": ablations,
+    "research": research,
+    "long": long,
+}
+
+
+def find_entries(names: Iterable[str]) -> list[Entry]:
+    """The entries of groups, or single ones by ``group/text in the name``, in order, each file once."""
+    found: list[Entry] = []
+    for name in names:
+        group, _, part = name.partition("/")
+        if group not in GROUPS:
+            raise unknown_name("group of runs", group, GROUPS)
+        chosen = [entry for entry in GROUPS[group]() if part in entry.name]
+        if not chosen:
+            raise unknown_name(f"run of {group}", part, [entry.name for entry in GROUPS[group]()])
+        found += [entry for entry in chosen if entry.path not in {known.path for known in found}]
+    return found
+
+
+def again(entry: Entry, seed: int) -> Entry:
+    """The same run with another seed, in a file of its own."""
+    run = replace(entry.run, settings=(*entry.run.settings, f"training.seed={seed}"))
+    return replace(entry, name=f"{entry.name}-seed{seed}", run=run, bundle="")
+
+
+def _slug(title: str) -> str:
+    kept = "".join(letter if letter.isalnum() or letter in ".-" else " " for letter in title.lower())
+    return "-".join(kept.split())
