@@ -26,6 +26,16 @@ def relative_l2_per_frame(prediction: Frames, target: Frames) -> Float[Tensor, "
     return _norm(_flat(prediction - target, 2)) / _norm(_flat(target, 2)).clamp_min(_tiny(target))
 
 
+def relative_h1(prediction: Frames, target: Frames) -> Float[Tensor, "batch"]:
+    """`relative_l2` of the differences between neighbouring points along every axis: small scales count more."""
+    axes = range(2, target.ndim - 1)
+    error = prediction - target
+    numerator = torch.stack([_flat(error.diff(dim=m), 1).square().sum(-1) for m in axes]).sum(0)
+    denominator = torch.stack([_flat(target.diff(dim=m), 1).square().sum(-1) for m in axes]).sum(0)
+    # The square root has no slope at zero.
+    return (numerator.clamp_min(_tiny(target)) / denominator.clamp_min(_tiny(target))).sqrt()
+
+
 def grouped_relative_l2(prediction: Frames, target: Frames, slices: Mapping[str, slice]) -> dict[str, Tensor]:
     """`relative_l2` of each field group, averaged over the batch."""
     return {name: relative_l2(prediction[..., s], target[..., s]).mean() for name, s in slices.items()}

@@ -44,6 +44,10 @@ class ProtocolConfig(Config):
     """Part of training after which pushforward begins."""
     pushforward_every: int = Field(default=3, ge=1)
     """Push forward at every m-th update; the others predict from true frames."""
+    calls: int = Field(default=1, ge=1)
+    """Calls in a row that are trained on, with gradients through all of them (``latent_marching``)."""
+    calls_from: float = Field(default=0.0, ge=0, le=1)
+    """Part of training after which there is more than one of them."""
     unroll: int = Field(default=2, ge=1)
     """Calls of one frame each that are rolled out with gradients through all (``autoregressive``)."""
 

@@ -1,7 +1,8 @@
 """Latent marching: k frames per call, a curriculum 1 → k, and pushforward (§3.2 of the paper).
 
 With n marching steps and p gradient-free calls, the model is called p times on its own output and once more;
-the loss is on the n frames of that last call, and gradients flow through that call only.
+the loss is on the n frames of that last call, and gradients flow through that call only. With ``calls`` above one,
+that many calls follow the gradient-free ones, and gradients flow through all of them.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ class Protocol(BaseProtocol):
 
     @property
     def num_target_frames(self) -> int:
-        return self.config.marching_steps * (self.config.pushforward + 1)
+        return self.config.marching_steps * (self.config.pushforward + self.config.calls)
 
     def plan(self, update: int, progress: float) -> Plan:
         config = self.config
+        late = {"calls": config.calls if progress >= config.calls_from else 1} if config.calls > 1 else {}
         return {
+            **late,
             "marching_steps": marching_steps(progress, config.marching_steps, config.curriculum),
             "pushforward": pushforward_calls(
                 update, progress, config.pushforward, config.pushforward_from, config.pushforward_every
@@ -58,6 +61,7 @@ class Protocol(BaseProtocol):
             with torch.no_grad():
                 pushed = list(rollout(surrogate, context, num_pushed, steps_per_call=num_steps))
             context = torch.cat([context, torch.stack(pushed, dim=1)], dim=1)[:, -num_context:]
-        frames = list(rollout(surrogate, context, num_steps, steps_per_call=num_steps))
+        num_frames = num_steps * plan.get("calls", 1)
+        frames = list(rollout(surrogate, context, num_frames, steps_per_call=num_steps))
         start = num_context + num_pushed
-        return torch.stack(frames, dim=1), window.frames[:, start : start + num_steps]
+        return torch.stack(frames, dim=1), window.frames[:, start : start + num_frames]

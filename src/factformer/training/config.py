@@ -42,7 +42,8 @@ class TrainingConfig(Config):
     accumulate: int = Field(default=1, ge=1)
     """Parts the batch of a device is cut into, one after the other, to save memory."""
 
-    optimizer: Literal["adamw", "adam"] = "adamw"
+    optimizer: Literal["adamw", "adam", "muon"] = "adamw"
+    """``muon`` moves the matrices between layers along orthogonal directions and everything else by AdamW."""
     learning_rate: float = Field(default=3e-4, gt=0)
     """The highest learning rate of the schedule."""
     weight_decay: float = Field(default=1e-4, ge=0)
@@ -59,6 +60,10 @@ class TrainingConfig(Config):
     """Decay of the moving average of the weights that is validated and shipped; none by default."""
     augment: bool = False
     """Apply a random symmetry of the PDE to every training window."""
+    noise: float = Field(default=0.0, ge=0)
+    """Noise added to the frames of the context, in standard deviations of each field."""
+    gradient_loss: float = Field(default=0.0, ge=0)
+    """Weight of the relative error of the differences between neighbouring points (an H1 seminorm) in the loss."""
 
     seed: int = Field(default=0, ge=0)
     precision: Literal["32-true", "bf16-mixed"] = "32-true"

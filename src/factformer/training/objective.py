@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from factformer import metrics
 from factformer.protocols import BaseProtocol, Plan, Window
 from factformer.rollout import rollout
 from factformer.surrogate import Surrogate
@@ -15,15 +16,24 @@ from factformer.surrogate import Surrogate
 class Objective(nn.Module):
     """One forward pass per update however often the model is called: gradients are exchanged once."""
 
-    def __init__(self, surrogate: Surrogate, protocol: BaseProtocol) -> None:
+    def __init__(self, surrogate: Surrogate, protocol: BaseProtocol, gradient_weight: float = 0.0) -> None:
         super().__init__()
         self.surrogate = surrogate
         self.protocol = protocol
+        self.gradient_weight = gradient_weight
 
     def forward(
         self, frames: Tensor, inputs: Tensor | None, plan: Plan
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        return self.protocol.loss(self.surrogate, Window(frames, inputs), plan)
+        window = Window(frames, inputs)
+        if not self.gradient_weight:
+            return self.protocol.loss(self.surrogate, window, plan)
+        prediction, target = self.protocol.predict(self.surrogate, window, plan)
+        slices = self.protocol.problem.output_slices
+        terms = metrics.grouped_relative_l2(prediction, target, slices)
+        rough = [metrics.relative_h1(prediction[..., s], target[..., s]).mean() for s in slices.values()]
+        total = torch.stack(list(terms.values())).sum() + self.gradient_weight * torch.stack(rough).sum()
+        return total, {name: term.detach() for name, term in terms.items()}
 
     @torch.no_grad()
     def roll_out(self, context: Tensor, num_frames: int) -> Tensor:

@@ -14,11 +14,13 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 
+from factformer.errors import UserError
 from factformer.surrogate import Surrogate
 from factformer.training.checkpoint import Snapshot
 from factformer.training.config import TrainingConfig
 from factformer.training.ema import WeightAverage
 from factformer.training.machine import Agreement, assign, whole
+from factformer.training.muon import Muon, layer_matrices
 
 
 @dataclass
@@ -66,7 +68,13 @@ class Tally:
 
 
 def build_optimizer(surrogate: Surrogate, config: TrainingConfig) -> Optimizer:
-    """AdamW, or Adam with its weight decay as a penalty; fused where the parameters are on a GPU."""
+    """AdamW, Adam with its weight decay as a penalty, or Muon; fused where the parameters are on a GPU."""
+    if config.optimizer == "muon":
+        matrices = layer_matrices(surrogate.backbone)
+        trained = [p for p in surrogate.parameters() if p.requires_grad]
+        if any(hasattr(p, "full_tensor") for p in trained):
+            raise UserError("training.optimizer=muon needs whole matrices: use --strategy ddp, or another optimizer")
+        return Muon(trained, matrices, lr=config.learning_rate, weight_decay=config.weight_decay)
     kind = AdamW if config.optimizer == "adamw" else Adam
     parameters = [p for p in surrogate.parameters() if p.requires_grad]
     fused = all(p.is_cuda for p in parameters)

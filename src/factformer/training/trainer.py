@@ -28,6 +28,7 @@ from factformer.training.experiment import Experiment
 from factformer.training.failures import Diverged, exploded
 from factformer.training.feeding import Visits, open_feed
 from factformer.training.machine import Agreement, whole
+from factformer.training.noise import ContextNoise
 from factformer.training.objective import Objective
 from factformer.training.outcome import Outcome, provenance
 from factformer.training.progress import Reporter
@@ -61,7 +62,7 @@ class Trainer:
         check_batch(config.batch_size, fabric.world_size, config.accumulate)
 
         self.surrogate = new_surrogate(experiment, dataset, self.protocol)
-        self.objective = Objective(self.surrogate, self.protocol)
+        self.objective = Objective(self.surrogate, self.protocol, config.gradient_loss)
         wrapped = fabric.setup_module(self.objective)
         optimizer = build_optimizer(
             self.surrogate, config
@@ -96,6 +97,9 @@ class Trainer:
         if held_out is not None:
             self.validation = Validation(held_out, config.validation_windows, fabric.device)
         self.augment = Augmentation(experiment.problem, dataset, config.seed) if config.augment else None
+        self.noise = None
+        if config.noise and not problem.steady:
+            self.noise = ContextNoise(config.noise, problem.num_context_frames, dataset.normalizer(), config.seed)
         self.seconds_waiting = 0.0
         # What a checkpoint must share with the run that reads it.
         self.identity = {
@@ -160,6 +164,8 @@ class Trainer:
             self.seconds_waiting += time.perf_counter() - before
             if self.augment is not None:
                 window = self.augment(window, update, self.visits.slots.start)
+            if self.noise is not None:
+                window = self.noise(window, update, self.visits.slots.start)
             try:
                 losses = self.step(self.parts, window, plan, learning_rate)
             except UserError as error:  # a surrogate refuses what diverged weights predicted

@@ -1,0 +1,76 @@
+"""Options of the loss and of the windows: the H1 term, noise on the context, several calls with gradients."""
+
+import pytest
+import torch
+from small_waves import tiny_experiment, wave_data
+
+from factformer import metrics
+from factformer.protocols import Window, build_protocol
+from factformer.training.assembly import new_surrogate
+from factformer.training.loop import train
+from factformer.training.noise import ContextNoise
+from factformer.training.objective import Objective
+
+
+@pytest.fixture
+def parts():
+    dataset, _ = wave_data()
+    experiment = tiny_experiment()
+    protocol = build_protocol(experiment.protocol, dataset.problem)
+    torch.manual_seed(0)
+    return new_surrogate(experiment, dataset, protocol), protocol, dataset
+
+
+def test_differences_count_small_scales():
+    x = torch.arange(16) * (2 * torch.pi / 16)
+    target = torch.sin(x)[None, None, :, None]
+    coarse, fine = 0.1 * torch.sin(x), 0.1 * torch.sin(6 * x)
+    errors = [metrics.relative_h1(target + error[None, None, :, None], target).item() for error in (coarse, fine)]
+    assert errors[0] == pytest.approx(0.1, rel=1e-4)
+    assert errors[1] > 0.4
+    assert metrics.relative_h1(target, target).item() < 1e-6
+
+
+def test_the_h1_term_is_added_and_not_reported_as_the_error(parts):
+    surrogate, protocol, dataset = parts
+    frames = dataset.read([0, 1], slice(0, protocol.window_length))
+    plan = {"marching_steps": 2, "pushforward": 0}
+    plain, terms = Objective(surrogate, protocol)(frames, None, plan)
+    loss, same = Objective(surrogate, protocol, 0.5)(frames, None, plan)
+    prediction, target = protocol.predict(surrogate, Window(frames), plan)
+    assert torch.allclose(loss, plain + 0.5 * metrics.relative_h1(prediction, target).mean())
+    assert torch.equal(terms["u"], same["u"])
+
+
+def test_noise_is_on_the_context_alone_and_a_function_of_the_update(parts):
+    _, _, dataset = parts
+    noise = ContextNoise(0.1, 3, dataset.normalizer(), seed=5)
+    window = Window(dataset.read([0, 1], slice(0, 7)))
+    noisy = noise(window, 4, 0).frames
+    assert torch.equal(noisy[:, 3:], window.frames[:, 3:])
+    spread = (noisy[:, :3] - window.frames[:, :3]).std() / dataset.normalizer().output_std
+    assert spread.item() == pytest.approx(0.1, rel=0.15)
+    assert torch.equal(noisy, noise(window, 4, 0).frames)
+    assert not torch.equal(noisy, noise(window, 5, 0).frames)
+
+
+def test_late_calls_carry_gradients_through_all_of_them():
+    experiment = tiny_experiment().override(["protocol.calls=2", "protocol.calls_from=0.5", "protocol.pushforward=0"])
+    dataset, _ = wave_data()
+    protocol = build_protocol(experiment.protocol, dataset.problem)
+    assert protocol.window_length == 3 + 2 * 2
+    assert (protocol.plan(1, 0.4)["calls"], protocol.plan(1, 0.6)["calls"]) == (1, 2)
+    surrogate = new_surrogate(experiment, dataset, protocol)
+    window = Window(dataset.read([0], slice(0, 7)))
+    prediction, target = protocol.predict(surrogate, window, {"marching_steps": 2, "pushforward": 0, "calls": 2})
+    assert prediction.shape == target.shape == (1, 4, 8, 8, 1)
+    assert torch.equal(target, window.frames[:, 3:])
+    first = torch.autograd.grad(prediction[:, 3].sum(), surrogate.parameters(), retain_graph=True, allow_unused=True)
+    assert any(gradient is not None and gradient.abs().sum() > 0 for gradient in first)
+
+
+def test_all_of_it_together_trains(tmp_path):
+    experiment = tiny_experiment(noise=0.01, gradient_loss=0.2, updates=20).override(["protocol.calls=2"])
+    outcome = train(experiment, *wave_data(), folder=tmp_path / "run")
+    assert outcome.finished
+    assert outcome.last["loss"] > outcome.last["u"]
