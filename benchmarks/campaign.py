@@ -5,7 +5,7 @@
     python benchmarks/campaign.py collect FOLDER                                put archives into results/ and zoo/
     python benchmarks/campaign.py list                                          what is there and what is missing
 
-`run` takes groups, or single runs as GROUP/PART-OF-NAME. A run in legs that is not finished leaves pieces
+`run` takes groups, or single runs as GROUP/BEGINNING-OF-NAME. A run in legs that is not finished leaves pieces
 ``*.state-N`` in OUT; `collect` puts them into ``campaign-state/``, which the next call reads.
 """
 
@@ -81,7 +81,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run")
-    runs.add_argument("groups", nargs="+", metavar="GROUP[/PART]")
+    runs.add_argument("groups", nargs="+", metavar="GROUP[/NAME]")
     runs.add_argument("--seconds", type=float, default=None, help="begin nothing that does not fit into this")
     runs.add_argument("--results", type=Path, default=Path("results"))
     runs.add_argument("--work", type=Path, default=None, help="runs and checkpoints; a temporary folder by default")

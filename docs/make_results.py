@@ -1,51 +1,34 @@
-"""Write docs/results.md from the files under results/: no number on that page is typed by hand.
+"""Write every page of results from the files under results/: no number on them is typed by hand.
 
     python docs/make_results.py
+
+Writes docs/results.md, docs/research-log.md, the block of results in README.md, the cards of the zoo and the figure
+of the resolution study.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from factformer.report.paper import TABLE_1, TABLE_4
+from factformer.reproduce import pages
+from factformer.reproduce.cards import run_of, write_cards
+from factformer.reproduce.entries import GROUPS
+from factformer.reproduce.findings import Finding, read_findings
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "results.md"
-
-
-def read(pattern: str) -> list[tuple[str, dict[str, Any]]]:
-    """Result files by their path below the repository."""
-    files = sorted((ROOT / "results").glob(pattern))
-    return [(str(file.relative_to(ROOT)), json.loads(file.read_text(encoding="utf-8"))) for file in files]
-
-
-def trained_models() -> list[str]:
-    """One row per trained and evaluated model."""
-    lines = [
-        "| problem | model | training | error | last frame | persistence | file |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for path, result in read("*/*min*.json"):
-        training = result["training"]
-        effort = (
-            f"{training['training_seconds'] / 60:.1f} min on {result['hardware']}, {training['updates']:,} updates, "
-            f"seed {training['seed']}"
-        )
-        shape = " × ".join(str(size) for size in result["grid"])
-        for field, errors in result["fields"].items():
-            lines.append(
-                f"| {result['problem']}, {shape}, {field} | `{result['model']}` | {effort} "
-                f"| {errors['relative_l2']:.4f} ± {errors['standard_error']:.4f} | {errors['relative_l2_final']:.4f} "
-                f"| {errors['persistence']['relative_l2']:.4f} | `{path}` |"
-            )
-    return lines
+FIGURE = ROOT / "docs" / "images" / "darcy-resolutions.png"
+BLOCK = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
+PICTURED = "kolmogorov-128"
 
 
 def additions() -> list[str]:
-    """What each addition of factformer_plus did in a short run."""
-    ((path, result),) = read("cpu/additions.json")
+    """What each addition of factformer_plus did in a short run on a CPU."""
+    path = ROOT / "results" / "cpu" / "additions.json"
+    result = json.loads(path.read_text(encoding="utf-8"))
     settings = result["settings"]
     effort = f"{settings['minutes']} minutes" if settings["minutes"] else f"{settings['updates']} updates"
     lines = ["| variant | relative error | last frame | updates |", "|---|---|---|---|"]
@@ -58,42 +41,135 @@ def additions() -> list[str]:
     return [
         f"Kolmogorov flow at {size} × {size}, the {settings['scale']} recipe, {effort} of training each on "
         f"{result['hardware']},",
-        f"{settings['seeds']} seed: far from converged, and differences of the size of ± mean nothing. `{path}`,",
+        f"{settings['seeds']} seed: far from converged, and differences of the size of ± mean nothing. "
+        f"`{path.relative_to(ROOT)}`,",
         f"`{result['command']}`.",
         "",
         *lines,
     ]
 
 
-def page() -> str:
-    """The whole page."""
+def repeats(found: dict[str, Finding]) -> list[str]:
+    """Runs that were made again with another seed, beside the first one."""
+    lines = []
+    for path, finding in found.items():
+        first = found.get(re.sub(r"-seed\d+\.json$", ".json", path))
+        if first is None or first is finding:
+            continue
+        for field in finding.result["fields"]:
+            ours, theirs = first.error(field), finding.error(field)
+            spread = first.error(field, "standard_error")
+            if ours is not None and theirs is not None and spread:
+                lines.append(
+                    f"- `results/{path}`: {field} {finding.shown(field)} against {first.shown(field)}, "
+                    f"{abs(ours - theirs) / spread:.1f} standard errors apart"
+                )
+    return lines
+
+
+def results_page(found: dict[str, Finding]) -> str:
+    """docs/results.md."""
     fine, _ = TABLE_1.find("factformer", "latent_marching").errors["vorticity"]
-    coarse = TABLE_4[0].relative_l2
+    again = repeats(found)
+    minutes = {group: f"{GROUPS[group]()[0].minutes:g} minutes" for group in ("kolmogorov", "darcy", "turbulence")}
     parts = [
         "# Results",
         "",
-        "Made by `docs/make_results.py` from the files under `results/`, each with command, commit, hardware, seed and",
-        "wall time. Errors are relative L2 norms over the predicted sequence, averaged over test windows; ± is the",
-        "standard error over test trajectories.",
+        "Made by `docs/make_results.py` from the files under `results/`, each with command, commit, seed, fingerprint",
+        "of the data, hardware and wall time. Errors are relative L2 norms over the predicted sequence, averaged over",
+        "test windows. Every model of a table trains on the same data for the same time and is tested on the same",
+        "windows; the first row is the best. A run that has not been made says so.",
         "",
-        "## Trained models",
+        "The models of the paper train as the paper says: AdamW and one cycle for the Transformers, Adam from 5e-4 to",
+        "5e-6 for the others, its batch, its curriculum and pushforward, its unrolled steps where they are",
+        "autoregressive. `factformer_plus` is ours and trains with its own recipe. Only training steps count as time,",
+        "not the first one, which compiles. Products of matrices are in bfloat16 for the problems in time and in TF32",
+        "for Darcy flow, whose errors are as small as the rounding of bfloat16; evaluation is in float32.",
         "",
-        *trained_models(),
+        f"## Kolmogorov flow, 128 × 128, {minutes['kolmogorov']}",
         "",
-        f"The paper reports {fine} for FactFormer with latent marching on 256 × 256 points and {coarse} on",
-        "128 × 128, after 100,000 updates and on its own data: another test set, and a training many times as long.",
-        "The rows above are single runs. A comparison of all models at equal cost has not been run yet:",
-        "`factformer reproduce` is the machinery for it, and every cell it has not filled says `not run`.",
+        *pages.equal_cost("kolmogorov", found),
         "",
-        "## Additions of factformer_plus",
+        "The paper's column is for 256 × 256 points and 100,000 updates; at 128 × 128 it reports",
+        f"{TABLE_4[0].relative_l2} for FactFormer with latent marching ({fine} at 256 × 256), on its own data.",
+        "",
+        "### Long runs",
+        "",
+        *pages.long_runs(found),
+        "",
+        f"## Darcy flow, 85 × 85, {minutes['darcy']}",
+        "",
+        *pages.equal_cost("darcy", found),
+        "",
+        "### Training resolution",
+        "",
+        *pages.resolution_study(found),
+        "",
+        *(["![Error against training resolution](images/darcy-resolutions.png)", ""] if FIGURE.is_file() else []),
+        f"## Isotropic turbulence, 60 × 60 × 60, {minutes['turbulence']}",
+        "",
+        *pages.equal_cost("turbulence", found),
+        "",
+        "The paper trains for 100,000 updates on 1,000 solutions from the start of its released generator; ours is",
+        "Rogallo's as published ([data](data.md)).",
+        "",
+        f"## Smoke buoyancy, 64 × 64 × 64, {minutes['turbulence']}",
+        "",
+        *pages.equal_cost("smoke", found),
+        "",
+        "The paper trains for 100,000 updates on 2,000 solutions.",
+        "",
+        "## Ablations",
+        "",
+        "Kolmogorov flow at 64 × 64, one minute each; the change is against the mean of the model's base runs.",
+        "",
+        *pages.ablations(found),
+        "",
+        *(["## One run again", "", *again, ""] if again else []),
+        "## Additions of factformer_plus on a CPU",
         "",
         *additions(),
         "",
-        "Speed: [on a GPU](performance.md), [of the solvers](data.md#speed).",
+        "Ideas and what they did: [research log](research-log.md). Speed: [on a GPU](performance.md), "
+        "[of the solvers](data.md#speed).",
         "",
     ]
     return "\n".join(parts)
 
 
+def readme(text: str, found: dict[str, Finding]) -> str:
+    """README.md with its block of results renewed."""
+    bundle: dict[str, Any] = json.loads((ROOT / "zoo" / PICTURED / "bundle.json").read_text(encoding="utf-8"))
+    finding = run_of(bundle["provenance"], found)
+    assert finding is not None, f"no result file belongs to the bundle {PICTURED}"
+    caption = (
+        f"*Kolmogorov flow at Re = 1000 on 128 × 128 points, a flow the surrogate has not seen:\n"
+        f"[`{PICTURED}`](zoo/{PICTURED}/README.md) after {finding.minutes:.0f} minutes of training on "
+        f"{finding.result['hardware']}, relative error {finding.shown('vorticity')}\n"
+        f"over 16 frames ([measurement](results/{finding.path})).*"
+    )
+    lines = [
+        "![Kolmogorov flow at Re = 1000: truth, prediction and their difference](docs/images/rollout.gif)", "",
+        caption, "",
+        "Models at equal cost (relative L2 error on unseen solutions, best first; [all results](docs/results.md)):", "",
+        *pages.summary(found), "",
+    ]  # fmt: skip
+    return BLOCK.sub(lambda match: match[1] + "\n".join(lines) + match[2], text)
+
+
+def written() -> dict[Path, str]:
+    """Every page and what should be on it."""
+    found = read_findings(ROOT / "results")
+    front = ROOT / "README.md"
+    return {
+        ROOT / "docs" / "results.md": results_page(found),
+        ROOT / "docs" / "research-log.md": pages.research_log(found),
+        front: readme(front.read_text(encoding="utf-8"), found),
+        **write_cards(ROOT / "zoo", found),
+    }
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    pages.write_figure(read_findings(ROOT / "results"), FIGURE)
+    for path, text in written().items():
+        path.write_text(text, encoding="utf-8")

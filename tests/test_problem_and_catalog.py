@@ -80,3 +80,8 @@ def test_fingerprints_differ_where_any_value_differs():
     changed = [base.replace(name="b"), base.replace(training=Inner(updates=4)), base.replace(training=Inner(rate=0.2))]
     assert len({c.fingerprint() for c in [base, *changed]}) == 4
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
+
+
+def test_words_that_yaml_takes_for_truth_values_stay_words():
+    assert apply_overrides({"a": 1}, ["a=off"]) == {"a": "off"}
+    assert apply_overrides({"a": 1}, ["a=true", "b=False", "c=null"]) == {"a": True, "b": False, "c": None}

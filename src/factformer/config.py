@@ -92,6 +92,8 @@ def apply_overrides(values: Mapping[str, Any], assignments: Iterable[str]) -> di
 
 def _parse_scalar(text: str) -> Any:
     value = yaml.safe_load(text)
+    if isinstance(value, bool) and text.strip().lower() not in ("true", "false"):
+        return text.strip()  # YAML 1.1 reads off, on, yes and no as truth values; options have such names
     if isinstance(value, str):  # YAML 1.1 reads 1e-4 as a string
         try:
             return float(value)

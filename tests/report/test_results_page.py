@@ -1,19 +1,45 @@
-"""docs/results.md says what the files under results/ say."""
+"""The pages of results say what the files under results/ say."""
 
 import importlib.util
 import json
 from pathlib import Path
 
+import pytest
+
+from factformer.reproduce import pages
+from factformer.reproduce.entries import GROUPS
+from factformer.reproduce.findings import Finding
+
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_is_what_its_script_makes():
+@pytest.fixture(scope="module")
+def script():
     spec = importlib.util.spec_from_file_location("make_results", ROOT / "docs" / "make_results.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == script.page(), "run docs/make_results.py"
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_page_is_what_its_script_makes(script):
+    written = script.written()
+    assert {path.name for path in written} >= {"results.md", "research-log.md", "README.md"}
+    for path, text in written.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: run docs/make_results.py"
+
+
+def test_numbers_of_the_files_are_on_the_page(script):
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     error = json.loads((ROOT / "results/kolmogorov-128/factformer_plus-3min.json").read_text())
-    assert f"{error['fields']['vorticity']['relative_l2']:.4f}" in script.page()
+    assert f"{error['fields']['vorticity']['relative_l2']:.4f}" in page
+
+
+def test_every_bundle_of_the_zoo_has_a_card(script):
+    written = script.written()
+    for description in (ROOT / "zoo").glob("*/bundle.json"):
+        card = written[description.parent / "README.md"]
+        for part in ("data", "recipe", "error", "Limits:", "results/"):
+            assert part in card
 
 
 def test_every_result_says_what_made_it():
@@ -23,3 +49,69 @@ def test_every_result_says_what_made_it():
         result = json.loads(path.read_text(encoding="utf-8"))
         assert {"command", "commit"} <= set(result), path.name
         assert result.get("hardware") or result.get("device"), path.name
+
+
+def finding(path, model, error, protocol="latent_marching", test_set="abc", updates=1000):
+    errors = {"relative_l2": error, "relative_l2_final": 2 * error, "standard_error": 0.001}
+    training = {
+        "optimizer": "adamw", "learning_rate": 1e-3, "batch_size": 8, "precision": "bf16-mixed", "augment": False,
+        "ema_decay": None, "seed": 0,
+    }  # fmt: skip
+    result = {
+        "model": model, "fields": {"vorticity": errors, "solution": errors}, "dataset_fingerprint": test_set,
+        "parameters": 3_500_000, "hardware": "a machine", "num_windows": 8, "num_trajectories": 2,
+        "training": {"protocol": {"name": protocol, "marching_steps": 4, "pushforward": 2}, "training": training,
+                     "training_seconds": 180.0, "updates": updates},
+    }  # fmt: skip
+    return Finding(path, result)
+
+
+def found(*items):
+    return {item.path: item for item in items}
+
+
+def test_the_best_model_is_first_and_bold_whoever_it_is():
+    ours = finding("kolmogorov-128/factformer_plus-3min.json", "factformer_plus", 0.2)
+    rival = finding("kolmogorov-128/ffno-3min.json", "ffno", 0.1)
+    lines = pages.equal_cost("kolmogorov", found(ours, rival))
+    assert lines[2].startswith("| **`ffno`** | 0.1000 ± 0.0010 | 0.2000 |")
+    assert lines[3].startswith("| `factformer_plus` | 0.2000")
+    assert sum("not run yet" in line for line in lines) == len(GROUPS["kolmogorov"]()) - 2
+
+
+def test_rows_of_another_test_set_are_marked():
+    items = [finding(f"kolmogorov-128/{m}-3min.json", m, 0.1 + i / 100) for i, m in enumerate(("fno", "ffno"))]
+    odd = finding("kolmogorov-128/factformer-3min.json", "factformer", 0.05, test_set="other")
+    lines = pages.equal_cost("kolmogorov", found(*items, odd))
+    assert "†" in lines[2]
+    assert any("another test set" in line for line in lines)
+
+
+def test_a_roll_out_that_diverged_comes_last_and_says_so():
+    good = finding("kolmogorov-128/ffno-3min.json", "ffno", 0.9)
+    bad = finding("kolmogorov-128/fno-3min.json", "fno", 0.1)
+    bad.result["fields"]["vorticity"] = {"relative_l2": None, "relative_l2_final": None, "standard_error": None}
+    lines = pages.equal_cost("kolmogorov", found(good, bad))
+    assert "ffno" in lines[2]
+    assert "diverged" in lines[3]
+
+
+def test_changes_are_held_against_the_mean_of_the_base_runs():
+    base = [finding("research/base-recipe.json", "factformer_plus", 0.30),
+            finding("research/base-recipe-again.json", "factformer_plus", 0.32)]  # fmt: skip
+    muon = finding("research/muon-for-the-matrices-of-the-layers.json", "factformer_plus", 0.25, updates=500)
+    for item in (*base, muon):
+        del item.result["fields"]["solution"]
+    page = pages.research_log(found(*base, muon))
+    (line,) = [line for line in page.splitlines() if line.startswith("| Muon for")]
+    assert "-0.0600" in line
+    assert "better" in line
+    assert "2.00 ×" in line
+    assert "3 of" in page
+
+
+def test_the_resolution_study_takes_the_runs_at_85_from_the_table():
+    runs = [finding(f"darcy-{size}/fno-2min.json", "fno", size / 1000, "steady") for size in (61, 85)]
+    text = "\n".join(pages.resolution_study(found(*runs)))
+    assert "| `fno` | 0.0610 ± 0.0010 | 0.0850 ± 0.0010 | not run yet | not run yet |" in text
+    assert pages.study_of_resolutions(found(*runs)) == {"fno": [0.061, 0.085, None, None]}

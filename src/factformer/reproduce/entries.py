@@ -218,13 +218,13 @@ GROUPS = {
 
 
 def find_entries(names: Iterable[str]) -> list[Entry]:
-    """The entries of groups, or single ones by ``group/text in the name``, in order, each file once."""
+    """The entries of groups, or single ones by ``group/beginning of the name``, in order, each file once."""
     found: list[Entry] = []
     for name in names:
         group, _, part = name.partition("/")
         if group not in GROUPS:
             raise unknown_name("group of runs", group, GROUPS)
-        chosen = [entry for entry in GROUPS[group]() if part in entry.name]
+        chosen = [entry for entry in GROUPS[group]() if entry.name.startswith(part)]
         if not chosen:
             raise unknown_name(f"run of {group}", part, [entry.name for entry in GROUPS[group]()])
         found += [entry for entry in chosen if entry.path not in {known.path for known in found}]

@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from factformer.bundle import DESCRIPTION
 from factformer.errors import UserError
 from factformer.training import checkpoint
 from factformer.training.checkpoint import Snapshot
@@ -121,13 +122,25 @@ def read_archive(archive: Path) -> dict[str, bytes]:
 
 
 def collect(folder: Path, root: Path) -> list[Path]:
-    """Put what came back in ``folder`` into its place below ``root``: results, bundles; pieces of runs beside them."""
+    """Put the results and bundles that came back in ``folder`` into their places below ``root``.
+
+    A bundle in the zoo gives way only to one that was trained at least as long.
+    """
     written = []
     for archive in sorted(folder.rglob("*.tar")):
-        for name, content in read_archive(archive).items():
+        contents = read_archive(archive)
+        for description in [name for name in contents if name.endswith(f"/{DESCRIPTION}")]:
+            place = (root / description).parent
+            if _minutes((root / description).read_bytes() if place.is_dir() else b"") > _minutes(contents[description]):
+                contents = {name: c for name, c in contents.items() if (root / name).parent != place}
+        for name, content in contents.items():
             path = root / name
             if path.resolve().is_relative_to(root.resolve()) and name.split("/")[0] in ("results", "zoo"):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
                 written.append(path)
     return written
+
+
+def _minutes(description: bytes) -> float:
+    return float(json.loads(description)["provenance"].get("training_seconds") or 0) if description else 0.0

@@ -1,0 +1,268 @@
+"""The pages of results, written from the result files alone: tables, resolution study, ablations, research log."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from factformer.report import paper
+from factformer.report.tables import format_count
+from factformer.reproduce.entries import (
+    DARCY_MODELS,
+    DARCY_RESOLUTIONS,
+    GROUPS,
+    IDEAS,
+    RESOLUTION_MODELS,
+    STEADY,
+    Entry,
+    entry_name,
+)
+from factformer.reproduce.findings import NOT_RUN, Finding, markdown, of_entries, with_spread
+
+PAPER_TABLES = {"kolmogorov": paper.TABLE_1, "turbulence": paper.TABLE_2, "smoke": paper.TABLE_3}
+FIELDS = {
+    "kolmogorov": ("vorticity",), "darcy": ("solution",),
+    "turbulence": ("pressure", "velocity"), "smoke": ("density", "velocity"),
+}  # fmt: skip
+NOISE = 0.02
+"""Differences below this are noise between short runs: the same configuration again moved by as much."""
+Found = Mapping[str, Finding]
+
+
+def equal_cost(group: str, found: Found) -> list[str]:
+    """The table of one problem, best model first and in bold, and what every run was given."""
+    there, missing = of_entries(GROUPS[group](), found)
+    fields = FIELDS[group]
+    steady = group == "darcy"
+    published = PAPER_TABLES.get(group)
+    columns = ["model"]
+    for field in fields:
+        columns += [f"{field}"] if steady else [f"{field}, all frames", f"{field}, last frame"]
+    columns += ["updates", "parameters"] + (["paper's, all frames"] if published else [])
+    test_sets = {finding.test_set for finding in there}
+    usual = _usual([finding.test_set for finding in there])
+    rows = []
+    for place, finding in enumerate(there):
+        mark = "" if finding.test_set == usual else " †"
+        row = [f"**{finding.label}**{mark}" if place == 0 and len(there) > 1 else f"{finding.label}{mark}"]
+        for field in fields:
+            row.append(finding.shown(field))
+            if not steady:
+                row.append(with_spread(finding.error(field, "relative_l2_final"), None))
+        row += [f"{finding.updates:,}", format_count(finding.result["parameters"])]
+        rows.append(row + ([_published(published, finding.model, finding.protocol, fields)] if published else []))
+    for entry in missing:
+        empty = [NOT_RUN] * (len(columns) - 1)
+        if published:
+            empty[-1] = _published(published, entry.run.model, entry.run.protocol, fields)
+        rows.append([f"`{entry.run.model}`{', autoregressive' * (entry.run.protocol == 'autoregressive')}", *empty])
+    lines = markdown(columns, rows)
+    if there:
+        lines += ["", _conditions(there), "", *given(there)]
+    if len(test_sets) > 1:
+        lines += ["", "† on another test set than the other rows: not to be compared with them."]
+    return lines
+
+
+def given(there: Sequence[Finding]) -> list[str]:
+    """What each run was trained with, from its own configuration."""
+    rows = []
+    for finding in there:
+        training, protocol = finding.training, finding.result["training"]["protocol"]
+        steps = {
+            "latent_marching": f"{protocol.get('marching_steps')} per call, pushforward {protocol.get('pushforward')}",
+            "autoregressive": f"unrolled {protocol.get('unroll')}",
+        }.get(finding.protocol, "–")
+        rows.append([
+            finding.label, str(training["optimizer"]), f"{training['learning_rate']:g}", str(training["batch_size"]),
+            str(training["precision"]), "yes" if training["augment"] else "no",
+            f"{training['ema_decay']:g}" if training["ema_decay"] else "no", steps, str(training["seed"]),
+        ])  # fmt: skip
+    columns = ["model", "optimiser", "learning rate", "batch", "precision", "symmetries", "weight average", "frames",
+               "seed"]  # fmt: skip
+    return ["What each run was given:", "", *markdown(columns, rows)]
+
+
+def resolution_study(found: Found) -> list[str]:
+    """Error against training resolution, and the models of 85² on other grids as they are."""
+    columns = ["trained at", *(f"{size}²" for size in DARCY_RESOLUTIONS)]
+    rows = []
+    for model in RESOLUTION_MODELS:
+        row = [f"`{model}`"]
+        for size in DARCY_RESOLUTIONS:
+            finding = found.get(f"darcy-{size}/{entry_name(model, STEADY, 2)}.json")
+            row.append(NOT_RUN if finding is None else finding.shown("solution"))
+        rows.append(row)
+    lines = markdown(columns, rows)
+    rows = []
+    for model in DARCY_MODELS:
+        finding = found.get(f"darcy-85/{entry_name(model, STEADY, 2)}.json")
+        row = [f"`{model}`"]
+        for size in DARCY_RESOLUTIONS:
+            if finding is None:
+                row.append(NOT_RUN)
+            elif size == 85:
+                row.append(finding.shown("solution"))
+            else:
+                errors = finding.result.get("transfer", {}).get(str(size), {}).get("fields", {}).get("solution")
+                row.append(NOT_RUN if errors is None else with_spread(errors["relative_l2"], errors["standard_error"]))
+        rows.append(row)
+    columns = ["trained at 85², applied to", *columns[1:]]
+    return [*lines, "", "The models of 85² applied to other grids as they are, without training there:", "",
+            *markdown(columns, rows)]  # fmt: skip
+
+
+def study_of_resolutions(found: Found) -> dict[str, list[float | None]]:
+    """The curves of the figure: models with at least one point."""
+    curves = {
+        model: [
+            finding.error("solution") if (finding := found.get(f"darcy-{size}/{entry_name(model, STEADY, 2)}.json"))
+            else None
+            for size in DARCY_RESOLUTIONS
+        ]
+        for model in RESOLUTION_MODELS
+    }  # fmt: skip
+    return {model: values for model, values in curves.items() if any(value is not None for value in values)}
+
+
+def long_runs(found: Found) -> list[str]:
+    """Long runs beside short ones and the paper's number at the same resolution."""
+    rows = []
+    coarse = paper.TABLE_4[0].relative_l2
+    for entry in GROUPS["long"]():
+        short = found.get(f"{entry.folder}/{entry_name(entry.run.model, entry.run.protocol, 3)}.json")
+        row = [f"`{entry.run.model}`", NOT_RUN if short is None else short.shown("vorticity")]
+        finding = found.get(entry.path)
+        if finding is None:
+            row += [NOT_RUN] * 3
+        else:
+            row += [finding.shown("vorticity"), with_spread(finding.error("vorticity", "relative_l2_final"), None),
+                    f"{finding.updates:,}"]  # fmt: skip
+        rows.append([*row, f"{coarse}" if entry.run.model == "factformer" else "–"])
+    columns = ["model", "3 minutes", "15 minutes", "last frame", "updates", "paper's, 100,000 updates"]
+    return markdown(columns, rows)
+
+
+def variants(entries: Sequence[Entry], found: Found, bases: Mapping[str, Sequence[str]]) -> list[str]:
+    """One change at a time against the mean of the base runs of the same model."""
+    rows = []
+    for entry in entries:
+        finding = found.get(entry.path)
+        settings = ", ".join(f"`{text}`" for text in entry.run.settings if "precision" not in text) or "–"
+        if finding is None:
+            rows.append([entry.title, settings, NOT_RUN, "", "", "", ""])
+            continue
+        base = [found[path] for path in bases[entry.run.model] if path in found]
+        is_base = entry.path in bases[entry.run.model]
+        change, verdict, cost = "", "", ""
+        if base and not is_base:
+            mean = statistics.fmean(one.total for one in base)
+            change = f"{finding.total - mean:+.4f}"
+            verdict = _verdict(finding.total - mean)
+            cost = f"{statistics.fmean(one.updates for one in base) / finding.updates:.2f} ×"
+        rows.append([
+            entry.title, settings, finding.shown("vorticity"), change or "base", verdict, f"{finding.updates:,}", cost,
+        ])  # fmt: skip
+    columns = ["variant", "settings", "error", "against the base", "", "updates", "cost of an update"]
+    return markdown(columns, rows)
+
+
+def ablations(found: Found) -> list[str]:
+    entries = GROUPS["ablations"]()
+    bases = {
+        model: [e.path for e in entries if e.run.model == model and e.title.partition(",")[0] == model
+                and (e.title == model or "seed" in e.title)]
+        for model in ("factformer_plus", "factformer")
+    }  # fmt: skip
+    lines = variants(entries, found, bases)
+    spread = []
+    for model, paths in bases.items():
+        errors = [found[path].total for path in paths if path in found]
+        if len(errors) > 1:
+            spread.append(f"`{model}` {min(errors):.4f} to {max(errors):.4f} over {len(errors)} seeds")
+    return [*lines, "", f"Spread of the base runs: {'; '.join(spread)}."] if spread else lines
+
+
+def research_log(found: Found) -> str:
+    """The page of ideas: what was tried, what it did, what it cost, failures too."""
+    entries = GROUPS["research"]()
+    bases = {"factformer_plus": [entry.path for entry in entries if entry.title.startswith("base recipe")]}
+    done = [found[entry.path] for entry in entries if entry.path in found]
+    others = sorted(path for path in found if path.startswith("research/") and path not in {e.path for e in entries})
+    lines = [
+        "# Research log", "",
+        "What might lower the error of `factformer_plus` per second of training, one idea at a time: Kolmogorov flow",
+        "at 64 × 64, 100 training trajectories, one minute each (`python benchmarks/campaign.py run research`). The",
+        f"same configuration again moves by up to {NOISE}, so smaller differences are called noise. Cost is the time",
+        "of an update over that of the base. Made by `docs/make_results.py` from `results/research/`.",
+        "",
+        f"{len(done)} of {len(IDEAS)} ideas tried." if done else "No idea has been tried on a GPU yet.",
+        "", *variants(entries, found, bases), "",
+    ]  # fmt: skip
+    if done:
+        lines += [_conditions(done), ""]
+    if others:
+        lines += ["Further runs:", ""]
+        rows = [[found[p].result.get("entry", {}).get("title") or p, found[p].shown("vorticity"),
+                 f"{found[p].updates:,}", f"`results/{p}`"] for p in others]  # fmt: skip
+        lines += [*markdown(["run", "error", "updates", "file"], rows), ""]
+    return "\n".join(lines)
+
+
+def summary(found: Found) -> list[str]:
+    """The README's table: every problem, the first three models at equal cost."""
+    rows = []
+    titles = {"kolmogorov": "Kolmogorov flow, 128²", "darcy": "Darcy flow, 85²",
+              "turbulence": "isotropic turbulence, 60³", "smoke": "smoke buoyancy, 64³"}  # fmt: skip
+    for group, title in titles.items():
+        entries = GROUPS[group]()
+        there, missing = of_entries(entries, found)
+        row = [f"{title}, {entries[0].minutes:g} min each"]
+        for finding in there[:3]:
+            row.append(f"{finding.label} " + ", ".join(f"{finding.error(field):.3f}" for field in FIELDS[group]))
+        row += [NOT_RUN] * (4 - len(row))
+        rows.append([*row, f"{len(there)} of {len(there) + len(missing)}"])
+    return markdown(["problem, training time", "first", "second", "third", "models run"], rows)
+
+
+def _conditions(there: Sequence[Finding]) -> str:
+    """Data, clock and machine that the rows share, from their files."""
+    first = there[0].result
+    machines = ", ".join(sorted({str(finding.result["hardware"]) for finding in there}))
+    clocks = sorted({round(finding.minutes, 1) for finding in there})
+    clock = f"{clocks[0]:g}" if len(clocks) == 1 else f"{clocks[0]:g} to {clocks[-1]:g}"
+    data = first.get("data")
+    size = f"{data['train']} training solutions, " if data else ""
+    windows = f"{first['num_windows']} test windows of {first['num_trajectories']} solutions"
+    return f"{size}{windows}; {clock} minutes of training on {machines}; ± is the standard error over test solutions."
+
+
+def _published(table: paper.Benchmark, model: str, protocol: str, fields: Sequence[str]) -> str:
+    for result in table.results:
+        if (result.model, result.protocol) == (model, protocol):
+            return " / ".join(f"{result.errors[field][0]:.4f}" for field in fields)
+    return "–"
+
+
+def _verdict(change: float) -> str:
+    if abs(change) < NOISE:
+        return "noise"
+    return "better" if change < 0 else "worse"
+
+
+def _usual(values: Sequence[Any]) -> Any:
+    return max(set(values), key=list(values).count) if values else None
+
+
+def write_figure(found: Found, path: Path) -> bool:
+    """The resolution study as a picture; False while there is nothing to draw."""
+    curves = study_of_resolutions(found)
+    if not curves:
+        return False
+    from factformer.report import figures
+
+    figure = figures.resolution_study(DARCY_RESOLUTIONS, curves, field="solution")
+    figure.savefig(path, dpi=150)
+    return True
