@@ -1,24 +1,38 @@
-"""The demonstration: simulate, train, evaluate and report on a small problem, on a CPU, in a few minutes."""
+"""The demonstration: simulate, train, evaluate and report on a small problem, on a CPU, in a few minutes.
+
+A bundle of the zoo is shown beside it: what the same code came to on a finer grid and a GPU, on a flow made anew here.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from factformer import recipes
+from factformer.bundle import load, zoo
 from factformer.data.generate import generate
 from factformer.errors import UserError
 from factformer.evaluation.run import evaluate_run
-from factformer.report.html import report_runs
+from factformer.report import figures
+from factformer.report.html import write_report
+from factformer.report.planes import components
+from factformer.report.runs import load_run, read_rollouts
 from factformer.training.launch import run_experiment
 from factformer.training.progress import LiveReporter
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MARKER = "factformer-demo.txt"
 TRAJECTORIES = {"train": 24, "valid": 2, "test": 4}
 SIMULATION_RESOLUTION = 64
 PARAMETERS = {"reynolds": 100.0, "forcing_wavenumber": 2}
 """Large eddies: chaotic, and resolved on a grid that a CPU can learn on."""
+BUNDLE = "kolmogorov-128"
+FRESH_SEED = 20_000
+"""Of the flow that the bundle is shown on: no dataset of ours was made with it."""
 
 
 def run_demo(
@@ -26,34 +40,65 @@ def run_demo(
     *,
     updates: int = 500,
     trajectories: dict[str, int] | None = None,
+    bundle: str = BUNDLE,
     overwrite: bool = False,
     say: Callable[[str], None] = print,
 ) -> Path:
     """Write data, run and report of the recipe ``demo`` under ``out``; returns the HTML page.
 
     Kolmogorov flow is simulated, a small FactFormer with a local branch learns it, and its roll-outs are held
-    against the true solution of unseen flows and against persistence.
+    against the true solution of unseen flows and against persistence. Then ``bundle`` of the zoo, if it is there,
+    is rolled out on a flow of its own size.
     """
     folder = Path(out)
     _prepare(folder, overwrite)
     data, run = folder / "data", folder / "run"
     experiment = recipes.build("demo", assignments=[f"data.path={data}", f"training.updates={updates}"])
     counts = trajectories or TRAJECTORIES
-    say(f"1/4  simulate {sum(counts.values())} turbulent flows ({experiment.problem})")
+    say(f"1/5  simulate {sum(counts.values())} turbulent flows ({experiment.problem})")
     generate(
         experiment.problem, data, trajectories=counts, resolution=experiment.data.resolution,
         simulation_resolution=SIMULATION_RESOLUTION, batch_size=6, parameters=PARAMETERS, progress=True,
     )  # fmt: skip
-    say(f"2/4  train {experiment.model.name} for {updates} updates")
+    say(f"2/5  train {experiment.model.name} for {updates} updates")
     command = f"factformer demo --out {folder} --updates {updates}"
     run_experiment(experiment, run, command=command, reporter=LiveReporter())
-    say("3/4  roll out on unseen flows and compare with the true solution")
+    say("3/5  roll out on unseen flows and compare with the true solution")
     result = evaluate_run(run, data)
     for name, errors in result["fields"].items():
         ours, floor = errors["relative_l2"], errors["persistence"]["relative_l2"]
         say(f"     {name}: relative error {ours:.3f} over {result['num_frames']} frames, persistence {floor:.3f}")
-    say("4/4  write the report")
-    return report_runs([run], folder / "report", title="A surrogate of turbulence, trained on this machine")
+    pictures = show_bundle(bundle, folder / "zoo", say)
+    say("5/5  write the report")
+    title = "A surrogate of turbulence, trained on this machine"
+    return write_report(folder / "report", title=title, runs=[load_run(run)], figures=pictures)
+
+
+def show_bundle(name: str, folder: Path, say: Callable[[str], None] = print) -> dict[str, Figure]:
+    """Roll a bundle of the zoo out on a flow made anew; its pictures by heading, none where it is not there."""
+    path = zoo().get(name)
+    if path is None:
+        say(f"4/5  no bundle {name} here to show")
+        return {}
+    problem = load(path).problem
+    size = problem.grid.shape[0]
+    say(f"4/5  roll out the trained bundle {name} on a new flow of {size} x {size} points")
+    generate(
+        problem.name, folder / "data", preset="paper", splits=["test"], trajectories=1, resolution=size,
+        simulation_resolution=size + size // 2, seed=FRESH_SEED,
+        settings=[f"num_frames={problem.num_context_frames + problem.horizon}"], progress=True,
+    )  # fmt: skip
+    result = evaluate_run(path, folder / "data", out=folder, num_starts=1, timing=False, num_samples=1)
+    pictures = {}
+    (rollout,) = read_rollouts(folder / "rollouts.npz")["rollouts"]
+    for component in components(problem.outputs):
+        errors = result["fields"][component.group]
+        ours, floor = errors["relative_l2"], errors["persistence"]["relative_l2"]
+        words = f"relative error {ours:.3f} over {result['num_frames']} frames, persistence {floor:.3f}"
+        say(f"     {component.label}: {words}")
+        heading = f"The bundle {name} of the zoo on a flow simulated just now: {component.label}, {words}"
+        pictures[heading] = figures.comparison(rollout, component, frame_dt=problem.frame_dt, grid=problem.grid)
+    return pictures
 
 
 def _prepare(folder: Path, overwrite: bool) -> None:

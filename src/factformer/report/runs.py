@@ -88,7 +88,7 @@ def load_run(folder: str | Path, *, kernels: bool = True) -> ReportRun:
     evaluation = _read_json(evaluation_file)
     config = _read_yaml(path / "config.yaml")
     problem = _read_problem(path / "bundle" / "bundle.json")
-    stored = _read_rollouts(path / ROLLOUTS_FILE)
+    stored = read_rollouts(path / ROLLOUTS_FILE)
     if problem is not None and "grid" in stored:  # evaluated at another resolution than trained
         problem = problem.with_grid(Grid.from_dict(stored["grid"]))
     fields = stored.get("fields") or (problem.outputs if problem is not None else ())
@@ -138,7 +138,7 @@ def unique_names(runs: Sequence[ReportRun]) -> list[str]:
     ]
 
 
-def _read_rollouts(path: Path) -> dict[str, Any]:
+def read_rollouts(path: Path) -> dict[str, Any]:
     """Roll-outs, fields, context and grid of the file that evaluation writes; empty when there is none."""
     if not path.exists():
         return {}
