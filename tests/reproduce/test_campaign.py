@@ -1,6 +1,9 @@
 """Equal-cost runs end to end at tiny scale: files, skipping, failures, time, and runs in legs."""
 
 import json
+import os
+import signal
+import threading
 import time
 
 import pytest
@@ -18,7 +21,7 @@ from factformer.reproduce.campaign import Campaign
 from factformer.reproduce.entries import GROUPS, Data, again, find_entries
 from factformer.reproduce.findings import read_findings
 from factformer.reproduce.scales import experiment_of
-from factformer.training import checkpoint
+from factformer.training import Machine, checkpoint
 
 FEW = {name: Data(2, 2) for name in ("kolmogorov", "turbulence", "smoke")} | {"darcy": Data(4, 2)}
 
@@ -128,6 +131,47 @@ def test_nothing_is_begun_that_does_not_fit_into_the_time(tmp_path):
     statuses = tiny(tmp_path, seconds=10, minutes=None).run(find_entries(["kolmogorov"]))
     assert {status.word for status in statuses} == {"no time"}
     assert not (tmp_path / "results").exists()
+
+
+def test_a_signal_ends_the_campaign_and_not_only_the_run(tmp_path, monkeypatch):
+    from factformer.training import signals
+
+    monkeypatch.setattr(signals, "_RECEIVED", [])
+    real = module.train
+
+    def interrupted(*arguments, **options):
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(module, "train", interrupted)
+    (status,) = tiny(tmp_path, minutes=0.2).run(find_entries(["darcy/fno", "darcy/ffno"]))
+    assert status.word == "stopped"
+    assert "SIGTERM" in status.detail
+
+
+def test_warming_up_leaves_nothing_behind(tmp_path, monkeypatch):
+    entries = find_entries(["kolmogorov/ffno-3"])
+    campaign = tiny(tmp_path)
+    splits = campaign.splits(entries[0], entries)
+    experiment = campaign.experiment(entries[0], splits, 1.0)
+    campaign.warm_up(experiment, splits[16])
+    assert not campaign.warm  # a CPU compiles nothing
+    steps = []
+    real = module.train
+
+    def watched(experiment, *arguments, **options):
+        outcome = real(experiment, *arguments, **options)
+        steps.append((experiment.training.updates, outcome.update, outcome.folder))
+        return outcome
+
+    monkeypatch.setattr(module, "train", watched)
+    monkeypatch.setattr(type(campaign), "machine", property(lambda self: Machine("cpu")))
+    campaign.device = torch.device("cuda")
+    campaign.warm_up(experiment, splits[16])
+    campaign.warm_up(experiment, splits[16])
+    ((wanted, done, folder),) = steps
+    assert wanted == done == module.WARM_UP_UPDATES
+    assert not folder.exists()
 
 
 def test_another_seed_has_a_file_of_its_own():

@@ -9,6 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_RECEIVED: list[int] = []
+
+
+def received() -> str:
+    """The name of the first signal that asked any run of this process to stop; empty if there was none."""
+    return signal.Signals(_RECEIVED[0]).name if _RECEIVED else ""
+
 
 class StopRequest:
     """``reason`` says why to stop, empty while there is none."""
@@ -26,6 +33,7 @@ class StopRequest:
 
     def receive(self, number: int, _frame: FrameType | None) -> None:
         """The signal handler; a second signal of the same kind ends the process at once."""
+        _RECEIVED.append(number)
         self._reason = f"received {signal.Signals(number).name}"
         signal.signal(number, signal.SIG_DFL)
 
