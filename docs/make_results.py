@@ -1,19 +1,26 @@
 """Write every page of results from the files under results/: no number on them is typed by hand.
 
-    python docs/make_results.py
+    python docs/make_results.py [--picture]
 
 Writes docs/results.md, docs/research-log.md, the block of results in README.md, the cards of the zoo and the figure
-of the resolution study.
+of the resolution study; with ``--picture`` also the README's animation, from a flow that is simulated for it.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from factformer.bundle import load
+from factformer.demo import show_bundle
+from factformer.report.animation import write_animation
 from factformer.report.paper import TABLE_1, TABLE_4
+from factformer.report.planes import components
+from factformer.report.runs import read_rollouts
 from factformer.reproduce import pages
 from factformer.reproduce.cards import run_of, write_cards
 from factformer.reproduce.entries import GROUPS
@@ -169,7 +176,21 @@ def written() -> dict[Path, str]:
     }
 
 
+def write_picture() -> None:
+    """The README's animation: the bundle on a flow that it has not seen."""
+    problem = load(ROOT / "zoo" / PICTURED).problem
+    with tempfile.TemporaryDirectory() as folder:
+        show_bundle(PICTURED, Path(folder))
+        (rollout,) = read_rollouts(Path(folder) / "rollouts.npz")["rollouts"]
+    write_animation(
+        ROOT / "docs" / "images" / "rollout.gif", rollout.prediction, rollout.truth,
+        component=components(problem.outputs)[0], grid=problem.grid, frame_dt=problem.frame_dt, overwrite=True,
+    )  # fmt: skip
+
+
 if __name__ == "__main__":
+    if "--picture" in sys.argv[1:]:
+        write_picture()
     pages.write_figure(read_findings(ROOT / "results"), FIGURE)
     for path, text in written().items():
         path.write_text(text, encoding="utf-8")
