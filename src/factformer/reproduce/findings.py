@@ -66,6 +66,10 @@ class Finding:
         """Error ± standard error."""
         return with_spread(self.error(field), self.error(field, "standard_error"))
 
+    def shown_final(self, field: str) -> str:
+        """The same of the last frame."""
+        return with_spread(self.error(field, "relative_l2_final"), self.error(field, "standard_error_final"))
+
 
 def with_spread(error: float | None, spread: float | None) -> str:
     if error is None:

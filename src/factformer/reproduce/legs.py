@@ -124,14 +124,15 @@ def read_archive(archive: Path) -> dict[str, bytes]:
 def collect(folder: Path, root: Path) -> list[Path]:
     """Put the results and bundles that came back in ``folder`` into their places below ``root``.
 
-    A bundle in the zoo gives way only to one that was trained at least as long.
+    A bundle in the zoo that was trained much longer than the new one stays.
     """
     written = []
     for archive in sorted(folder.rglob("*.tar")):
         contents = read_archive(archive)
         for description in [name for name in contents if name.endswith(f"/{DESCRIPTION}")]:
             place = (root / description).parent
-            if _minutes((root / description).read_bytes() if place.is_dir() else b"") > _minutes(contents[description]):
+            there = _seconds((root / description).read_bytes() if place.is_dir() else b"")
+            if there > 1.2 * _seconds(contents[description]):
                 contents = {name: c for name, c in contents.items() if (root / name).parent != place}
         for name, content in contents.items():
             path = root / name
@@ -142,5 +143,5 @@ def collect(folder: Path, root: Path) -> list[Path]:
     return written
 
 
-def _minutes(description: bytes) -> float:
+def _seconds(description: bytes) -> float:
     return float(json.loads(description)["provenance"].get("training_seconds") or 0) if description else 0.0

@@ -50,7 +50,7 @@ def equal_cost(group: str, found: Found) -> list[str]:
         for field in fields:
             row.append(finding.shown(field))
             if not steady:
-                row.append(with_spread(finding.error(field, "relative_l2_final"), None))
+                row.append(finding.shown_final(field))
         row += [f"{finding.updates:,}", format_count(finding.result["parameters"])]
         rows.append(row + ([_published(published, finding.model, finding.protocol, fields)] if published else []))
     for entry in missing:
@@ -138,8 +138,7 @@ def long_runs(found: Found) -> list[str]:
         if finding is None:
             row += [NOT_RUN] * 3
         else:
-            row += [finding.shown("vorticity"), with_spread(finding.error("vorticity", "relative_l2_final"), None),
-                    f"{finding.updates:,}"]  # fmt: skip
+            row += [finding.shown("vorticity"), finding.shown_final("vorticity"), f"{finding.updates:,}"]
         rows.append([*row, f"{coarse}" if entry.run.model == "factformer" else "–"])
     columns = ["model", "3 minutes", "15 minutes", "last frame", "updates", "paper's, 100,000 updates"]
     return markdown(columns, rows)
@@ -221,7 +220,8 @@ def summary(found: Found) -> list[str]:
         there, missing = of_entries(entries, found)
         row = [f"{title}, {entries[0].minutes:g} min each"]
         for finding in there[:3]:
-            row.append(f"{finding.label} " + ", ".join(f"{finding.error(field):.3f}" for field in FIELDS[group]))
+            errors = [finding.error(field) for field in FIELDS[group]]
+            row.append(f"{finding.label} " + ", ".join("diverged" if e is None else f"{e:.3f}" for e in errors))
         row += [NOT_RUN] * (4 - len(row))
         rows.append([*row, f"{len(there)} of {len(there) + len(missing)}"])
     return markdown(["problem, training time", "first", "second", "third", "models run"], rows)
