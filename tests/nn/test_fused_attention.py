@@ -54,7 +54,8 @@ def run(layer, grid, mode, monkeypatch, batch=2, encoded=True, dtype=torch.float
 def test_agrees_with_the_plain_path_forward_and_backward(name, encoded, monkeypatch):
     grid = GRIDS[name]
     batch = 1 if name == "box" else 3 if name == "line" else 2
-    layer = layer_for(grid, kernel_dim=4 if name != "hyperbox" else 2)
+    # Heads of 32 bytes are moved by the copy engine, those of 24 are not.
+    layer = layer_for(grid, head_dim=8 if encoded else 6, kernel_dim=4 if name != "hyperbox" else 2)
     fused, fused_grads = run(layer, grid, "force", monkeypatch, batch, encoded)
     plain, plain_grads = run(layer, grid, "off", monkeypatch, batch, encoded, dtype=torch.float64)
     assert relative(fused, plain) < 1e-5
@@ -81,6 +82,47 @@ def test_a_bad_value_spreads_over_its_sample_and_no_further(monkeypatch):
         result = layer.add_to(u, None, grid)
     assert bool(result[0].isfinite().all())
     assert bool(result[1].isnan().all())
+
+
+@pytest.mark.parametrize("size_out, size_in, axis", [(200, 130, 0), (64, 150, 1), (17, 20, 1), (300, 40, 0)])
+def test_contractions_of_every_tiling(size_out, size_in, axis):
+    from factformer.nn.fused import contraction
+
+    generator = torch.Generator().manual_seed(0)
+    shape = (2, size_in, 3) if axis == 0 else (2, 3, size_in)
+    values = torch.randn(*shape, 2, 12, generator=generator) + 2.0
+    kernel = torch.randn(2, 2, size_out, size_in, generator=generator)
+    weights = torch.rand(*((size_out, 3) if axis == 0 else (3, size_out)), generator=generator)
+    equation = "bhij,bjohc->biohc" if axis == 0 else "bhij,bojhc->boihc"
+    expected = torch.einsum(equation, kernel.double(), values.double())
+    for w in (None, weights):
+        result, statistics = contraction.contract_into(kernel, values, axis, weights=w, eps=0.0)
+        share = (torch.ones_like(weights) if w is None else w).double()[:, :, None, None] / 12
+        share = share / (share.sum() * 12)
+        mean = (expected * share).sum((1, 2, 4), keepdim=True)
+        spread = ((expected - mean).square() * share).sum((1, 2, 4))
+        assert relative(result, expected) < 1e-6
+        assert relative(statistics[..., 0], mean.flatten(1)) < 1e-4
+        assert relative(statistics[..., 1], spread.rsqrt()) < 1e-5
+
+
+@pytest.mark.parametrize("size_out, size_in, axis", [(140, 130, 0), (20, 35, 1), (9, 16, 0)])
+@pytest.mark.parametrize("channels", [12, 6])
+def test_gradients_of_a_contraction(size_out, size_in, axis, channels):
+    from factformer.nn.fused.contraction import contraction
+
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(*((2, size_in, 3) if axis == 0 else (2, 3, size_in)), 2, channels, generator=generator)
+    kernel = torch.randn(2, 2, size_out, size_in, generator=generator)
+    values.requires_grad_()
+    kernel.requires_grad_()
+    result, _ = contraction(kernel, values, axis)
+    probe = torch.randn(result.shape, generator=generator)
+    got = torch.autograd.grad((result * probe).sum(), [kernel, values])
+    equation = "bhij,bjohc->biohc" if axis == 0 else "bhij,bojhc->boihc"
+    exact = torch.einsum(equation, kernel.double(), values.double())
+    expected = torch.autograd.grad((exact * probe).sum(), [kernel, values])
+    assert max(relative(a, b) for a, b in zip(got, expected, strict=True)) < 1e-6
 
 
 def test_long_axes_are_walked_in_pieces(monkeypatch):

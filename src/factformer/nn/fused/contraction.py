@@ -9,7 +9,7 @@ Plain twin: `factformer.nn.axial_kernel.contract`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -17,21 +17,52 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from factformer.nn.fused._common import padded, pieces, precision, rows_of
-from factformer.nn.fused.geometry import Geometry, Tiling
-from factformer.nn.fused.kernel_gradient import kernel_gradient
+from factformer.nn.fused._common import padded, precision, rows_of
+from factformer.nn.fused.geometry import Geometry, Tiling, can_describe, describe, shares
+from factformer.nn.fused.kernel_gradient import can_join, joint_gradient, kernel_gradient
 
 WHOLE_LIMIT = 256
 """Up to this length a program keeps its rows of the kernel on the chip and reads each column in one piece."""
 
 
-def contraction_tiling(size_out: int, size_in: int, channels: int, statistics: bool) -> Tiling:
-    wide = max(1, (64 if statistics else 128) // padded(channels))
+class Plan(NamedTuple):
+    """How a contraction is cut: its tile, and how the tile comes and goes."""
+
+    tiling: Tiling
+    described: bool
+    """Tiles are moved by the copy engine, whole columns of one head at a time."""
+    chunks: int
+    """Pieces of a column. With two, the kernel's rows are held in registers, since shared memory is full of columns."""
+    resident: int
+    """Programs that fit on a multiprocessor at a time."""
+
+
+def contraction_plan(size_out: int, size_in: int, channels: int, described: bool) -> Plan:
+    rows, wide = min(padded(size_out), 128), max(1, 128 // padded(channels))
     if size_in > WHOLE_LIMIT:
-        return Tiling(min(padded(size_out), 128), wide, 8, 3)
+        return Plan(Tiling(rows, wide, 8, 3), False, 1, 2)
+    if not described:
+        return Plan(Tiling(rows, wide if size_in <= 128 else max(1, wide // 2), 8, 3), False, 1, 1)
     if size_in > 128:
-        return Tiling(min(padded(size_out), 128), max(1, 64 // padded(channels)), 8, 3)
-    return Tiling(min(padded(size_out), 128), wide, 4 if size_out <= 64 else 8, 3)
+        return Plan(Tiling(min(padded(size_out), 256), 1, 8, 4), True, 2, 1)
+    small = max(size_out, size_in) <= 64
+    return Plan(Tiling(rows, 1, 4 if small else 8, 4 if small else 3), True, 1, 4 if small else 2)
+
+
+@triton.jit
+def _kernel_rows(
+    kernel, i, j, size_out, size_in, stride_out, stride_in, IN_REGISTERS: tl.constexpr, PRECISION: tl.constexpr
+):
+    a = tl.load(
+        kernel + i[:, None] * stride_out + j[None, :] * stride_in,
+        mask=(i < size_out)[:, None] & (j < size_in)[None, :],
+        other=0.0,
+    )
+    if IN_REGISTERS:
+        # The product with the identity is exact, and its result lies in the registers where the next one wants it.
+        k = tl.arange(0, a.shape[1])
+        a = tl.dot(a, (k[:, None] == k[None, :]).to(a.dtype), input_precision=PRECISION).to(a.dtype)
+    return a
 
 
 @triton.jit
@@ -55,6 +86,9 @@ def _contract_kernel(
     STATISTICS: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr,
     WHOLE: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    PADDED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
@@ -68,75 +102,81 @@ def _contract_kernel(
     i = block * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
     j = tl.arange(0, BLOCK_IN)
     n = tl.arange(0, BLOCK_Q * BLOCK_C)
-    c = n % BLOCK_C
+    column, c = tl.arange(0, BLOCK_Q), n % BLOCK_C
     pitch = heads * channels
-    values += sample * columns * size_in * pitch + head * channels
-    result += sample * columns * size_out * pitch + head * channels
     kernel += (sample * heads + head) * stride_sample
+    if DESCRIBED:
+        outer = (sample * (columns // inner)).to(tl.int32)
+    else:
+        values += sample * columns * size_in * pitch + head * channels
+        result += sample * columns * size_out * pitch + head * channels
     if STATISTICS:
-        counts = tl.zeros((BLOCK_OUT if HAS_WEIGHTS else 1, BLOCK_Q * BLOCK_C), dtype=tl.float32)
-        level = tl.zeros((BLOCK_OUT, BLOCK_Q * BLOCK_C), dtype=tl.float32)
-        spread = tl.zeros((BLOCK_OUT, BLOCK_Q * BLOCK_C), dtype=tl.float32)
+        counts = tl.zeros((BLOCK_OUT, BLOCK_Q), dtype=tl.float32)
+        level = tl.zeros((BLOCK_OUT, BLOCK_Q), dtype=tl.float32)
+        spread = tl.zeros((BLOCK_OUT, BLOCK_Q), dtype=tl.float32)
     if WHOLE:
-        a = tl.load(
-            kernel + i[:, None] * stride_out + j[None, :] * stride_in,
-            mask=(i < size_out)[:, None] & (j < size_in)[None, :],
-            other=0.0,
-        )
+        a = _kernel_rows(kernel, i, j, size_out, size_in, stride_out, stride_in, CHUNKS > 1, PRECISION)
+        if CHUNKS > 1:
+            b = _kernel_rows(kernel, i, BLOCK_IN + j, size_out, size_in, stride_out, stride_in, True, PRECISION)
     first = part * columns_per_program
     for q0 in tl.range(first, min(columns, first + columns_per_program), BLOCK_Q, num_stages=STAGES if WHOLE else 1):
-        q = q0 + n // BLOCK_C
-        inside = (q < columns) & (c < channels)
-        outside, within = (q // inner).to(tl.int64), q % inner
-        source = (outside * size_in * inner + within) * pitch + c
-        target = (outside * size_out * inner + within) * pitch + c
-        if WHOLE:
-            v = tl.load(
-                values + j[:, None] * (inner * pitch) + source[None, :],
-                mask=(j < size_in)[:, None] & inside[None, :],
-                other=0.0,
-            )
-            z = tl.dot(a, v, input_precision=PRECISION)
+        if DESCRIBED:
+            x, y = outer + q0 // inner, (q0 % inner) * heads + head
+            z = tl.dot(a, values.load([x, y, 0, 0]).reshape(BLOCK_IN, BLOCK_C), input_precision=PRECISION)
+            if CHUNKS > 1:
+                v = values.load([x, y, BLOCK_IN, 0]).reshape(BLOCK_IN, BLOCK_C)
+                z = tl.dot(b, v, z, input_precision=PRECISION)
+            result.store([x, y, block * BLOCK_OUT, 0], z.to(result.dtype).reshape(1, 1, BLOCK_OUT, BLOCK_C))
         else:
-            z = tl.zeros((BLOCK_OUT, BLOCK_Q * BLOCK_C), dtype=tl.float32)
-            for k in tl.range(0, size_in, BLOCK_IN, num_stages=STAGES):
+            q = q0 + n // BLOCK_C
+            inside = (q < columns) & (c < channels)
+            outside, within = (q // inner).to(tl.int64), q % inner
+            source = (outside * size_in * inner + within) * pitch + c
+            target = (outside * size_out * inner + within) * pitch + c
+            if WHOLE:
                 v = tl.load(
-                    values + (k + j)[:, None] * (inner * pitch) + source[None, :],
-                    mask=(k + j < size_in)[:, None] & inside[None, :],
+                    values + j[:, None] * (inner * pitch) + source[None, :],
+                    mask=(j < size_in)[:, None] & inside[None, :],
                     other=0.0,
                 )
-                a = tl.load(
-                    kernel + i[:, None] * stride_out + (k + j)[None, :] * stride_in,
-                    mask=(i < size_out)[:, None] & (k + j < size_in)[None, :],
-                    other=0.0,
-                )
-                z = tl.dot(a, v, z, input_precision=PRECISION)
-        mask = (i < size_out)[:, None] & inside[None, :]
-        tl.store(result + i[:, None] * (inner * pitch) + target[None, :], z.to(result.dtype.element_ty), mask=mask)
-        if STATISTICS:
-            # Mean and spread of each place in the tile, updated column by column (Welford 1962): sums of squares
-            # would cancel, and a sum over the tile would make all threads wait for each other.
-            away = tl.where(mask, z - level, 0.0)
-            if HAS_WEIGHTS:
-                point = (outside * size_out * inner + within)[None, :] + (i * inner)[:, None]
-                w = tl.load(weights + point, mask=mask, other=0.0)
-                counts += w
-                level += away * (w / tl.maximum(counts, 1e-30))
-                spread += w * away * (z - level)
+                z = tl.dot(a, v, input_precision=PRECISION)
             else:
-                counts += tl.where(inside, 1.0, 0.0)[None, :]
-                level += away * (1.0 / tl.maximum(counts, 1.0))
-                spread += away * (z - level)
+                z = tl.zeros((BLOCK_OUT, BLOCK_Q * BLOCK_C), dtype=tl.float32)
+                for k in tl.range(0, size_in, BLOCK_IN, num_stages=STAGES):
+                    v = tl.load(
+                        values + (k + j)[:, None] * (inner * pitch) + source[None, :],
+                        mask=(k + j < size_in)[:, None] & inside[None, :],
+                        other=0.0,
+                    )
+                    a = _kernel_rows(kernel, i, k + j, size_out, size_in, stride_out, stride_in, False, PRECISION)
+                    z = tl.dot(a, v, z, input_precision=PRECISION)
+            mask = (i < size_out)[:, None] & inside[None, :]
+            tl.store(result + i[:, None] * (inner * pitch) + target[None, :], z.to(result.dtype.element_ty), mask=mask)
+        if STATISTICS:
+            # Mean and spread over the channels of each row and column, merged column by column (Chan et al. 1979):
+            # sums of squares would cancel, and a sum over the tile would make all threads wait for each other.
+            q = q0 + column
+            w = ((i < size_out)[:, None] & (q < columns)[None, :]).to(tl.float32)
+            if HAS_WEIGHTS:
+                point = ((q // inner) * size_out * inner + q % inner)[None, :] + (i * inner)[:, None]
+                w = tl.load(weights + point, mask=w > 0.0, other=0.0)
+            tile = tl.reshape(z, (BLOCK_OUT, BLOCK_Q, BLOCK_C))
+            mean = tl.sum(tile, axis=2) / channels
+            away = tile - mean[:, :, None]
+            if PADDED:
+                away = tl.where((tl.arange(0, BLOCK_C) < channels)[None, None, :], away, 0.0)
+            counts += w
+            shift = mean - level
+            level += shift * (w / tl.maximum(counts, 1e-30))
+            spread += w * (tl.sum(away * away, axis=2) + channels * shift * (mean - level))
     if STATISTICS:
-        used = (i < size_out)[:, None] & (c < channels)[None, :]
-        shares = tl.where(used, counts, 0.0)
-        count = tl.maximum(tl.sum(tl.sum(shares, axis=1), axis=0), 1e-30)
-        mean = tl.sum(tl.sum(shares * level, axis=1), axis=0) / count
-        spread += shares * (level - mean) * (level - mean)
+        count = tl.maximum(tl.sum(tl.sum(counts, axis=1), axis=0), 1e-30)
+        mean = tl.sum(tl.sum(counts * level, axis=1), axis=0) / count
+        spread += channels * counts * (level - mean) * (level - mean)
         where = ((sample * heads + head) * tl.num_programs(1) + part) * row_blocks + block
-        tl.store(parts + where * 3, count)
+        tl.store(parts + where * 3, count * channels)
         tl.store(parts + where * 3 + 1, mean)
-        tl.store(parts + where * 3 + 2, tl.sum(tl.sum(tl.where(used, spread, 0.0), axis=1), axis=0))
+        tl.store(parts + where * 3 + 2, tl.sum(tl.sum(spread, axis=1), axis=0))
 
 
 @triton.jit
@@ -172,13 +212,13 @@ def contract_into(
     size_out, columns = kernel.shape[2], geometry.outer * geometry.inner
     shape = (*values.shape[: axis + 1], size_out, *values.shape[axis + 2 :])
     result = torch.empty(shape, dtype=values.dtype, device=values.device)
-    tiling = contraction_tiling(size_out, geometry.size_in, geometry.channels, eps is not None)
+    plan = contraction_plan(size_out, geometry.size_in, geometry.channels, can_describe(values))
+    tiling, whole = plan.tiling, geometry.size_in <= WHOLE_LIMIT
     blocks = triton.cdiv(size_out, tiling.rows)
-    steps = triton.cdiv(columns, tiling.columns)
-    per_program = triton.cdiv(steps, pieces(steps, blocks * geometry.heads * geometry.batch, waves=8)) * tiling.columns
-    whole = geometry.size_in <= WHOLE_LIMIT
-    if not whole:
-        per_program = tiling.columns  # nothing stays on the chip from column to column
+    per_program = tiling.columns
+    if whole:  # else nothing stays on the chip from column to column
+        groups = blocks * geometry.heads * geometry.batch
+        per_program *= shares(triton.cdiv(columns, tiling.columns), groups, plan.resident, 2)
     parts = triton.cdiv(columns, per_program)
     number = parts * blocks
     collected = values.new_empty(
@@ -188,10 +228,11 @@ def contract_into(
     if kernel.stride(0) != stride_sample * geometry.heads:
         kernel = kernel.contiguous()
         stride_sample = kernel.stride(1)
+    block_in = padded(triton.cdiv(padded(geometry.size_in), plan.chunks)) if whole else 64
     _contract_kernel[(geometry.heads * blocks, parts, geometry.batch)](
         kernel,
-        values,
-        result,
+        describe(values, axis, block_in) if plan.described else values,
+        describe(result, axis, tiling.rows) if plan.described else result,
         weights if weights is not None else values,
         collected,
         size_out,
@@ -208,9 +249,12 @@ def contract_into(
         STATISTICS=eps is not None,
         HAS_WEIGHTS=weights is not None,
         WHOLE=whole,
+        DESCRIBED=plan.described,
+        CHUNKS=plan.chunks,
+        PADDED=geometry.channels != padded(geometry.channels),
         PRECISION=precision(values.dtype),
         BLOCK_OUT=tiling.rows,
-        BLOCK_IN=padded(geometry.size_in) if whole else 64,
+        BLOCK_IN=block_in,
         BLOCK_Q=tiling.columns,
         BLOCK_C=padded(geometry.channels),
         STAGES=tiling.stages,
@@ -255,9 +299,12 @@ class _Contraction(torch.autograd.Function):
         kernel, source, projected = ctx.saved_tensors
         grad = rows_of(grad)
         values = source if projected is None else _project(source, projected, ctx.heads)
-        grad_kernel = kernel_gradient(grad, values, ctx.axis)
+        if can_join(kernel, values):
+            grad_kernel, grad_values = joint_gradient(kernel, grad, values, ctx.axis)
+        else:
+            grad_kernel = kernel_gradient(grad, values, ctx.axis)
+            grad_values, _ = contract_into(kernel.transpose(-1, -2), grad, ctx.axis)
         del values
-        grad_values, _ = contract_into(kernel.transpose(-1, -2), grad, ctx.axis)
         if projected is None:
             return grad_kernel, grad_values, None, None, None, None, None
         with torch.autocast(grad.device.type, enabled=False):

@@ -10,7 +10,7 @@ Plain twin: `factformer.nn.axial_kernel.axial_mean` of ``nn.LayerNorm``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -19,8 +19,25 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from factformer.nn.fused._common import padded, pieces, rows_of
+from factformer.nn.fused.tiles import row_of
 
-ROWS_PER_PROGRAM = 8
+
+class GradientTiling(NamedTuple):
+    """Points at a time, tiles that a program walks over, warps, pipeline stages."""
+
+    points: int
+    tiles: int
+    warps: int
+    stages: int
+
+
+def field_tiling(last: int) -> tuple[int, int, int]:
+    """Points of the last axis and rows of a program, and its warps."""
+    return padded(min(last, 32)), 8, 4
+
+
+def gradient_tiling(points: int) -> GradientTiling:
+    return GradientTiling(8, 8 if points >= 2**16 else 4 if points >= 2**15 else 1, 4, 1)
 
 
 @triton.jit
@@ -35,11 +52,13 @@ def _prenorm_kernel(
     normed,
     row_parts,
     column_parts,
+    statistics,
     rest,
     last,
     dim,
     eps,
     HAS_ENCODING: tl.constexpr,
+    SAVE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -65,6 +84,10 @@ def _prenorm_kernel(
         mean = tl.sum(u, axis=1) / dim
         centred = tl.where(inside_d[None, :], u - mean[:, None], 0.0)
         scale = tl.rsqrt(tl.sum(centred * centred, axis=1) / dim + eps)
+        if SAVE:
+            where = statistics + (sample * rest * last + r * last + s) * 2
+            tl.store(where, mean, mask=(s < last) & (r < rest))
+            tl.store(where + 1, scale, mask=(s < last) & (r < rest))
         x = centred * scale[:, None] * g[None, :] + c[None, :]
         tl.store(normed + offset, x.to(normed.dtype.element_ty), mask=mask)
         x = tl.where(mask, x, 0.0)
@@ -79,6 +102,7 @@ def _prenorm_kernel(
 @triton.jit
 def _prenorm_gradient_kernel(
     total,
+    statistics,
     grad_total,
     grad_normed,
     grad_rows,
@@ -87,62 +111,64 @@ def _prenorm_gradient_kernel(
     weights_rest,
     weights_last,
     grad_field,
-    encoding_parts,
+    grad_encoding,
     affine_parts,
     batch,
     rest,
     last,
     dim,
-    eps,
     samples_per_program,
     HAS_ENCODING: tl.constexpr,
+    TILES: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
-    tile, part = tl.program_id(0), tl.program_id(1)
+    part = tl.program_id(1)
     points = rest * last
-    p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
-    wide = p.to(tl.int64)
-    r = p // last
-    s = p % last
     d = tl.arange(0, BLOCK_D)
     inside_d = d < dim
-    mask = (p < points)[:, None] & inside_d[None, :]
-    g = tl.load(gain + d, mask=inside_d, other=0.0)
-    w_rest = tl.load(weights_rest + r, mask=p < points, other=0.0)[:, None]
-    w_last = tl.load(weights_last + s, mask=p < points, other=0.0)[:, None]
-    summed = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
-    grad_gain = tl.zeros((BLOCK_D,), dtype=tl.float32)
-    grad_bias = tl.zeros((BLOCK_D,), dtype=tl.float32)
-    for sample in range(part * samples_per_program, min(batch, (part + 1) * samples_per_program)):
-        offset = (sample * points + wide)[:, None] * dim + d[None, :]
-        u = tl.load(total + offset, mask=mask, other=0.0).to(tl.float32)
-        grad = tl.load(grad_normed + offset, mask=mask, other=0.0).to(tl.float32)
-        grad += w_last * tl.load(grad_rows + (sample * rest + r)[:, None] * dim + d[None, :], mask=mask, other=0.0).to(
-            tl.float32
-        )
-        grad += w_rest * tl.load(
-            grad_columns + (sample * last + s)[:, None] * dim + d[None, :], mask=mask, other=0.0
-        ).to(tl.float32)
-        mean = tl.sum(u, axis=1) / dim
-        centred = tl.where(inside_d[None, :], u - mean[:, None], 0.0)
-        scale = tl.rsqrt(tl.sum(centred * centred, axis=1) / dim + eps)[:, None]
-        unit = centred * scale
-        grad_gain += tl.sum(grad * unit, axis=0)
-        grad_bias += tl.sum(grad, axis=0)
-        grad = grad * g[None, :]
-        along = tl.sum(grad * unit, axis=1)[:, None] / dim
-        level = tl.sum(grad, axis=1)[:, None] / dim
-        result = scale * (grad - level - unit * along)
-        result += tl.load(grad_total + offset, mask=mask, other=0.0).to(tl.float32)
-        tl.store(grad_field + offset, result.to(grad_field.dtype.element_ty), mask=mask)
-        summed += result
-    program = tile * tl.num_programs(1) + part
-    tl.store(affine_parts + program * 2 * dim + d, grad_gain, mask=inside_d)
-    tl.store(affine_parts + program * 2 * dim + dim + d, grad_bias, mask=inside_d)
-    if HAS_ENCODING:
-        offset = (part.to(tl.int64) * points + p)[:, None] * dim + d[None, :]
-        tl.store(encoding_parts + offset, summed, mask=mask)
+    g = tl.load(gain + d, mask=inside_d, other=0.0)[None, :]
+    # Sums of every place in the tile: adding up over the tile each time would make all threads wait for each other.
+    grad_gain = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
+    grad_bias = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
+    for k in range(TILES):
+        p = (tl.program_id(0) * TILES + k) * BLOCK_P + tl.arange(0, BLOCK_P)
+        wide = p.to(tl.int64)
+        r, s = p // last, p % last
+        inside = p < points
+        mask = inside[:, None] & inside_d[None, :]
+        w_rest = tl.load(weights_rest + r, mask=inside, other=0.0)[:, None]
+        w_last = tl.load(weights_last + s, mask=inside, other=0.0)[:, None]
+        summed = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
+        for sample in tl.range(
+            part * samples_per_program, min(batch, (part + 1) * samples_per_program), num_stages=STAGES
+        ):
+            point = row_of(sample, points) + wide
+            offset = point[:, None] * dim + d[None, :]
+            u = tl.load(total + offset, mask=mask, other=0.0).to(tl.float32)
+            grad = tl.load(grad_normed + offset, mask=mask, other=0.0).to(tl.float32)
+            past = tl.load(grad_total + offset, mask=mask, other=0.0).to(tl.float32)
+            row = tl.load(grad_rows + (sample * rest + r)[:, None] * dim + d[None, :], mask=mask, other=0.0)
+            column = tl.load(grad_columns + (sample * last + s)[:, None] * dim + d[None, :], mask=mask, other=0.0)
+            mean = tl.load(statistics + point * 2, mask=inside, other=0.0)[:, None]
+            scale = tl.load(statistics + point * 2 + 1, mask=inside, other=0.0)[:, None]
+            grad += w_last * row + w_rest * column
+            unit = tl.where(inside_d[None, :], (u - mean) * scale, 0.0)
+            grad_gain += grad * unit
+            grad_bias += grad
+            grad *= g
+            along = tl.sum(grad * unit, axis=1)[:, None] / dim
+            level = tl.sum(grad, axis=1)[:, None] / dim
+            result = scale * (grad - level - unit * along) + past
+            tl.store(grad_field + offset, result.to(grad_field.dtype.element_ty), mask=mask)
+            summed += result
+        if HAS_ENCODING:
+            offset = (part.to(tl.int64) * points + wide)[:, None] * dim + d[None, :]
+            tl.store(grad_encoding + offset, summed.to(grad_encoding.dtype.element_ty), mask=mask)
+    program = tl.program_id(0) * tl.num_programs(1) + part
+    tl.store(affine_parts + program * 2 * dim + d, tl.sum(grad_gain, axis=0), mask=inside_d)
+    tl.store(affine_parts + program * 2 * dim + dim + d, tl.sum(grad_bias, axis=0), mask=inside_d)
 
 
 class _PreNorm(torch.autograd.Function):
@@ -162,10 +188,13 @@ class _PreNorm(torch.autograd.Function):
         rest, last = len(weights_rest), len(weights_last)
         total = field.view_as(field) if encoding is None else torch.empty_like(field)
         normed = torch.empty_like(field)
-        block_s, blocks = padded(min(last, 32)), triton.cdiv(rest, ROWS_PER_PROGRAM)
+        block_s, row_count, warps = field_tiling(last)
+        blocks = triton.cdiv(rest, row_count)
         tiles = triton.cdiv(last, block_s)
         row_parts = field.new_empty(batch, rest, tiles, dim, dtype=torch.float32)
         column_parts = field.new_empty(batch, blocks, last, dim, dtype=torch.float32)
+        save = any(ctx.needs_input_grad)
+        statistics = field.new_empty(batch if save else 0, rest * last, 2, dtype=torch.float32)
         _prenorm_kernel[(tiles, blocks, batch)](
             field,
             encoding if encoding is not None else field,
@@ -177,18 +206,20 @@ class _PreNorm(torch.autograd.Function):
             normed,
             row_parts,
             column_parts,
+            statistics,
             rest,
             last,
             dim,
             eps,
             HAS_ENCODING=encoding is not None,
-            ROWS=ROWS_PER_PROGRAM,
+            SAVE=save,
+            ROWS=row_count,
             BLOCK_S=block_s,
             BLOCK_D=padded(dim),
-            num_warps=4,
+            num_warps=warps,
         )
-        ctx.save_for_backward(total, gain, weights_rest, weights_last)
-        ctx.eps, ctx.encoding_dtype = eps, None if encoding is None else encoding.dtype
+        ctx.save_for_backward(total, statistics, gain, weights_rest, weights_last)
+        ctx.encoding_dtype = None if encoding is None else encoding.dtype
         rows = row_parts.sum(2) if tiles > 1 else row_parts.squeeze(2)
         columns = column_parts.sum(1) if blocks > 1 else column_parts.squeeze(1)
         return total, normed, rows, columns
@@ -196,45 +227,49 @@ class _PreNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_total: Tensor, grad_normed: Tensor, grad_rows: Tensor, grad_columns: Tensor) -> Any:
-        total, gain, weights_rest, weights_last = ctx.saved_tensors
+        total, statistics, gain, weights_rest, weights_last = ctx.saved_tensors
         batch, dim = total.shape[0], total.shape[-1]
         rest, last = len(weights_rest), len(weights_last)
-        block = 16
-        tiles = triton.cdiv(rest * last, block)
-        per_program = triton.cdiv(batch, pieces(batch, tiles, waves=6))
+        cut = gradient_tiling(rest * last)
+        programs = triton.cdiv(rest * last, cut.points * cut.tiles)
+        per_program = triton.cdiv(batch, pieces(batch, programs, waves=6))
         parts = triton.cdiv(batch, per_program)
         grad_field = torch.empty_like(total)
         has_encoding = ctx.encoding_dtype is not None
-        encoding_parts = total.new_empty(parts if has_encoding else 0, *total.shape[1:], dtype=torch.float32)
-        affine_parts = total.new_empty(tiles * parts, 2, dim, dtype=torch.float32)
-        _prenorm_gradient_kernel[(tiles, parts)](
+        # What has to be added up is kept in float32 until then.
+        kind = torch.float32 if parts > 1 or not has_encoding else ctx.encoding_dtype
+        grad_encoding = total.new_empty(parts if has_encoding else 0, *total.shape[1:], dtype=kind)
+        affine_parts = total.new_empty(programs * parts, 2, dim, dtype=torch.float32)
+        _prenorm_gradient_kernel[(programs, parts)](
             total,
+            statistics,
             rows_of(grad_total),
             rows_of(grad_normed),
-            rows_of(grad_rows.to(total.dtype)),
-            rows_of(grad_columns.to(total.dtype)),
+            rows_of(grad_rows),
+            rows_of(grad_columns),
             gain,
             weights_rest,
             weights_last,
             grad_field,
-            encoding_parts,
+            grad_encoding,
             affine_parts,
             batch,
             rest,
             last,
             dim,
-            ctx.eps,
             per_program,
             HAS_ENCODING=has_encoding,
-            BLOCK_P=block,
+            TILES=cut.tiles,
+            BLOCK_P=cut.points,
             BLOCK_D=padded(dim),
+            STAGES=cut.stages,
+            num_warps=cut.warps,
         )
         grad_gain, grad_bias = affine_parts.sum(0).unbind(0)
-        grad_encoding = None
+        result = None
         if has_encoding:
-            summed = encoding_parts.sum(0) if parts > 1 else encoding_parts[0]
-            grad_encoding = summed.to(ctx.encoding_dtype)
-        return grad_field, grad_encoding, grad_gain, grad_bias, None, None, None
+            result = (grad_encoding.sum(0) if parts > 1 else grad_encoding[0]).to(ctx.encoding_dtype)
+        return grad_field, result, grad_gain, grad_bias, None, None, None
 
 
 def prenorm(
