@@ -84,7 +84,7 @@ def test_a_bad_value_spreads_over_its_sample_and_no_further(monkeypatch):
     assert bool(result[1].isnan().all())
 
 
-@pytest.mark.parametrize("size_out, size_in, axis", [(200, 130, 0), (64, 150, 1), (17, 20, 1), (300, 40, 0)])
+@pytest.mark.parametrize(("size_out", "size_in", "axis"), [(200, 130, 0), (64, 150, 1), (17, 20, 1), (300, 40, 0)])
 def test_contractions_of_every_tiling(size_out, size_in, axis):
     from factformer.nn.fused import contraction
 
@@ -106,7 +106,7 @@ def test_contractions_of_every_tiling(size_out, size_in, axis):
         assert relative(statistics[..., 1], spread.rsqrt()) < 1e-5
 
 
-@pytest.mark.parametrize("size_out, size_in, axis", [(140, 130, 0), (20, 35, 1), (9, 16, 0)])
+@pytest.mark.parametrize(("size_out", "size_in", "axis"), [(140, 130, 0), (20, 35, 1), (9, 16, 0)])
 @pytest.mark.parametrize("channels", [12, 6])
 def test_gradients_of_a_contraction(size_out, size_in, axis, channels):
     from factformer.nn.fused.contraction import contraction

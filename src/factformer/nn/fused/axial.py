@@ -20,13 +20,9 @@ from torch.autograd.function import once_differentiable
 
 from factformer.grid import Grid
 from factformer.nn.axial_kernel import KERNEL_UNIT
-from factformer.nn.fused._common import padded, precision, rows_of
-from factformer.nn.fused.axial_kernels import (
-    operator_gradient_kernel,
-    operator_kernel,
-    phi_gradient_kernel,
-    phi_kernel,
-)
+from factformer.nn.fused._common import padded, pieces, precision, rows_of
+from factformer.nn.fused.axial_gradient_kernels import operator_gradient_kernel, phi_gradient_kernel, products_kernel
+from factformer.nn.fused.axial_kernels import operator_kernel, phi_kernel
 from factformer.nn.rotary import rotary_table
 from factformer.nn.tables import axis_weights
 
@@ -34,6 +30,7 @@ if TYPE_CHECKING:
     from factformer.nn.axial_kernel import AxialKernel
 
 BLOCK_ROWS = 16
+PRODUCT_ROWS = 64
 BLOCK_POINTS = 64
 
 
@@ -61,7 +58,9 @@ class _AxialOperator(torch.autograd.Function):
         batch, size, dim = mean.shape
         weights, cosine, sine = tables
         half = query_weight.shape[0] // heads // 2
-        phi = mean.new_empty(batch, size, dim, dtype=dtype)
+        save = any(ctx.needs_input_grad)
+        phi = mean.new_empty(batch, size, dim)
+        factors = mean.new_empty(batch * size if save else 0, 4 * dim, dtype=dtype)
         phi_kernel[(triton.cdiv(batch * size, BLOCK_ROWS),)](
             mean,
             gamma,
@@ -72,17 +71,18 @@ class _AxialOperator(torch.autograd.Function):
             contract,
             contract_bias,
             phi,
+            factors,
             batch * size,
             dim,
             eps,
+            SAVE=save,
             PRECISION=precision(dtype),
             BLOCK_R=BLOCK_ROWS,
             BLOCK_D=padded(dim),
             num_warps=8,
         )
-        save = any(ctx.needs_input_grad)
-        encoded = phi.new_empty(2, batch if save else 0, heads, size, 2 * half)
-        result = phi.new_empty(batch, heads, size, size)
+        encoded = factors.new_empty(2, batch if save else 0, heads, size, 2 * half)
+        result = factors.new_empty(batch, heads, size, size)
         block = min(padded(size), BLOCK_POINTS)
         blocks = triton.cdiv(size, block)
         operator_kernel[(blocks, blocks, batch * heads)](
@@ -109,7 +109,7 @@ class _AxialOperator(torch.autograd.Function):
             num_warps=4 if half <= 64 else 8,
         )
         ctx.save_for_backward(
-            mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, phi, encoded
+            mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, factors, encoded
         )
         ctx.tables, ctx.heads, ctx.eps, ctx.factor = tables, heads, eps, factor
         return result
@@ -117,24 +117,27 @@ class _AxialOperator(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        (mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, phi, encoded) = (
+        (mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, factors, encoded) = (
             ctx.saved_tensors
         )
         weights, cosine, sine = ctx.tables
         batch, size, dim = mean.shape
-        heads, half, dtype = ctx.heads, encoded.shape[-1] // 2, phi.dtype
+        heads, half, dtype, rows = ctx.heads, encoded.shape[-1] // 2, factors.dtype, batch * size
         block = min(padded(size), BLOCK_POINTS)
-        both = phi.new_empty(batch * size, 2, heads * 2 * half)
+        encoded_width = 2 * heads * 2 * half
+        grads = factors.new_empty(rows, encoded_width + 4 * dim)
+        width = grads.shape[1]
         operator_gradient_kernel[(triton.cdiv(size, block), 2, batch * heads)](
             rows_of(grad),
             encoded,
             cosine if cosine is not None else weights,
             sine if sine is not None else weights,
             weights,
-            both,
+            grads,
             size,
             heads,
             half,
+            width,
             ctx.factor,
             ROTARY=cosine is not None,
             PRECISION=precision(dtype),
@@ -143,42 +146,56 @@ class _AxialOperator(torch.autograd.Function):
             num_warps=8,
         )
         with torch.autocast(mean.device.type, enabled=False):
-            both, rows = both.flatten(1), batch * size
-            flat = phi.flatten(0, 1)
-            grad_phi = both @ torch.cat([query_weight, key_weight]).to(dtype)
-            grad_query, grad_key = (both.t() @ flat).float().chunk(2)
-            grad_mean = torch.empty_like(mean)
-            grad_a, normed, product = flat.new_empty(3, rows, dim).unbind(0)
-            grad_pair = flat.new_empty(rows, 2 * dim)
-            tiles = triton.cdiv(rows, BLOCK_ROWS)
-            parts = mean.new_empty(tiles, 5 * dim)
-            phi_gradient_kernel[(tiles,)](
-                mean,
-                gamma,
-                gain,
-                bias,
-                expand,
-                expand_bias,
-                contract,
-                grad_phi,
-                grad_mean,
-                grad_a,
-                normed,
-                grad_pair,
-                product,
-                parts,
-                rows,
-                dim,
-                ctx.eps,
-                PRECISION=precision(dtype),
-                BLOCK_R=BLOCK_ROWS,
-                BLOCK_D=padded(dim),
-                num_warps=8,
-            )
-            grad_gamma = (grad_a.t() @ mean.flatten(0, 1).to(dtype)).float()
-            grad_expand = (grad_pair.t() @ normed).float()
-            grad_contract = (grad_phi.t() @ product).float()
-        sums = parts.sum(0)
+            backward = torch.cat([query_weight, key_weight]).to(dtype)
+            torch.mm(grads[:, :encoded_width], backward, out=grads[:, encoded_width : encoded_width + dim])
+        grad_mean = torch.empty_like(mean)
+        tiles = triton.cdiv(rows, BLOCK_ROWS)
+        sum_parts = mean.new_empty(tiles, 5 * dim)
+        phi_gradient_kernel[(tiles,)](
+            mean,
+            gamma,
+            gain,
+            bias,
+            expand,
+            expand_bias,
+            contract,
+            grads,
+            factors,
+            grad_mean,
+            sum_parts,
+            rows,
+            dim,
+            width,
+            ctx.eps,
+            PRECISION=precision(dtype),
+            BLOCK_R=BLOCK_ROWS,
+            BLOCK_D=padded(dim),
+            num_warps=8,
+        )
+        encoded_tiles, steps = triton.cdiv(encoded_width, padded(dim)), triton.cdiv(rows, PRODUCT_ROWS)
+        per_program = triton.cdiv(steps, pieces(steps, encoded_tiles + 4, waves=1)) * PRODUCT_ROWS
+        number = triton.cdiv(rows, per_program)
+        parts = mean.new_empty(number, width, dim)
+        products_kernel[(encoded_tiles + 4, number)](
+            grads,
+            factors,
+            parts,
+            rows,
+            dim,
+            width,
+            per_program,
+            encoded_tiles,
+            PRECISION=precision(dtype),
+            BLOCK_R=PRODUCT_ROWS,
+            BLOCK_D=padded(dim),
+            num_warps=8,
+        )
+        products = parts.sum(0) if number > 1 else parts[0]
+        half_width = encoded_width // 2
+        grad_query, grad_key, grad_contract, grad_expand, grad_gamma = products.split(
+            [half_width, half_width, dim, 2 * dim, dim]
+        )
+        sums = sum_parts.sum(0)
         grad_expand_bias, grad_gain, grad_bias, grad_contract_bias = sums.split([2 * dim, dim, dim, dim])
         return (
             grad_mean,

@@ -43,10 +43,11 @@ def contraction_plan(size_out: int, size_in: int, channels: int, described: bool
         return Plan(Tiling(rows, wide, 8, 3), False, 1, 2)
     if not described:
         return Plan(Tiling(rows, wide if size_in <= 128 else max(1, wide // 2), 8, 3), False, 1, 1)
-    if size_in > 128:
-        return Plan(Tiling(min(padded(size_out), 256), 1, 8, 4), True, 2, 1)
-    small = max(size_out, size_in) <= 64
-    return Plan(Tiling(rows, 1, 4 if small else 8, 4 if small else 3), True, 1, 4 if small else 2)
+    if size_in > 128:  # two programs on a multiprocessor: one stores while the other multiplies
+        return Plan(Tiling(rows, 1, 4, 3), True, 2, 2)
+    if max(size_out, size_in) > 64:
+        return Plan(Tiling(rows, 1, 8, 3), True, 1, 2)
+    return Plan(Tiling(rows, 1, 4, 6), True, 1, 3)
 
 
 @triton.jit
@@ -288,7 +289,7 @@ class _Contraction(torch.autograd.Function):
         result, statistics = contract_into(working, values, axis, weights=weights, eps=eps)
         # Projected values are made again in the backward pass: a product costs less than keeping the largest tensor.
         ctx.save_for_backward(working, source, projected)
-        ctx.axis, ctx.heads = axis, heads
+        ctx.axis, ctx.heads, ctx.dtype = axis, heads, kernel.dtype
         if statistics is not None:
             ctx.mark_non_differentiable(statistics)
         return result, statistics
@@ -300,9 +301,9 @@ class _Contraction(torch.autograd.Function):
         grad = rows_of(grad)
         values = source if projected is None else _project(source, projected, ctx.heads)
         if can_join(kernel, values):
-            grad_kernel, grad_values = joint_gradient(kernel, grad, values, ctx.axis)
+            grad_kernel, grad_values = joint_gradient(kernel, grad, values, ctx.axis, ctx.dtype)
         else:
-            grad_kernel = kernel_gradient(grad, values, ctx.axis)
+            grad_kernel = kernel_gradient(grad, values, ctx.axis, ctx.dtype)
             grad_values, _ = contract_into(kernel.transpose(-1, -2), grad, ctx.axis)
         del values
         if projected is None:

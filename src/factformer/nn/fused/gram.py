@@ -64,8 +64,10 @@ def _gram_kernel(
     tl.store(base + a[:, None] * width_right + b[None, :], total, mask=mask)
 
 
-def gram(left: Tensor, right: Tensor, *, shift: Tensor | None = None, row_statistics: Tensor | None = None) -> Tensor:
-    """``Xᵀ Y`` of each group in float32: ``(group, row, a), (group, row, b) -> (group, a, b)``.
+def gram_parts(
+    left: Tensor, right: Tensor, *, shift: Tensor | None = None, row_statistics: Tensor | None = None
+) -> Tensor:
+    """Parts of `gram` that are still to be added: ``(group, part, a, b)``.
 
     Groups may lie apart, rows are dense. With ``row_statistics`` ``(group, row, 2 or more)`` the rows of ``Y``
     are moved by ``shift`` and normalised with their mean and reciprocal deviation, its first entries.
@@ -103,4 +105,10 @@ def gram(left: Tensor, right: Tensor, *, shift: Tensor | None = None, row_statis
         num_warps=8 if block_left * block_right >= 128 * 128 else 4,
         num_stages=3,
     )
-    return parts.sum(1) if number > 1 else parts.squeeze(1)
+    return parts
+
+
+def gram(left: Tensor, right: Tensor, *, shift: Tensor | None = None, row_statistics: Tensor | None = None) -> Tensor:
+    """``Xᵀ Y`` of each group in float32: ``(group, row, a), (group, row, b) -> (group, a, b)``."""
+    parts = gram_parts(left, right, shift=shift, row_statistics=row_statistics)
+    return parts.sum(1) if parts.shape[1] > 1 else parts.squeeze(1)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from factformer.nn.fused._common import padded, precision
 from factformer.nn.fused.geometry import Geometry, Tiling, can_describe, describe, shares
+from factformer.nn.fused.sums import add_parts
 
 JOINT_LIMIT = 128
 """Axes up to this length have both gradients made in one pass."""
@@ -140,8 +141,10 @@ def can_join(kernel: Tensor, values: Tensor) -> bool:
     return max(kernel.shape[-2:]) <= JOINT_LIMIT and can_describe(values)
 
 
-def joint_gradient(kernel: Tensor, grad: Tensor, values: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """``∂A`` in float32 and ``∂V`` of ``values ×_axis A``."""
+def joint_gradient(
+    kernel: Tensor, grad: Tensor, values: Tensor, axis: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """``∂A`` in ``dtype`` and ``∂V`` of ``values ×_axis A``."""
     geometry = Geometry.of(values.shape, axis)
     size_out, size_in = kernel.shape[-2:]
     columns = geometry.outer * geometry.inner
@@ -170,11 +173,11 @@ def joint_gradient(kernel: Tensor, grad: Tensor, values: Tensor, axis: int) -> t
         STAGES=tiling.stages,
         num_warps=tiling.warps,
     )
-    return parts.sum(0) if number > 1 else parts.squeeze(0), result
+    return add_parts(parts, dtype), result
 
 
-def kernel_gradient(grad: Tensor, values: Tensor, axis: int) -> Tensor:
-    """``∂A`` of ``values ×_axis A`` in float32."""
+def kernel_gradient(grad: Tensor, values: Tensor, axis: int, dtype: torch.dtype) -> Tensor:
+    """``∂A`` of ``values ×_axis A`` in ``dtype``."""
     geometry = Geometry.of(values.shape, axis)
     size_out, columns = grad.shape[axis + 1], geometry.outer * geometry.inner
     described = can_describe(values)
@@ -207,4 +210,4 @@ def kernel_gradient(grad: Tensor, values: Tensor, axis: int) -> Tensor:
         STAGES=tiling.stages,
         num_warps=tiling.warps,
     )
-    return collected.sum(0) if parts > 1 else collected.squeeze(0)
+    return add_parts(collected, dtype)

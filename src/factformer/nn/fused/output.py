@@ -21,8 +21,13 @@ from torch.autograd.function import once_differentiable
 from factformer.nn.fused._common import padded, precision, rows_of
 from factformer.nn.fused.fold import fold
 from factformer.nn.fused.geometry import shares
-from factformer.nn.fused.gram import gram
-from factformer.nn.fused.output_kernels import hidden_gradient_kernel, output_kernel, values_gradient_kernel
+from factformer.nn.fused.gram import gram_parts
+from factformer.nn.fused.output_kernels import (
+    head_terms_kernel,
+    hidden_gradient_kernel,
+    output_kernel,
+    values_gradient_kernel,
+)
 from factformer.nn.fused.tiles import can_move, moved
 
 
@@ -36,7 +41,7 @@ class OutputTiling(NamedTuple):
 
 
 def output_tiling(points: int) -> OutputTiling:
-    return OutputTiling(64, 8, 3, 128) if points >= 2**13 else OutputTiling(64, 4, 3)
+    return OutputTiling(64, 4, 3)
 
 
 def hidden_tiling(points: int) -> OutputTiling:
@@ -44,7 +49,7 @@ def hidden_tiling(points: int) -> OutputTiling:
 
 
 def values_tiling(points: int) -> OutputTiling:
-    return OutputTiling(128, 8, 3) if points >= 2**13 else OutputTiling(64, 4, 3)
+    return OutputTiling(64, 4, 3)
 
 
 class _Output(torch.autograd.Function):
@@ -128,13 +133,25 @@ class _Output(torch.autograd.Function):
             STAGES=cut.stages,
             num_warps=cut.warps,
         )
-        raw = gram(grad_hidden.view(batch, points, dim), flat)
-        grad_first, terms = normalization_terms(
-            raw.view(batch, dim, heads, channels),
-            sum_parts.sum(1),
-            first.view(dim, heads, channels),
+        raw_parts = gram_parts(grad_hidden.view(batch, points, dim), flat)
+        grad_firsts = torch.empty_like(raw_parts[:, 0])
+        terms = torch.empty_like(statistics)
+        head_terms_kernel[(heads, batch)](
+            raw_parts,
+            sum_parts,
+            first,
             statistics,
-            1.0 / points if weights is None else 1.0,
+            grad_firsts,
+            terms,
+            raw_parts.shape[1],
+            number,
+            dim,
+            heads,
+            channels,
+            (1.0 / points if weights is None else 1.0) / channels,
+            BLOCK_D=block_d,
+            BLOCK_C=padded(channels),
+            num_warps=8,
         )
         grad_values = torch.empty_like(values)
         cut, block_c = values_tiling(points), padded(channels)
@@ -160,7 +177,7 @@ class _Output(torch.autograd.Function):
             num_warps=cut.warps,
         )
         grad_second = second_parts.sum(0)
-        return grad_values, None, grad_first.flatten(1), grad_second, grad, None
+        return grad_values, None, grad_firsts.sum(0), grad_second, grad, None
 
 
 def normalization_terms(

@@ -87,6 +87,52 @@ def hidden_gradient_kernel(
 
 
 @triton.jit
+def head_terms_kernel(
+    raw_parts,
+    sum_parts,
+    first,
+    statistics,
+    grad_first,
+    terms,
+    raw_number,
+    sum_number,
+    dim,
+    heads,
+    channels,
+    measure,
+    BLOCK_D: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """What `factformer.nn.fused.output.normalization_terms` gives for one sample and head, from the parts."""
+    head, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    d, c = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_C)
+    mask = (d < dim)[:, None] & (c < channels)[None, :]
+    pitch = heads * channels
+    inside = d[:, None] * pitch + (head * channels + c)[None, :]
+    raw = tl.zeros((BLOCK_D, BLOCK_C), dtype=tl.float32)
+    for part in range(raw_number):
+        raw += tl.load(raw_parts + (sample * raw_number + part) * dim * pitch + inside, mask=mask, other=0.0)
+    # Many short parts, as a tile of 16 at a time.
+    sums = tl.zeros((16, BLOCK_D), dtype=tl.float32)
+    for start in range(0, sum_number, 16):
+        k = start + tl.arange(0, 16)
+        rows = sum_parts + (sample * sum_number + k)[:, None] * dim + d[None, :]
+        sums += tl.load(rows, mask=(k < sum_number)[:, None] & (d < dim)[None, :], other=0.0)
+    total = tl.sum(sums, axis=0)[:, None]
+    where = statistics + (sample * heads + head) * 2
+    mean, scale = tl.load(where), tl.load(where + 1)
+    weight = tl.load(first + inside, mask=mask, other=0.0).to(tl.float32)
+    grad = tl.where(mask, (raw - total * mean) * scale, 0.0)
+    along = tl.sum(tl.sum(grad * weight, axis=1), axis=0)
+    level = tl.sum(tl.sum(total * weight, axis=1), axis=0)
+    slope = -scale * scale * along * measure
+    tl.store(grad_first + sample * dim * pitch + inside, grad, mask=mask)
+    where = terms + (sample * heads + head) * 2
+    tl.store(where, -scale * level * measure - slope * mean)
+    tl.store(where + 1, slope)
+
+
+@triton.jit
 def values_gradient_kernel(
     grad_hidden,
     scaled,

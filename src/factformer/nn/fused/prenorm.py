@@ -33,11 +33,11 @@ class GradientTiling(NamedTuple):
 
 def field_tiling(last: int) -> tuple[int, int, int]:
     """Points of the last axis and rows of a program, and its warps."""
-    return padded(min(last, 32)), 8, 4
+    return padded(min(last, 16)), 8, 1
 
 
 def gradient_tiling(points: int) -> GradientTiling:
-    return GradientTiling(8, 8 if points >= 2**16 else 4 if points >= 2**15 else 1, 4, 1)
+    return GradientTiling(8, 8 if points >= 2**16 else 4 if points >= 2**15 else 2, 4, 3)
 
 
 @triton.jit
