@@ -191,13 +191,12 @@ def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]
         for axis in (0, last):
             add(f"kernel gradient {tuple(tiling)} axis {axis}", 2 * heads, k, "gradient_tiling", tiling,
                 lambda axis=axis: k.kernel_gradient(grads, values, axis, torch.bfloat16))
-    if size <= 128:
-        cuts = [(8, 3, 1), (8, 2, 2)] if size > 64 else [(4, 3, 3), (4, 4, 2)]
-        for warps, stages, resident in cuts:
-            for axis in (0, last):
-                add(f"joint w{warps} s{stages} r{resident} axis {axis}", 3 * heads, k, "joint_tiling",
-                    (Tiling(size, 1, warps, stages), resident),
-                    lambda axis=axis: k.joint_gradient(matrix, grads, values, axis, torch.bfloat16))
+    cuts = [(8, 3, 1)] if size > 128 else [(8, 3, 1), (8, 2, 2)] if size > 64 else [(4, 3, 3), (4, 4, 2)]
+    for warps, stages, resident in cuts:
+        for axis in (0, last):
+            add(f"joint w{warps} s{stages} r{resident} axis {axis}", 3 * heads, k, "joint_tiling",
+                (Tiling(size, 1, warps, stages), resident),
+                lambda axis=axis: k.joint_gradient(matrix, grads, values, axis, torch.bfloat16))
     u = case.dim / case.head_dim
     field = torch.randn(batch, *case.grid, case.dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     encoding = torch.randn(*case.grid, case.dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)

@@ -16,7 +16,7 @@ import triton_interpreter  # noqa: F401
 GRIDS = {
     "line": Grid(21, 2 * math.pi, True),
     "bounded line": Grid(7, 1.0, False),
-    "rectangle": Grid((9, 70), (1.0, 2.5), (True, False)),
+    "rectangle": Grid((5, 70), (1.0, 2.5), (True, False)),
     "periodic": Grid((17, 6), 2 * math.pi, True),
     "box": Grid((3, 4, 5), (1.0, 2.0, 0.5), (True, False, True)),
     "hyperbox": Grid((2, 3, 2, 4), 1.0, True),
@@ -54,8 +54,8 @@ def run(layer, grid, mode, monkeypatch, batch=2, encoded=True, dtype=torch.float
 def test_agrees_with_the_plain_path_forward_and_backward(name, encoded, monkeypatch):
     grid = GRIDS[name]
     batch = 1 if name == "box" else 3 if name == "line" else 2
-    # Heads of 32 bytes are moved by the copy engine, those of 24 are not.
-    layer = layer_for(grid, head_dim=8 if encoded else 6, kernel_dim=4 if name != "hyperbox" else 2)
+    # Heads of 64 bytes are moved by the copy engine, those of 24 are not.
+    layer = layer_for(grid, head_dim=16 if encoded else 6, kernel_dim=4 if name != "hyperbox" else 2)
     fused, fused_grads = run(layer, grid, "force", monkeypatch, batch, encoded)
     plain, plain_grads = run(layer, grid, "off", monkeypatch, batch, encoded, dtype=torch.float64)
     assert relative(fused, plain) < 1e-5
@@ -160,6 +160,26 @@ def test_row_products_with_and_without_normalisation():
     statistics = torch.stack([moved.mean(-1), moved.var(-1, correction=0).rsqrt()], dim=-1)
     expected = left.double().transpose(1, 2) @ ((moved - statistics[..., :1]) * statistics[..., 1:])
     assert relative(gram(left, right, shift=shift, row_statistics=statistics.float()), expected) < 1e-5
+
+
+def test_parts_are_added_in_float32_and_rounded_once():
+    from factformer.nn.fused.sums import add_parts
+
+    parts = torch.randn(7, 3, 130, generator=torch.Generator().manual_seed(0))
+    assert relative(add_parts(parts, torch.float32), parts.double().sum(0)) < 1e-6
+    assert add_parts(parts, torch.bfloat16).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(("work", "others", "resident"), [(256, 160, 1), (1, 7, 2), (4096, 24, 3), (5, 1000, 1)])
+def test_shares_cover_the_work_in_few_rounds(work, others, resident):
+    from factformer.nn.fused._common import MULTIPROCESSORS
+    from factformer.nn.fused.geometry import shares
+
+    share = shares(work, others, resident, 2)
+    rounds = math.ceil(others * math.ceil(work / share) / (MULTIPROCESSORS * resident))
+    whole = math.ceil(others / (MULTIPROCESSORS * resident)) * (work + 2)
+    assert 1 <= share <= work
+    assert rounds * (share + 2) <= whole
 
 
 def test_an_unknown_mode_is_named(monkeypatch):

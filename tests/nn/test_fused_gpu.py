@@ -56,10 +56,10 @@ def test_stays_within_a_percent_of_float64(name, monkeypatch):
     monkeypatch.setenv("FACTFORMER_FUSED", "off")
     exact, exact_grads = run(copy.deepcopy(surrogate).double(), frames.double(), target.double(), bf16=False)
     single, single_grads = run(surrogate, frames, target, bf16=False)
-    rounded, _ = run(surrogate, frames, target, bf16=True)
+    rounded, rounded_grads = run(surrogate, frames, target, bf16=True)
     # One part in a hundred; where the plain operations in bfloat16 miss that too, no worse than they.
     assert relative(fused, exact) < max(1e-2, 1.1 * relative(rounded, exact))
-    assert relative(fused_grads, exact_grads) < 1e-2
+    assert relative(fused_grads, exact_grads) < max(1e-2, relative(rounded_grads, exact_grads))
     assert relative(single, exact) < 1e-5
     assert relative(single_grads, exact_grads) < 1e-5
 

@@ -15,7 +15,7 @@ from factformer.nn.fused._common import padded, precision
 from factformer.nn.fused.geometry import Geometry, Tiling, can_describe, describe, shares
 from factformer.nn.fused.sums import add_parts
 
-JOINT_LIMIT = 128
+JOINT_LIMIT = 256
 """Axes up to this length have both gradients made in one pass."""
 
 
@@ -110,15 +110,17 @@ def _joint_gradient_kernel(
     columns,
     heads,
     columns_per_program,
+    in_blocks,
     PRECISION: tl.constexpr,
     BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
     BLOCK_C: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """``∂A`` of one part of the columns and ``∂V = Aᵀ ∂Z`` of these columns."""
-    head, part, sample = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    i, j = tl.arange(0, BLOCK_OUT), tl.arange(0, BLOCK_IN)
+    """``∂A`` of one part of the columns and ``∂V = Aᵀ ∂Z`` of these columns, for a block of the points of ``V``."""
+    head, first_j = tl.program_id(0) // in_blocks, (tl.program_id(0) % in_blocks) * BLOCK_IN
+    part, sample = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    i, j = tl.arange(0, BLOCK_OUT), first_j + tl.arange(0, BLOCK_IN)
     row = sample * heads + head
     mask = (i < size_out)[:, None] & (j < size_in)[None, :]
     a = tl.load(kernel + row * size_out * size_in + i[:, None] * size_in + j[None, :], mask=mask, other=0.0)
@@ -128,10 +130,10 @@ def _joint_gradient_kernel(
     for q in tl.range(first, min(columns, first + columns_per_program), num_stages=STAGES):
         x, y = outer + q // inner, (q % inner) * heads + head
         g = grad.load([x, y, 0, 0]).reshape(BLOCK_OUT, BLOCK_C)
-        v = values.load([x, y, 0, 0]).reshape(BLOCK_IN, BLOCK_C)
+        v = values.load([x, y, first_j, 0]).reshape(BLOCK_IN, BLOCK_C)
         total = tl.dot(g, tl.trans(v), total, input_precision=PRECISION)
         back = tl.dot(tl.trans(a), g, input_precision=PRECISION)
-        result.store([x, y, 0, 0], back.to(result.dtype).reshape(1, 1, BLOCK_IN, BLOCK_C))
+        result.store([x, y, first_j, 0], back.to(result.dtype).reshape(1, 1, BLOCK_IN, BLOCK_C))
     base = parts + (part * tl.num_programs(2) * heads + row) * size_out * size_in
     tl.store(base + i[:, None] * size_in + j[None, :], total, mask=mask)
 
@@ -148,13 +150,14 @@ def joint_gradient(
     geometry = Geometry.of(values.shape, axis)
     size_out, size_in = kernel.shape[-2:]
     columns = geometry.outer * geometry.inner
-    block_out, block_in = padded(size_out), padded(size_in)
+    block_out, block_in = padded(size_out), min(padded(size_in), 128)
+    in_blocks = triton.cdiv(size_in, block_in)
     tiling, resident = joint_tiling(max(size_out, size_in))
-    per_program = shares(columns, geometry.heads * geometry.batch, resident, 4)
+    per_program = shares(columns, geometry.heads * geometry.batch * in_blocks, resident, 4)
     number = triton.cdiv(columns, per_program)
     parts = values.new_empty(number, geometry.batch, geometry.heads, size_out, size_in, dtype=torch.float32)
     result = torch.empty_like(values)
-    _joint_gradient_kernel[(geometry.heads, number, geometry.batch)](
+    _joint_gradient_kernel[(geometry.heads * in_blocks, number, geometry.batch)](
         kernel.contiguous(),
         describe(grad, axis, block_out),
         describe(values, axis, block_in),
@@ -166,6 +169,7 @@ def joint_gradient(
         columns,
         geometry.heads,
         per_program,
+        in_blocks,
         PRECISION=precision(values.dtype),
         BLOCK_OUT=block_out,
         BLOCK_IN=block_in,
