@@ -151,6 +151,7 @@ def profile(name: str, case: Case) -> None:
 
 def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]]]:
     """Largest kernels with other tiles: bytes over one head of values, and the call."""
+    from factformer.nn.fused import axial as a
     from factformer.nn.fused import contraction as c
     from factformer.nn.fused import kernel_gradient as k
     from factformer.nn.fused import output as o
@@ -197,6 +198,27 @@ def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]
             add(f"joint w{warps} s{stages} r{resident} axis {axis}", 3 * heads, k, "joint_tiling",
                 (Tiling(size, 1, warps, stages), resident),
                 lambda axis=axis: k.joint_gradient(matrix, grads, values, axis, torch.bfloat16))
+    layer, grid, *_ = case.make(batch=1)
+    mean = torch.randn(batch, size, case.dim, device="cuda", requires_grad=True)
+    axis_kernel = layer.axes()[0]
+
+    def axial() -> Tensor:
+        return a.axial_operators(axis_kernel, mean, grid, torch.bfloat16)[0]
+
+    for cut in ((16, 8), (16, 4), (16, 16)):
+        add(f"phi {cut}", 0.0, a, "phi_tiling", cut, axial)
+    for cut in ((64, 4), (64, 8), (128, 8)) if size >= 128 else ((64, 4), (64, 8), (32, 4)):
+        add(f"operator {cut}", 0.0, a, "operator_tiling", cut, axial)
+    made = axial()
+    weights = list(axis_kernel.parameters())
+
+    def axial_back() -> Any:
+        return torch.autograd.grad(made, [mean, *weights], made.detach(), retain_graph=True)
+
+    for cut in ((16, 8), (16, 16)):
+        add(f"gradient of phi {cut}", 0.0, a, "phi_gradient_tiling", cut, axial_back)
+    for cut in ((64, 8), (64, 4), (32, 4)):
+        add(f"gradient of operator {cut}", 0.0, a, "operator_gradient_tiling", cut, axial_back)
     u = case.dim / case.head_dim
     field = torch.randn(batch, *case.grid, case.dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     encoding = torch.randn(*case.grid, case.dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)
@@ -240,6 +262,10 @@ def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]
 
 
 KERNELS = {
+    "phi": "phi_kernel",
+    "operator": "operator_kernel",
+    "gradient of phi": "phi_gradient_kernel",
+    "gradient of operator": "operator_gradient_kernel",
     "contract": "_contract_kernel",
     "kernel gradient": "_kernel_gradient_kernel",
     "joint": "_joint_gradient_kernel",

@@ -29,9 +29,27 @@ from factformer.nn.tables import axis_weights
 if TYPE_CHECKING:
     from factformer.nn.axial_kernel import AxialKernel
 
-BLOCK_ROWS = 16
 PRODUCT_ROWS = 64
-BLOCK_POINTS = 64
+
+
+def phi_tiling(rows: int) -> tuple[int, int]:
+    """Rows and warps of a program that makes φ."""
+    return 16, 8
+
+
+def phi_gradient_tiling(rows: int) -> tuple[int, int]:
+    """The same of its gradient."""
+    return 16, 8
+
+
+def operator_tiling(size: int, half: int) -> tuple[int, int]:
+    """Points and warps of a program that makes a tile of the kernel."""
+    return min(padded(size), 64), 4 if half <= 64 else 8
+
+
+def operator_gradient_tiling(size: int, half: int) -> tuple[int, int]:
+    """The same of its gradient."""
+    return min(padded(size), 64), 8
 
 
 class _AxialOperator(torch.autograd.Function):
@@ -61,7 +79,8 @@ class _AxialOperator(torch.autograd.Function):
         save = any(ctx.needs_input_grad)
         phi = mean.new_empty(batch, size, dim)
         factors = mean.new_empty(batch * size if save else 0, 4 * dim, dtype=dtype)
-        phi_kernel[(triton.cdiv(batch * size, BLOCK_ROWS),)](
+        block_rows, warps = phi_tiling(batch * size)
+        phi_kernel[(triton.cdiv(batch * size, block_rows),)](
             mean,
             gamma,
             gain,
@@ -77,13 +96,13 @@ class _AxialOperator(torch.autograd.Function):
             eps,
             SAVE=save,
             PRECISION=precision(dtype),
-            BLOCK_R=BLOCK_ROWS,
+            BLOCK_R=block_rows,
             BLOCK_D=padded(dim),
-            num_warps=8,
+            num_warps=warps,
         )
         encoded = factors.new_empty(2, batch if save else 0, heads, size, 2 * half)
         result = factors.new_empty(batch, heads, size, size)
-        block = min(padded(size), BLOCK_POINTS)
+        block, warps = operator_tiling(size, half)
         blocks = triton.cdiv(size, block)
         operator_kernel[(blocks, blocks, batch * heads)](
             phi,
@@ -106,7 +125,7 @@ class _AxialOperator(torch.autograd.Function):
             BLOCK_S=block,
             BLOCK_D=padded(dim),
             BLOCK_L=padded(half),
-            num_warps=4 if half <= 64 else 8,
+            num_warps=warps,
         )
         ctx.save_for_backward(
             mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, factors, encoded
@@ -123,7 +142,7 @@ class _AxialOperator(torch.autograd.Function):
         weights, cosine, sine = ctx.tables
         batch, size, dim = mean.shape
         heads, half, dtype, rows = ctx.heads, encoded.shape[-1] // 2, factors.dtype, batch * size
-        block = min(padded(size), BLOCK_POINTS)
+        block, warps = operator_gradient_tiling(size, half)
         encoded_width = 2 * heads * 2 * half
         grads = factors.new_empty(rows, encoded_width + 4 * dim)
         width = grads.shape[1]
@@ -143,13 +162,14 @@ class _AxialOperator(torch.autograd.Function):
             PRECISION=precision(dtype),
             BLOCK_S=block,
             BLOCK_L=padded(half),
-            num_warps=8,
+            num_warps=warps,
         )
         with torch.autocast(mean.device.type, enabled=False):
             backward = torch.cat([query_weight, key_weight]).to(dtype)
             torch.mm(grads[:, :encoded_width], backward, out=grads[:, encoded_width : encoded_width + dim])
         grad_mean = torch.empty_like(mean)
-        tiles = triton.cdiv(rows, BLOCK_ROWS)
+        block_rows, warps = phi_gradient_tiling(rows)
+        tiles = triton.cdiv(rows, block_rows)
         sum_parts = mean.new_empty(tiles, 5 * dim)
         phi_gradient_kernel[(tiles,)](
             mean,
@@ -168,9 +188,9 @@ class _AxialOperator(torch.autograd.Function):
             width,
             ctx.eps,
             PRECISION=precision(dtype),
-            BLOCK_R=BLOCK_ROWS,
+            BLOCK_R=block_rows,
             BLOCK_D=padded(dim),
-            num_warps=8,
+            num_warps=warps,
         )
         encoded_tiles, steps = triton.cdiv(encoded_width, padded(dim)), triton.cdiv(rows, PRODUCT_ROWS)
         per_program = triton.cdiv(steps, pieces(steps, encoded_tiles + 4, waves=1)) * PRODUCT_ROWS
