@@ -10,6 +10,7 @@ rotation of pairs an elementwise operation. Plain twin: `factformer.nn.axial_ker
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -243,7 +244,10 @@ def axial_operators(kernel: AxialKernel, mean: Tensor, grid: Grid, dtype: torch.
     """
     options = kernel.options
     if options.softmax or not kernel.dense_is_cheaper(grid):
-        return kernel.operators(*kernel.encode(mean, grid), grid)
+        # In float32 as below: there are few rows, and a rounding here moves every entry of the kernel.
+        single = kernel.gamma.weight.dtype == torch.float32
+        with torch.autocast(mean.device.type, enabled=False) if single else contextlib.nullcontext():
+            return kernel.operators(*kernel.encode(mean, grid), grid)
     weights = axis_weights(kernel.tables, grid, kernel.m, mean)
     cosine = sine = None
     if options.rotary != "off":

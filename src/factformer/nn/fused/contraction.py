@@ -47,7 +47,7 @@ def contraction_plan(size_out: int, size_in: int, channels: int, described: bool
         return Plan(Tiling(rows, 1, 4, 3), True, 2, 2)
     if max(size_out, size_in) > 64:
         return Plan(Tiling(rows, 1, 8, 3), True, 1, 2)
-    return Plan(Tiling(rows, 1, 4, 6), True, 1, 3)
+    return Plan(Tiling(rows, 1, 4, 8), True, 1, 2)
 
 
 @triton.jit

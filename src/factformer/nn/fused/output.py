@@ -41,7 +41,7 @@ class OutputTiling(NamedTuple):
 
 
 def output_tiling(points: int) -> OutputTiling:
-    return OutputTiling(64, 4, 3)
+    return OutputTiling(64, 4, 4)
 
 
 def hidden_tiling(points: int) -> OutputTiling:
@@ -49,7 +49,7 @@ def hidden_tiling(points: int) -> OutputTiling:
 
 
 def values_tiling(points: int) -> OutputTiling:
-    return OutputTiling(64, 4, 3)
+    return OutputTiling(64, 4, 4)
 
 
 class _Output(torch.autograd.Function):

@@ -110,7 +110,7 @@ def head_terms_kernel(
     pitch = heads * channels
     inside = d[:, None] * pitch + (head * channels + c)[None, :]
     raw = tl.zeros((BLOCK_D, BLOCK_C), dtype=tl.float32)
-    for part in range(raw_number):
+    for part in tl.range(0, raw_number, num_stages=4):
         raw += tl.load(raw_parts + (sample * raw_number + part) * dim * pitch + inside, mask=mask, other=0.0)
     # Many short parts, as a tile of 16 at a time.
     sums = tl.zeros((16, BLOCK_D), dtype=tl.float32)

@@ -31,13 +31,15 @@ class GradientTiling(NamedTuple):
     stages: int
 
 
-def field_tiling(last: int) -> tuple[int, int, int]:
-    """Points of the last axis and rows of a program, and its warps."""
-    return padded(min(last, 16)), 8, 1
+def field_tiling(points: int, last: int) -> tuple[int, int, int]:
+    """Points of the last axis and rows of a program, and its warps, for this many points in the batch."""
+    return padded(min(last, 16)), 8 if points >= 2**18 else 4, 1
 
 
-def gradient_tiling(points: int) -> GradientTiling:
-    return GradientTiling(8, 8 if points >= 2**16 else 4 if points >= 2**15 else 2, 4, 3)
+def gradient_tiling(points: int, batch: int) -> GradientTiling:
+    if batch >= 8:  # samples are walked over, with the next ones on their way
+        return GradientTiling(8, 8 if points >= 2**16 else 2, 4, 4)
+    return GradientTiling(4, 8 if points >= 2**16 else 1, 2, 3)
 
 
 @triton.jit
@@ -188,7 +190,7 @@ class _PreNorm(torch.autograd.Function):
         rest, last = len(weights_rest), len(weights_last)
         total = field.view_as(field) if encoding is None else torch.empty_like(field)
         normed = torch.empty_like(field)
-        block_s, row_count, warps = field_tiling(last)
+        block_s, row_count, warps = field_tiling(batch * rest * last, last)
         blocks = triton.cdiv(rest, row_count)
         tiles = triton.cdiv(last, block_s)
         row_parts = field.new_empty(batch, rest, tiles, dim, dtype=torch.float32)
@@ -230,7 +232,7 @@ class _PreNorm(torch.autograd.Function):
         total, statistics, gain, weights_rest, weights_last = ctx.saved_tensors
         batch, dim = total.shape[0], total.shape[-1]
         rest, last = len(weights_rest), len(weights_last)
-        cut = gradient_tiling(rest * last)
+        cut = gradient_tiling(rest * last, batch)
         programs = triton.cdiv(rest * last, cut.points * cut.tiles)
         per_program = triton.cdiv(batch, pieces(batch, programs, waves=6))
         parts = triton.cdiv(batch, per_program)
