@@ -269,7 +269,7 @@ KERNELS = {
     "operator": "operator_kernel",
     "gradient of phi": "phi_gradient_kernel",
     "gradient of operator": "operator_gradient_kernel",
-    "contract": "_contract_kernel",
+    "contract": "contract_kernel",
     "kernel gradient": "_kernel_gradient_kernel",
     "joint": "_joint_gradient_kernel",
     "prenorm gradient": "_prenorm_gradient_kernel",
