@@ -249,7 +249,7 @@ def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]
     def out() -> Tensor:
         return o.output(leaf, moments, first, second, field, None)
 
-    for cut in ((64, 4, 3, None), (64, 4, 3, 168), (64, 4, 4, None), (64, 4, 2, None), (64, 4, 3, 200)):
+    for cut in ((64, 4, 4, None), (64, 4, 5, None)):
         add(f"output {cut}", heads + 3 * u, o, "output_tiling", o.OutputTiling(*cut), out)
     result = out()
     probe = torch.randn_like(result)
@@ -257,9 +257,9 @@ def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]
     def back() -> Any:
         return torch.autograd.grad(result, [leaf, first, second, field], probe, retain_graph=True)
 
-    for cut in ((64, 8, 3),):
+    for cut in ((64, 8, 3), (64, 16, 3), (64, 16, 2), (128, 16, 2)):
         add(f"hidden gradient {cut}", 3 * u, o, "hidden_tiling", o.OutputTiling(*cut), back)
-    for cut in ((64, 4, 3), (64, 4, 4), (32, 4, 3)):
+    for cut in ((64, 4, 4), (64, 4, 5), (128, 8, 4)):
         add(f"values gradient {cut}", 2 * heads + u, o, "values_tiling", o.OutputTiling(*cut), back)
     return calls
 

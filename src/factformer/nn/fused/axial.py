@@ -45,12 +45,12 @@ def phi_gradient_tiling(rows: int) -> tuple[int, int]:
 
 def operator_tiling(size: int, half: int) -> tuple[int, int]:
     """Points and warps of a program that makes a tile of the kernel."""
-    return min(padded(size), 64), 4 if half <= 64 else 8
+    return (128, 8) if size > 128 and half <= 64 else (min(padded(size), 64), 4)
 
 
 def operator_gradient_tiling(size: int, half: int) -> tuple[int, int]:
     """The same of its gradient."""
-    return min(padded(size), 64), 8
+    return min(padded(size), 64), 4 if size > 128 and half <= 64 else 8
 
 
 class _AxialOperator(torch.autograd.Function):
