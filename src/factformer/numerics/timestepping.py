@@ -7,7 +7,8 @@ solve ``du/dt = L u + N(u)`` with ``L`` real and diagonal: the symbol of an oper
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -20,6 +21,69 @@ Symbol = Float[Tensor, "*modes"]
 def num_steps(interval: float, dt: float) -> int:
     """The least number of equal steps of at most ``dt`` that fill ``interval`` exactly."""
     return max(1, math.ceil(interval / dt * (1 - 1e-9)))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One evaluation ``n_i = N(a_i)`` of a step and what follows it, for kernels that do both in one pass:
+
+        a_{i+1} = carry · a_base + new · n_i + Σ_j weight_j · n_j       over (j, weight_j) in ``old``
+
+    with ``a_0`` the state and the last ``a`` the next state. Weights are arrays over the modes, or single numbers.
+    """
+
+    base: int
+    carry: Tensor
+    new: Tensor
+    old: tuple[tuple[int, Tensor], ...] = ()
+
+
+def staged(stages: Sequence[Stage], nonlinear: Function) -> Function:
+    """The step that the stages describe, written out."""
+
+    def step(state: Tensor) -> Tensor:
+        arguments, rates = [state], []
+        for stage in stages:
+            rates.append(nonlinear(arguments[-1]))
+            result = stage.carry * arguments[stage.base] + stage.new * rates[-1]
+            for index, weight in stage.old:
+                result = result + weight * rates[index]
+            arguments.append(result)
+        return arguments[-1]
+
+    return step
+
+
+def runge_kutta4_stages(dt: float) -> list[Stage]:
+    """The stages of `runge_kutta4`."""
+    one, half, whole, sixth, third = (torch.tensor(c, dtype=torch.float64) for c in (1, dt / 2, dt, dt / 6, dt / 3))
+    return [
+        Stage(0, one, half),
+        Stage(0, one, half),
+        Stage(0, one, whole),
+        Stage(0, one, sixth, ((0, sixth), (1, third), (2, third))),
+    ]
+
+
+def crank_nicolson_heun_stages(linear: Symbol, dt: float) -> list[Stage]:
+    """The stages of `crank_nicolson_heun`."""
+    half = 0.5 * dt * linear.double()
+    inverse, amplify = 1 / (1 - half), (1 + half) / (1 - half)
+    return [
+        Stage(0, amplify, dt * inverse),
+        Stage(0, amplify, 0.5 * dt * inverse, ((0, 0.5 * dt * inverse),)),
+    ]
+
+
+def etdrk4_stages(linear: Symbol, dt: float) -> list[Stage]:
+    """The stages of `etdrk4`."""
+    whole, half, q, f1, f2, f3 = etd_coefficients(linear, dt)
+    return [
+        Stage(0, half, q),
+        Stage(0, half, q),
+        Stage(1, half, 2 * q, ((0, -q),)),
+        Stage(0, whole, f3, ((0, f1), (1, f2), (2, f2))),
+    ]
 
 
 def runge_kutta4(rhs: Function, dt: float) -> Function:

@@ -1,0 +1,51 @@
+"""What ends an evaluation of the nonlinear term: its place in a Runge-Kutta step, for kernels and their launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from factformer.numerics.timestepping import Stage
+
+
+@triton.jit
+def finish_stage(
+    rate, base, coefficients, rates, target, first, second, third, place, mode, keep,
+    MODES: tl.constexpr, NUM_OLD: tl.constexpr, STORE: tl.constexpr,
+):  # fmt: skip
+    """Store ``rate`` and ``carry · base + new · rate + Σ old_j · rates_j`` of one part (real or imaginary).
+
+    ``coefficients`` are those of `stage_tables`; MODES is 0 where they are the same for every mode.
+    """
+    where = mode * (1 if MODES > 0 else 0)
+    step: tl.constexpr = MODES if MODES > 0 else 1
+    total = tl.load(coefficients + where, mask=keep, other=0.0) * tl.load(base + place, mask=keep, other=0.0)
+    total += tl.load(coefficients + step + where, mask=keep, other=0.0) * rate
+    if NUM_OLD > 0:
+        total += tl.load(coefficients + 2 * step + where, mask=keep, other=0.0) * tl.load(
+            first + place, mask=keep, other=0.0
+        )
+    if NUM_OLD > 1:
+        total += tl.load(coefficients + 3 * step + where, mask=keep, other=0.0) * tl.load(
+            second + place, mask=keep, other=0.0
+        )
+    if NUM_OLD > 2:
+        total += tl.load(coefficients + 4 * step + where, mask=keep, other=0.0) * tl.load(
+            third + place, mask=keep, other=0.0
+        )
+    if STORE:
+        tl.store(rates + place, rate, mask=keep)
+    tl.store(target + place, total, mask=keep)
+
+
+def stage_tables(stages: Sequence[Stage], device: torch.device) -> list[Tensor]:
+    """The coefficients (carry, new, old…) of every stage as one float32 array each: ``(number, modes or 1)``."""
+    return [
+        torch.stack([stage.carry, stage.new, *(weight for _, weight in stage.old)])
+        .reshape(2 + len(stage.old), -1).to(device, torch.float32)
+        for stage in stages
+    ]  # fmt: skip
