@@ -35,6 +35,17 @@ def test_values_and_coefficients_are_inverse_on_any_grid(shape: tuple[int, ...])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+def test_all_axes_at_once_give_the_same(shape: tuple[int, ...]) -> None:
+    """The way of the GPU, which runs anywhere."""
+    for cutoff in (full_cutoff(shape), two_thirds_cutoff(shape), (0,) * len(shape)):
+        spectrum = Spectrum([2 * math.pi] * len(shape), cutoff)
+        series = random_series(spectrum)
+        values = spectrum.values(series, shape)
+        torch.testing.assert_close(spectrum._values_at_once(series, shape), values)
+        torch.testing.assert_close(spectrum._coefficients_at_once(values), series)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_derivative_of_a_wave_is_exact(shape: tuple[int, ...]) -> None:
     extent = [2.0 + m for m in range(len(shape))]
     grid = Grid(shape, extent, periodic=True)

@@ -37,3 +37,15 @@ def replayed(step: Function, state: Tensor) -> Function:
         return place
 
     return replay
+
+
+def repeated(step: Function, state: Tensor, count: int) -> Function:
+    """``count`` steps, each `replayed`, for states like ``state``."""
+    once = replayed(step, state)
+
+    def advance(current: Tensor) -> Tensor:
+        for _ in range(count):
+            current = once(current)
+        return current
+
+    return advance

@@ -7,14 +7,17 @@ number of points (``norm="forward"``), so that resampling and padding are one an
 * 2/3 rule: keep ``K = (S - 1) // 3`` and multiply on ``S`` points;
 * 3/2 rule: keep ``K = (S - 1) // 2`` and multiply on ``3S/2`` points.
 
-Transforms run axis by axis and skip the rows and columns that are known to be zero.
+On a CPU transforms run axis by axis and skip the rows and columns that are known to be zero, and the bits of a field do
+not depend on the batch it is in. On a GPU, where such copies cost more than they save, all axes go at once.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Complex, Float
@@ -109,6 +112,8 @@ class Spectrum:
     def values(self, coefficients: Coefficients, shape: Sequence[int]) -> Values:
         """The field at the points ``j L / S`` of a grid of ``shape``, which must resolve the modes."""
         self._check(shape)
+        if coefficients.is_cuda:
+            return self._values_at_once(coefficients, shape)
         result = coefficients
         for axis, size, cutoff in zip(self.axes[:-1], shape, self.cutoff, strict=False):
             widened = _widen(result.movedim(axis, -1), size, cutoff)
@@ -123,12 +128,40 @@ class Spectrum:
     def coefficients(self, values: Values) -> Coefficients:
         """The coefficients of a field on a uniform grid; modes beyond the cut are dropped."""
         self._check(values.shape[-self.num_axes:])
+        if values.is_cuda:
+            return self._coefficients_at_once(values)
         result: Tensor = torch.fft.rfft(values, dim=-1, norm="forward").narrow(-1, 0, self.cutoff[-1] + 1)
         for m in reversed(range(self.num_axes - 1)):
             axis, cutoff = self.axes[m], self.cutoff[m]
             transform = torch.fft.fft(result, dim=axis, norm="forward")
             result = _narrow(transform, axis, cutoff, following=axis - 1 if m else None)
         return result
+
+    def _values_at_once(self, coefficients: Coefficients, shape: Sequence[int]) -> Values:
+        padded = coefficients.new_zeros((*coefficients.shape[: -self.num_axes], *shape[:-1], shape[-1] // 2 + 1))
+        for kept, wide in self._corners(shape):
+            padded[wide] = coefficients[kept]
+        values: Tensor = torch.fft.irfftn(padded, s=tuple(shape), dim=self.axes, norm="forward")
+        return values
+
+    def _coefficients_at_once(self, values: Values) -> Coefficients:
+        shape = values.shape[-self.num_axes:]
+        transform: Tensor = torch.fft.rfftn(values, dim=self.axes, norm="forward")
+        result = transform.new_empty((*values.shape[: -self.num_axes], *self.shape))
+        for kept, wide in self._corners(shape):
+            result[kept] = transform[wide]
+        return result
+
+    def _corners(self, shape: Sequence[int]) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Where the modes lie among themselves and in the half spectrum of a grid, block by block."""
+        choices = [
+            [(slice(0, cutoff + 1), slice(0, cutoff + 1)), (slice(cutoff + 1, None), slice(size - cutoff, size))]
+            for size, cutoff in zip(shape[:-1], self.cutoff, strict=False)
+        ]
+        last = slice(0, self.cutoff[-1] + 1)
+        for blocks in itertools.product(*choices):
+            kept, wide = ([pair[side] for pair in blocks] for side in (0, 1))
+            yield (..., *kept, last), (..., *wide, last)
 
     def _check(self, shape: Sequence[int]) -> None:
         for m, (size, cutoff) in enumerate(zip(shape, self.cutoff, strict=True)):

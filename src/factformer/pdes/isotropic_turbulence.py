@@ -19,11 +19,12 @@ from torch import Tensor
 
 from factformer.config import Config
 from factformer.grid import Grid
+from factformer.numerics.fused import from_planes, product_shape, to_planes
 from factformer.numerics.projection import fourier_divergence, fourier_projection
 from factformer.numerics.random_fields import mirror_modes, uniform_modes
-from factformer.numerics.replay import replayed
+from factformer.numerics.replay import repeated
 from factformer.numerics.spectral import Spectrum, full_cutoff, padded_shape, resample
-from factformer.numerics.timestepping import Function, num_steps, runge_kutta4
+from factformer.numerics.timestepping import Function, num_steps, runge_kutta4, runge_kutta4_stages
 from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
 from factformer.pdes._symmetry import draw, moved_points, reflect_periodic, take
 from factformer.problem import Field, Problem
@@ -99,19 +100,11 @@ class IsotropicTurbulence(PDE):
         spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), dtype=initial.dtype, device=initial.device)
         rate, pressure = _momentum(spectrum, parameters)
         steps = num_steps(frame_dt, parameters.dt)
-        step = runge_kutta4(rate, frame_dt / steps)
         state = fourier_projection(spectrum.coefficients(initial.movedim(-1, 1)), spectrum)
-        if parameters.forcing:
-            unforced, force = step, _energy_keeper(state, spectrum, parameters)
-
-            def step(current: Tensor) -> Tensor:
-                return force(unforced(current))
-
-        step = replayed(step, state)
+        advance = _advance(state, rate, spectrum, parameters, frame_dt, steps)
         for number in range(num_frames):
             if number:
-                for _ in range(steps):
-                    state = step(state)
+                state = advance(state)
             fields = torch.cat([pressure(state), state], dim=1)
             yield spectrum.values(fields, grid.shape).movedim(1, -1)
 
@@ -188,19 +181,75 @@ def _momentum(spectrum: Spectrum, parameters: Parameters) -> tuple[Function, Fun
     return rate, pressure
 
 
+def _advance(
+    state: Tensor, rate: Function, spectrum: Spectrum, parameters: Parameters, interval: float, steps: int
+) -> Function:
+    """States like ``state`` over ``interval`` in equal steps, each of which ends with the force."""
+    dt, num_axes = interval / steps, spectrum.num_axes
+    points = product_shape(spectrum)
+    if points is None:
+        return repeated(_forced(runge_kutta4(rate, dt), _energy_keeper, state, spectrum, parameters), state, steps)
+    from factformer.numerics.fused.cross import cross_stepper
+
+    step = cross_stepper(spectrum, points, parameters.viscosity, runge_kutta4_stages(dt))
+    planes = to_planes(state, num_axes)
+    over_planes = repeated(_forced(step, _energy_keeper_of_planes, planes, spectrum, parameters), planes, steps)
+    return lambda current: from_planes(over_planes(to_planes(current, num_axes)), num_axes)
+
+
+def _forced(
+    step: Function,
+    keeper: Callable[[Tensor, Spectrum, Parameters], Function],
+    start: Tensor,
+    spectrum: Spectrum,
+    parameters: Parameters,
+) -> Function:
+    if not parameters.forcing:
+        return step
+    force = keeper(start, spectrum, parameters)
+    return lambda state: force(step(state))
+
+
+def _is_forced(spectrum: Spectrum, parameters: Parameters) -> Tensor:
+    return spectrum.squared.double() <= parameters.forcing_radius**2 * (1 + 1e-12)
+
+
 def _energy_keeper(start: Tensor, spectrum: Spectrum, parameters: Parameters) -> Function:
     """Multiplies the large scales by the factor that gives a state the energy of ``start``."""
-    large = (spectrum.squared.double() <= parameters.forcing_radius**2 * (1 + 1e-12)).to(spectrum.dtype)
+    large = _is_forced(spectrum, parameters).to(spectrum.dtype)
     energy = spectrum.mean_product(start, start).sum(1)
 
     def force(state: Tensor) -> Tensor:
         total = spectrum.mean_product(state, state).sum(1)
         inside = spectrum.mean_product(state, large * state).sum(1)
-        wanted = (energy - (total - inside)).clamp_min(0)
-        factor = torch.where(inside > 0, (wanted / inside.clamp_min(1e-30)).sqrt(), 1.0)
+        factor = _factor(energy, total, inside)
         return state * (1 + (factor.reshape(-1, 1, 1, 1, 1) - 1) * large)
 
     return force
+
+
+def _energy_keeper_of_planes(start: Tensor, spectrum: Spectrum, parameters: Parameters) -> Function:
+    """The same for planes ``(batch, 3, 2, *modes)``; it writes to the few large scales alone, in place."""
+    large = _is_forced(spectrum, parameters).flatten().nonzero().squeeze(1)
+    multiplicity = spectrum.multiplicity.flatten()
+    weights = multiplicity.expand(*start.shape[1:3], -1).flatten()
+
+    def force(state: Tensor) -> Tensor:
+        modes = state.flatten(3)
+        scales = modes.index_select(3, large)
+        inside = (scales.square() * multiplicity[large]).sum((1, 2, 3))
+        factor = _factor(energy, state.square().flatten(1) @ weights, inside)
+        modes.index_copy_(3, large, scales * factor.reshape(-1, 1, 1, 1))
+        return state
+
+    energy = start.square().flatten(1) @ weights
+    return force
+
+
+def _factor(wanted: Tensor, total: Tensor, inside: Tensor) -> Tensor:
+    """What the scales that hold the energy ``inside`` are multiplied by, so that ``total`` becomes ``wanted``."""
+    needed = (wanted - (total - inside)).clamp_min(0)
+    return torch.where(inside > 0, (needed / inside.clamp_min(1e-30)).sqrt(), 1.0)
 
 
 def _random_velocity(spectrum: Spectrum, draws: Tensor, released: bool) -> Tensor:

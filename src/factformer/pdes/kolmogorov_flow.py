@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -24,15 +25,26 @@ from torch import Tensor
 from factformer.config import Config, unknown_name
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.numerics.fused import from_planes, product_shape, to_planes
 from factformer.numerics.random_fields import periodic_field
-from factformer.numerics.replay import replayed
+from factformer.numerics.replay import repeated
 from factformer.numerics.spectral import Spectrum, full_cutoff, resample, two_thirds_cutoff
-from factformer.numerics.timestepping import Function, crank_nicolson_heun, etdrk4, num_steps
+from factformer.numerics.timestepping import (
+    Function,
+    crank_nicolson_heun,
+    crank_nicolson_heun_stages,
+    etdrk4,
+    etdrk4_stages,
+    num_steps,
+)
 from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
 from factformer.pdes._symmetry import draw, moved_points, reflect_periodic, take
 from factformer.problem import Field, Problem
 
-INTEGRATORS = {"etdrk4": etdrk4, "crank_nicolson_heun": crank_nicolson_heun}
+INTEGRATORS = {
+    "etdrk4": (etdrk4, etdrk4_stages),
+    "crank_nicolson_heun": (crank_nicolson_heun, crank_nicolson_heun_stages),
+}
 SPECTRAL_DECAY, INVERSE_LENGTH = 2.5, 7.0  # α and τ of the random start
 
 
@@ -92,19 +104,14 @@ class KolmogorovFlow(PDE):
         dtype, device, shape = initial.dtype, initial.device, grid.shape
         spectrum = Spectrum.of_grid(grid, two_thirds_cutoff(shape), dtype=dtype, device=device)
         steps = num_steps(frame_dt, parameters.dt or default_dt(shape))
-        term = nonlinear_term(spectrum, shape, parameters)
         vorticity = initial.squeeze(-1)
         state = spectrum.coefficients(vorticity)
-        step = INTEGRATORS[parameters.integrator](
-            decay_rate(spectrum, parameters), term, frame_dt / steps, state.dtype
-        )
-        step = replayed(step, state)
+        advance = _advance(state, spectrum, shape, parameters, frame_dt, steps)
         beyond = vorticity - spectrum.values(state, shape)
         yield initial
         carry = _linear_carry(grid, frame_dt, parameters, dtype, device)
         for _ in range(num_frames - 1):
-            for _ in range(steps):
-                state = step(state)
+            state = advance(state)
             beyond = carry(beyond)
             yield (spectrum.values(state, shape) + beyond).unsqueeze(-1)
 
@@ -165,27 +172,59 @@ def decay_rate(spectrum: Spectrum, parameters: Parameters) -> Tensor:
     return -spectrum.squared.double() / parameters.reynolds - parameters.drag
 
 
+@dataclass(frozen=True)
+class Symbols:
+    """Of the two components of velocity from vorticity; of ``u2² - u1²`` and ``u1 u2`` in ``-u·∇ω``; and the force."""
+
+    velocity: tuple[Tensor, Tensor]
+    products: tuple[Tensor, Tensor]
+    force: Tensor
+
+    @classmethod
+    def of(cls, spectrum: Spectrum, shape: Sequence[int], parameters: Parameters) -> Symbols:
+        k1, k2 = spectrum.wavenumbers
+        number = parameters.forcing_wavenumber
+        if number > spectrum.cutoff[1]:
+            raise UserError(f"forcing_wavenumber={number} needs over {3 * number} points along the last axis, "
+                            f"got {shape[1]}")
+        # velocity = (∂ψ/∂x2, -∂ψ/∂x1) with ψ̂ = ω̂ / |k|²
+        velocity = (1j * k2 * spectrum.inverse_squared, -1j * k1 * spectrum.inverse_squared)
+        force = torch.zeros(spectrum.shape, dtype=velocity[0].dtype, device=spectrum.device)
+        force[0, number] -= number / 2
+        return cls(velocity, (k1 * k2, k1 * k1 - k2 * k2), force)
+
+
 def nonlinear_term(spectrum: Spectrum, shape: Sequence[int], parameters: Parameters) -> Function:
     """Coefficients of ``-u·∇ω - n cos(n x2)`` from those of ω."""
-    k1, k2 = spectrum.wavenumbers
-    number = parameters.forcing_wavenumber
-    if number > spectrum.cutoff[1]:
-        raise UserError(f"forcing_wavenumber={number} needs over {3 * number} points along the last axis, "
-                        f"got {shape[1]}")
-    # velocity = (∂ψ/∂x2, -∂ψ/∂x1) with ψ̂ = ω̂ / |k|²
-    velocity_of = torch.stack([1j * k2 * spectrum.inverse_squared, -1j * k1 * spectrum.inverse_squared])
+    symbols = Symbols.of(spectrum, shape, parameters)
+    velocity_of = torch.stack(symbols.velocity)
     # complex like what they multiply: torch would otherwise convert them anew in every product
-    from_difference, from_product = ((k1 * k2).to(velocity_of.dtype), (k1 * k1 - k2 * k2).to(velocity_of.dtype))
-    force = torch.zeros(spectrum.shape, dtype=velocity_of.dtype, device=spectrum.device)
-    force[0, number] -= number / 2
+    from_difference, from_product = (symbol.to(velocity_of.dtype) for symbol in symbols.products)
 
     def term(vorticity: Tensor) -> Tensor:
         u1, u2 = spectrum.values(velocity_of * vorticity.unsqueeze(-3), shape).unbind(-3)
         products = torch.stack([(u2 - u1) * (u2 + u1), u1 * u2], dim=-3)
         difference, product = spectrum.coefficients(products).unbind(-3)
-        return from_difference * difference + from_product * product + force
+        return from_difference * difference + from_product * product + symbols.force
 
     return term
+
+
+def _advance(
+    state: Tensor, spectrum: Spectrum, shape: Sequence[int], parameters: Parameters, interval: float, steps: int
+) -> Function:
+    """States like ``state`` over ``interval`` in equal steps."""
+    plain, stages = INTEGRATORS[parameters.integrator]
+    rate, dt = decay_rate(spectrum, parameters), interval / steps
+    points = product_shape(spectrum)
+    if points is None:
+        return repeated(plain(rate, nonlinear_term(spectrum, shape, parameters), dt, state.dtype), state, steps)
+    from factformer.numerics.fused.squares import square_stepper
+
+    symbols = Symbols.of(spectrum, shape, parameters)
+    step = square_stepper(spectrum, points, symbols.velocity, symbols.products, symbols.force, stages(rate, dt))
+    over_planes = repeated(step, to_planes(state, 2), steps)
+    return lambda current: from_planes(over_planes(to_planes(current, 2)), 2)
 
 
 def _linear_carry(

@@ -1,14 +1,14 @@
-"""Incompressible flow in five kernels an evaluation: ``u × ω`` from modes to modes, projected, and the time step.
+"""Incompressible flow in eight kernels an evaluation: ``u × ω`` from modes to modes, projected, and the time step.
 
 ``z_c = u_c + i ω_c`` packs a component of the velocity with that of the vorticity ``ω = ∇ × u``, so that an evaluation
 takes three complex transforms, and ``(u × ω)_1 = Im(conj(z_2) z_3)`` and so on; of the three products the first two
 are packed again. Axis by axis, only lines within the cut are read and written:
 
 1. first axis: ``z`` from the coefficients of u, both halves of the spectrum, inverse transform;
-2. second axis: inverse transform;
-3. last axis: inverse transform, products, forward transform; the fields never reach memory;
-4. second axis: forward transform;
-5. first axis: forward transform, divergence-free part, viscosity, and the stage of the time step.
+2. second and last axis: inverse transforms;
+3. last axis: products and forward transform;
+4. second and first axis: forward transforms;
+5. divergence-free part, viscosity, and the stage of the time step.
 
 Real and imaginary parts lie in planes: states are ``(batch, 3, 2, *modes)``.
 """
@@ -23,13 +23,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from factformer.numerics.fused.axis import half_columns, transform
 from factformer.numerics.fused.fourier import to_narrow, to_wide, wide_offset
 from factformer.numerics.fused.lines import Lines
 from factformer.numerics.fused.stages import finish_stage, stage_tables
 from factformer.numerics.spectral import Spectrum
 from factformer.numerics.timestepping import Stage
 
-SPREAD, MIDDLE, ROWS, GATHER = (8, 4), (32, 8), (8, 4), (8, 4)  # columns (rows) of a program and its warps
+SPREAD, ROWS = (8, 1), (32, 4)  # columns or rows of a program, and its warps
 
 
 @triton.jit
@@ -94,183 +95,114 @@ def _spread_first(
 
 
 @triton.jit
-def _widen_second(
-    source, target, table,
-    K2: tl.constexpr, S1: tl.constexpr, S2: tl.constexpr, S3: tl.constexpr, HALF: tl.constexpr, R: tl.constexpr,
+def _widen_rows(
+    field, table, lines,
+    S: tl.constexpr, HALF: tl.constexpr, R: tl.constexpr,
     LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
 ):  # fmt: skip
-    N2: tl.constexpr = 2 * K2 + 1
-    blocks: tl.constexpr = (2 * HALF + R - 1) // R
-    column = tl.program_id(0) % blocks * R + tl.arange(0, R)[None, :]
-    inside = column < 2 * HALF
-    column += tl.where(column >= HALF, S3 - 2 * HALF, 0)
-    line = tl.program_id(0) // blocks
-    field = tl.program_id(1).to(tl.int64)
-    source += field * 2 * S1 * N2 * S3 + line * N2 * S3
+    """In place: the inverse transform along the last axis."""
+    row = tl.program_id(0) * R + tl.arange(0, R)[None, :]
+    inside = row < lines
+    plane = lines * S
+    field += tl.program_id(1).to(tl.int64) * 2 * plane
     re = ()
     im = ()
     for j in tl.static_range(LIST):
         n = tl.arange(0, LANES)[:, None] + LANES * j
-        keep = ((n <= K2) | (n >= S2 - K2)) & inside
-        place = tl.where(n <= K2, n, n - S2 + N2) * S3 + column
-        re = re + (tl.load(source + place, mask=keep, other=0.0),)
-        im = im + (tl.load(source + S1 * N2 * S3 + place, mask=keep, other=0.0),)
-    re, im = to_wide(re, im, table, 1.0, S2, R)
-    target += field * 2 * S1 * S2 * S3 + line * S2 * S3
+        keep = ((n < HALF) | (n >= S - HALF)) & inside
+        re = re + (tl.load(field + row * S + n, mask=keep, other=0.0),)
+        im = im + (tl.load(field + plane + row * S + n, mask=keep, other=0.0),)
+    re, im = to_wide(re, im, table, 1.0, S, R)
+    tl.debug_barrier()
     for j in tl.static_range(WIDE_LIST):
-        place = (tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S2)) * S3 + column
-        tl.store(target + place, re[j], mask=inside)
-        tl.store(target + S1 * S2 * S3 + place, im[j], mask=inside)
-
-
-@triton.jit
-def _row(field, table, row, inside, plane, S3: tl.constexpr, HALF: tl.constexpr, R: tl.constexpr,
-         LIST: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
-    re = ()
-    im = ()
-    for j in tl.static_range(LIST):
-        n = tl.arange(0, LANES)[:, None] + LANES * j
-        keep = ((n < HALF) | (n >= S3 - HALF)) & inside
-        re = re + (tl.load(field + row * S3 + n, mask=keep, other=0.0),)
-        im = im + (tl.load(field + plane + row * S3 + n, mask=keep, other=0.0),)
-    return to_wide(re, im, table, 1.0, S3, R)
+        n = tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S)
+        tl.store(field + row * S + n, re[j], mask=inside)
+        tl.store(field + plane + row * S + n, im[j], mask=inside)
 
 
 @triton.jit
 def _cross_rows(
-    field, table, lines,
-    S3: tl.constexpr, HALF: tl.constexpr, R: tl.constexpr,
-    LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr,
-):  # fmt: skip
-    """In place: fields 0 and 1 of the three become the packed products and the third product."""
-    row = tl.program_id(0) * R + tl.arange(0, R)[None, :]
-    inside = row < lines
-    plane = lines * S3
-    field += tl.program_id(1).to(tl.int64) * 6 * plane
-    ar, ai = _row(field, table, row, inside, plane, S3, HALF, R, LIST, LANES)
-    br, bi = _row(field + 2 * plane, table, row, inside, plane, S3, HALF, R, LIST, LANES)
-    cr, ci = _row(field + 4 * plane, table, row, inside, plane, S3, HALF, R, LIST, LANES)
-    first = ()
-    second = ()
-    third = ()
-    zero = ()
-    for j in tl.static_range(WIDE_LIST):
-        first = first + (br[j] * ci[j] - bi[j] * cr[j],)
-        second = second + (cr[j] * ai[j] - ci[j] * ar[j],)
-        third = third + (ar[j] * bi[j] - ai[j] * br[j],)
-        zero = zero + (tl.zeros_like(ar[j]),)
-    re, im = to_narrow(first, second, table, -1.0, S3, R)
-    for j in tl.static_range(LIST):
-        n = tl.arange(0, LANES)[:, None] + LANES * j
-        keep = ((n < HALF) | (n >= S3 - HALF)) & inside
-        tl.store(field + row * S3 + n, re[j], mask=keep)
-        tl.store(field + plane + row * S3 + n, im[j], mask=keep)
-    re, im = to_narrow(third, zero, table, -1.0, S3, R)
-    for j in tl.static_range(LIST):
-        n = tl.arange(0, LANES)[:, None] + LANES * j
-        keep = (n < HALF) & inside
-        tl.store(field + 2 * plane + row * S3 + n, re[j], mask=keep)
-        tl.store(field + 3 * plane + row * S3 + n, im[j], mask=keep)
-
-
-@triton.jit
-def _narrow_second(
-    source, target, table,
-    K2: tl.constexpr, S1: tl.constexpr, S2: tl.constexpr, S3: tl.constexpr, HALF: tl.constexpr, R: tl.constexpr,
+    field, target, table, lines,
+    THIRD: tl.constexpr, S: tl.constexpr, HALF: tl.constexpr, R: tl.constexpr,
     LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
 ):  # fmt: skip
-    N2: tl.constexpr = 2 * K2 + 1
-    blocks: tl.constexpr = (2 * HALF + R - 1) // R
-    column = tl.program_id(0) % blocks * R + tl.arange(0, R)[None, :]
-    # the third product is real: its first half is all there is
-    field = tl.program_id(1)
-    inside = column < tl.where(field == 0, 2 * HALF, HALF)
-    column += tl.where(column >= HALF, S3 - 2 * HALF, 0)
-    line = tl.program_id(0) // blocks
-    batch = tl.program_id(2).to(tl.int64)
-    source += (batch * 3 + field) * 2 * S1 * S2 * S3 + line * S2 * S3
+    """The forward transform of the first two products as one, or of the third."""
+    row = tl.program_id(0) * R + tl.arange(0, R)[None, :]
+    inside = row < lines
+    plane = lines * S
+    field += tl.program_id(1).to(tl.int64) * 6 * plane
     re = ()
     im = ()
     for j in tl.static_range(WIDE_LIST):
-        place = (tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S2)) * S3 + column
-        re = re + (tl.load(source + place, mask=inside, other=0.0),)
-        im = im + (tl.load(source + S1 * S2 * S3 + place, mask=inside, other=0.0),)
-    re, im = to_narrow(re, im, table, -1.0, S2, R)
-    target += (batch * 3 + field) * 2 * S1 * N2 * S3 + line * N2 * S3
+        place = row * S + tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S)
+        ar = tl.load(field + place, mask=inside, other=0.0)
+        ai = tl.load(field + plane + place, mask=inside, other=0.0)
+        br = tl.load(field + 2 * plane + place, mask=inside, other=0.0)
+        bi = tl.load(field + 3 * plane + place, mask=inside, other=0.0)
+        if THIRD:
+            re = re + (ar * bi - ai * br,)
+            im = im + (tl.zeros_like(ar),)
+        else:
+            cr = tl.load(field + 4 * plane + place, mask=inside, other=0.0)
+            ci = tl.load(field + 5 * plane + place, mask=inside, other=0.0)
+            re = re + (br * ci - bi * cr,)
+            im = im + (cr * ai - ci * ar,)
+    re, im = to_narrow(re, im, table, -1.0, S, R)
+    target += (tl.program_id(1).to(tl.int64) * 4 + 2 * THIRD) * plane
     for j in tl.static_range(LIST):
         n = tl.arange(0, LANES)[:, None] + LANES * j
-        keep = ((n <= K2) | (n >= S2 - K2)) & inside
-        place = tl.where(n <= K2, n, n - S2 + N2) * S3 + column
-        tl.store(target + place, re[j], mask=keep)
-        tl.store(target + S1 * N2 * S3 + place, im[j], mask=keep)
+        keep = ((n < HALF) | (n >= S - HALF)) & inside
+        tl.store(target + row * S + n, re[j], mask=keep)
+        tl.store(target + plane + row * S + n, im[j], mask=keep)
 
 
 @triton.jit
-def _column(field, table, place, plane, inside, sign, N2: tl.constexpr, S1: tl.constexpr, S3: tl.constexpr,
-            R: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr):  # fmt: skip
-    re = ()
-    im = ()
-    for j in tl.static_range(WIDE_LIST):
-        n = tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S1)
-        re = re + (tl.load(field + n * (N2 * S3) + place, mask=inside, other=0.0),)
-        im = im + (sign * tl.load(field + plane + n * (N2 * S3) + place, mask=inside, other=0.0),)
-    return to_narrow(re, im, table, -1.0, S1, R)
-
-
-@triton.jit
-def _gather_first(
-    field, argument, table, base, coefficients, rates, target, old1, old2, old3,
+def _finish(
+    field, argument, base, coefficients, rates, target, old1, old2, old3,
     unit1, unit2, unit3, viscosity, scale,
-    K1: tl.constexpr, K2: tl.constexpr, K3: tl.constexpr, S1: tl.constexpr, S2: tl.constexpr, S3: tl.constexpr,
-    R: tl.constexpr, LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
-    NUM_OLD: tl.constexpr, STORE: tl.constexpr,
+    N1: tl.constexpr, N2: tl.constexpr, N3: tl.constexpr, PITCH: tl.constexpr,
+    NUM_OLD: tl.constexpr, STORE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    N2: tl.constexpr = 2 * K2 + 1
-    MODES: tl.constexpr = (2 * K1 + 1) * N2 * (K3 + 1)
-    blocks: tl.constexpr = (K3 + R) // R
-    line = tl.program_id(0) // blocks
-    k3 = tl.program_id(0) % blocks * R + tl.arange(0, R)[None, :]
-    inside = k3 <= K3
+    MODES: tl.constexpr = N1 * N2 * N3
+    mode = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    keep = mode < MODES
+    line1, line2, k3 = mode // (N2 * N3), mode // N3 % N2, mode % N3
+    plane: tl.constexpr = N1 * N2 * PITCH
     batch = tl.program_id(1).to(tl.int64)
-    plane: tl.constexpr = S1 * N2 * S3
-    field += batch * 6 * plane
-    own = line * S3 + k3
-    mirrored = (N2 - line) % N2 * S3 + (S3 - k3) % S3
-    ar, ai = _column(field, table, own, plane, inside, 1.0, N2, S1, S3, R, WIDE_LIST, WIDE_LANES)
-    # conjugate, so that its transform is conj(Q_{-k}) at the index k
-    br, bi = _column(field, table, mirrored, plane, inside, -1.0, N2, S1, S3, R, WIDE_LIST, WIDE_LANES)
-    cr, ci = _column(field + 2 * plane, table, own, plane, inside, 1.0, N2, S1, S3, R, WIDE_LIST, WIDE_LANES)
-    q2 = tl.where(line <= K2, line, line - N2) * unit2
+    field += batch * 4 * plane
+    own = (line1 * N2 + line2) * PITCH + k3
+    mirrored = ((N1 - line1) % N1 * N2 + (N2 - line2) % N2) * PITCH + (PITCH - k3) % PITCH
+    ar = tl.load(field + own, mask=keep, other=0.0)
+    ai = tl.load(field + plane + own, mask=keep, other=0.0)
+    br = tl.load(field + mirrored, mask=keep, other=0.0)
+    bi = -tl.load(field + plane + mirrored, mask=keep, other=0.0)
+    q1 = tl.where(line1 <= N1 // 2, line1, line1 - N1) * unit1
+    q2 = tl.where(line2 <= N2 // 2, line2, line2 - N2) * unit2
     q3 = k3 * unit3
+    squared = q1 * q1 + q2 * q2 + q3 * q3
+    inverse = tl.where(squared > 0, 1.0 / tl.where(squared > 0, squared, 1.0), 0.0)
+    # the products: (a + b)/2, (a - b)/(2i), c
     half = 0.5 * scale
-    for j in tl.static_range(LIST):
-        n = tl.arange(0, LANES)[:, None] + LANES * j
-        keep = ((n <= K1) | (n >= S1 - K1)) & inside
-        q1, where = _wavenumber(n, K1, S1, unit1)
-        mode = (where * N2 + line) * (K3 + 1) + k3
-        squared = q1 * q1 + q2 * q2 + q3 * q3
-        inverse = tl.where(squared > 0, 1.0 / squared, 0.0)
-        # the products: (a + b)/2, (a - b)/(2i), c
-        xr, xi = half * (ar[j] + br[j]), half * (ai[j] + bi[j])
-        yr, yi = half * (ai[j] - bi[j]), half * (br[j] - ar[j])
-        zr, zi = scale * cr[j], scale * ci[j]
-        pr = (q1 * xr + q2 * yr + q3 * zr) * inverse
-        pi = (q1 * xi + q2 * yi + q3 * zi) * inverse
-        damping = viscosity * squared
-        for component in tl.static_range(3):
-            place = (batch * 3 + component) * 2 * MODES + mode
-            if component == 0:
-                rr, ri = xr - q1 * pr, xi - q1 * pi
-            elif component == 1:
-                rr, ri = yr - q2 * pr, yi - q2 * pi
-            else:
-                rr, ri = zr - q3 * pr, zi - q3 * pi
-            rr -= damping * tl.load(argument + place, mask=keep, other=0.0)
-            ri -= damping * tl.load(argument + MODES + place, mask=keep, other=0.0)
-            finish_stage(rr, base, coefficients, rates, target, old1, old2, old3, place, mode, keep,
-                         0, NUM_OLD, STORE)
-            finish_stage(ri, base, coefficients, rates, target, old1, old2, old3, place + MODES, mode, keep,
-                         0, NUM_OLD, STORE)
+    xr, xi = half * (ar + br), half * (ai + bi)
+    yr, yi = half * (ai - bi), half * (br - ar)
+    zr = scale * tl.load(field + 2 * plane + own, mask=keep, other=0.0)
+    zi = scale * tl.load(field + 3 * plane + own, mask=keep, other=0.0)
+    pr = (q1 * xr + q2 * yr + q3 * zr) * inverse
+    pi = (q1 * xi + q2 * yi + q3 * zi) * inverse
+    damping = viscosity * squared
+    for component in tl.static_range(3):
+        place = (batch * 3 + component) * 2 * MODES + mode
+        if component == 0:
+            rr, ri = xr - q1 * pr, xi - q1 * pi
+        elif component == 1:
+            rr, ri = yr - q2 * pr, yi - q2 * pi
+        else:
+            rr, ri = zr - q3 * pr, zi - q3 * pi
+        rr -= damping * tl.load(argument + place, mask=keep, other=0.0)
+        ri -= damping * tl.load(argument + MODES + place, mask=keep, other=0.0)
+        finish_stage(rr, base, coefficients, rates, target, old1, old2, old3, place, mode, keep, 0, NUM_OLD, STORE)
+        finish_stage(ri, base, coefficients, rates, target, old1, old2, old3, place + MODES, mode, keep,
+                     0, NUM_OLD, STORE)
 
 
 def cross_stepper(
@@ -285,44 +217,46 @@ def cross_stepper(
     unit1, unit2, unit3 = (2 * math.pi / length for length in spectrum.extent)
     scale = 1.0 / (size1 * size2 * size3)
     tables = stage_tables(stages, device)
-    half = math.ceil((k3 + 1) / SPREAD[0]) * SPREAD[0]
-    num2 = 2 * k2 + 1
-    sizes = {"S1": size1, "S2": size2, "S3": size3}
-    cuts = {"K1": k1, "K2": k2, "K3": k3}
+    half = half_columns(k3, size3)
+    num1, num2 = 2 * k1 + 1, 2 * k2 + 1
+    modes = num1 * num2 * (k3 + 1)
+    rows, row_warps = ROWS
+    row_blocks = triton.cdiv(size1 * size2, rows)
+    inner = {"S": size3, "HALF": half, "R": rows, **lines3.both, "num_warps": row_warps}
 
-    def rate(argument: Tensor, mixed: Tensor, points: Tensor) -> None:
-        """Leaves the packed products, transformed along all axes but the first, in ``mixed``."""
+    def products(argument: Tensor) -> Tensor:
+        """The packed products ``(batch, 2, 2, *modes)``, columns at their places among the points."""
         batch = len(argument)
+        mixed = argument.new_empty((3 * batch, 2, size1, num2, size3))
+        points = argument.new_empty((3 * batch, 2, size1, size2, size3))
         columns, warps = SPREAD
         _spread_first[(2 * half // columns * num2, 3, batch)](
-            argument, mixed, lines1.table, unit1, unit2, unit3, **cuts, **sizes, HALF=half, R=columns,
-            **lines1.both, num_warps=warps,
+            argument, mixed, lines1.table, unit1, unit2, unit3, K1=k1, K2=k2, K3=k3, S1=size1, S2=size2, S3=size3,
+            HALF=half, R=columns, **lines1.both, num_warps=warps,
         )
-        columns, warps = MIDDLE
-        blocks = triton.cdiv(2 * half, columns)
-        middle = {"K2": k2, **sizes, "HALF": half, "R": columns, **lines2.both, "num_warps": warps}
-        _widen_second[(blocks * size1, 3 * batch)](mixed, points, lines2.table, **middle)
-        rows, warps = ROWS
-        _cross_rows[(triton.cdiv(size1 * size2, rows), batch)](
-            points, lines3.table, size1 * size2, S3=size3, HALF=half, R=rows, **lines3.inner, num_warps=warps
-        )
-        _narrow_second[(blocks * size1, 2, batch)](points, mixed, lines2.table, **middle)
+        transform(mixed, points, -2, k2, lines2, half)
+        _widen_rows[(row_blocks, 3 * batch)](points, lines3.table, size1 * size2, **inner)
+        packed = argument.new_empty((2 * batch, 2, size1, size2, size3))
+        for third in (False, True):
+            _cross_rows[(row_blocks, batch)](points, packed, lines3.table, size1 * size2, THIRD=third, **inner)
+        mixed = mixed[: 2 * batch]
+        transform(packed, mixed, -2, k2, lines2, half)
+        result = argument.new_empty((2 * batch, 2, num1, num2, size3))
+        transform(mixed, result, -3, k1, lines1, half)
+        return result
 
     def step(state: Tensor) -> Tensor:
         batch = len(state)
-        mixed = state.new_empty((batch, 3, 2, size1, num2, size3))
-        points = state.new_empty((batch, 3, 2, size1, size2, size3))
         arguments, rates = [state], [torch.empty_like(state) for _ in stages[:-1]]
         for number, (stage, table) in enumerate(zip(stages, tables, strict=True)):
             last = number == len(stages) - 1
-            rate(arguments[-1], mixed, points)
             target = torch.empty_like(state)
             old = [rates[index] for index, _ in stage.old]
-            columns, warps = GATHER
-            _gather_first[(triton.cdiv(k3 + 1, columns) * num2, batch)](
-                mixed, arguments[-1], lines1.table, arguments[stage.base], table, state if last else rates[number],
-                target, *old, *[state] * (3 - len(old)), unit1, unit2, unit3, viscosity, scale, **cuts, **sizes,
-                R=columns, **lines1.both, NUM_OLD=len(old), STORE=not last, num_warps=warps,
+            _finish[(triton.cdiv(modes, 256), batch)](
+                products(arguments[-1]), arguments[-1], arguments[stage.base], table,
+                state if last else rates[number], target, *old, *[state] * (3 - len(old)), unit1, unit2, unit3,
+                viscosity, scale, N1=num1, N2=num2, N3=k3 + 1, PITCH=size3, NUM_OLD=len(old), STORE=not last,
+                BLOCK=256,
             )
             arguments.append(target)
         return arguments[-1]

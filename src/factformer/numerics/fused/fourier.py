@@ -16,8 +16,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-SIZES = (16, 64, 96, 512)
-
 
 @triton.jit
 def wide_offset(j, S: tl.constexpr):

@@ -6,18 +6,16 @@ import math
 
 import torch
 
-from factformer.numerics.fused.fourier import SIZES
-
-_FACTORS = {16: (4, 4, 4, 4), 64: (8, 8, 8, 8), 96: (12, 8, 24, 4), 512: (8, 64, 8, 64)}  # lists and lanes, narrow and wide
+from factformer.numerics.fused import FACTORS
 
 
 class Lines:
     """Lines of ``size`` numbers: a table of cosines and sines, and the lists and lanes that hold them."""
 
     def __init__(self, size: int, device: torch.device) -> None:
-        assert size in SIZES
+        self.size = size
         angle = torch.arange(size, dtype=torch.float64) * (2 * math.pi / size)
         self.table = torch.cat([angle.cos(), angle.sin()]).to(device, torch.float32)
-        length, lanes, wide_length, wide_lanes = _FACTORS[size]
+        length, lanes, wide_length, wide_lanes = FACTORS[size]
         self.inner = {"LIST": length, "LANES": lanes, "WIDE_LIST": wide_length}
         self.both = {**self.inner, "WIDE_LANES": wide_lanes}

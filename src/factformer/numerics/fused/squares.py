@@ -1,4 +1,4 @@
-"""Two-dimensional flow in three kernels an evaluation: the square of a complex field, from modes to modes.
+"""Two-dimensional flow in four kernels an evaluation: the square of a complex field, from modes to modes.
 
 A real field's coefficients ``f̂_k`` stand for two real fields ``u_1, u_2`` with symbols ``s_1, s_2``; packed as
 ``z = u_1 + i u_2`` they take one complex transform, and ``z² = u_1² - u_2² + 2i u_1 u_2`` is transformed back as one:
@@ -7,14 +7,14 @@ A real field's coefficients ``f̂_k`` stand for two real fields ``u_1, u_2`` wit
 
 1. columns: coefficients × symbols, both halves of the spectrum, inverse transform along the first axis;
 2. rows: inverse transform along the last axis, square, forward transform; the fields never reach memory;
-3. columns: forward transform along the first axis, N, and the stage of the time step.
+3. columns: forward transform along the first axis;
+4. N, and the stage of the time step.
 
 Only modes within the cut are read and written. Real and imaginary parts lie in planes: ``(batch, 2, *modes)``.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -22,13 +22,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from factformer.numerics.fused.axis import half_columns, planes_of, transform
 from factformer.numerics.fused.fourier import to_narrow, to_wide, wide_offset
 from factformer.numerics.fused.lines import Lines
 from factformer.numerics.fused.stages import finish_stage, stage_tables
 from factformer.numerics.spectral import Spectrum
 from factformer.numerics.timestepping import Stage
 
-SPREAD, SQUARE, GATHER = (8, 8), (2, 4), (8, 16)  # columns (rows) of a program and its warps
+SPREAD, SQUARE = (8, 16), (1, 2)  # columns or rows of a program, and its warps
 
 
 @triton.jit
@@ -99,47 +100,35 @@ def _square_rows(
 
 
 @triton.jit
-def _gather_columns(
-    field, symbols, table, base, coefficients, rates, target, old1, old2, old3,
-    K1: tl.constexpr, K2: tl.constexpr, S1: tl.constexpr, S2: tl.constexpr, R: tl.constexpr,
-    LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
-    NUM_OLD: tl.constexpr, STORE: tl.constexpr,
+def _finish(
+    field, symbols, base, coefficients, rates, target, old1, old2, old3,
+    N1: tl.constexpr, N2: tl.constexpr, PITCH: tl.constexpr, NUM_OLD: tl.constexpr, STORE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    MODES: tl.constexpr = (2 * K1 + 1) * (K2 + 1)
-    k2 = tl.program_id(0) * R + tl.arange(0, R)[None, :]
-    inside = k2 <= K2
-    field += tl.program_id(1).to(tl.int64) * 2 * S1 * S2
-    re = ()
-    im = ()
-    other_re = ()
-    other_im = ()
-    for j in tl.static_range(WIDE_LIST):
-        n = tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S1)
-        own, mirrored = n * S2 + k2, n * S2 + (S2 - k2) % S2
-        re = re + (tl.load(field + own, mask=inside, other=0.0),)
-        im = im + (tl.load(field + S1 * S2 + own, mask=inside, other=0.0),)
-        other_re = other_re + (tl.load(field + mirrored, mask=inside, other=0.0),)
-        # conjugate, so that its transform is conj(Q_{-k}) at the index k
-        other_im = other_im + (-tl.load(field + S1 * S2 + mirrored, mask=inside, other=0.0),)
-    re, im = to_narrow(re, im, table, -1.0, S1, R)
-    other_re, other_im = to_narrow(other_re, other_im, table, -1.0, S1, R)
-    start = tl.program_id(1).to(tl.int64) * 2 * MODES
-    for j in tl.static_range(LIST):
-        n = tl.arange(0, LANES)[:, None] + LANES * j
-        keep = ((n <= K1) | (n >= S1 - K1)) & inside
-        mode = tl.where(n <= K1, n, n - S1 + 2 * K1 + 1) * (K2 + 1) + k2
-        ar = tl.load(symbols + mode, mask=keep, other=0.0)
-        ai = tl.load(symbols + MODES + mode, mask=keep, other=0.0)
-        br = tl.load(symbols + 2 * MODES + mode, mask=keep, other=0.0)
-        bi = tl.load(symbols + 3 * MODES + mode, mask=keep, other=0.0)
-        rate_re = ar * re[j] - ai * im[j] + br * other_re[j] - bi * other_im[j]
-        rate_im = ar * im[j] + ai * re[j] + br * other_im[j] + bi * other_re[j]
-        rate_re += tl.load(symbols + 4 * MODES + mode, mask=keep, other=0.0)
-        rate_im += tl.load(symbols + 5 * MODES + mode, mask=keep, other=0.0)
-        finish_stage(rate_re, base, coefficients, rates, target, old1, old2, old3, start + mode, mode, keep,
-                     MODES, NUM_OLD, STORE)
-        finish_stage(rate_im, base, coefficients, rates, target, old1, old2, old3, start + MODES + mode, mode, keep,
-                     MODES, NUM_OLD, STORE)
+    MODES: tl.constexpr = N1 * N2
+    mode = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    keep = mode < MODES
+    line, k2 = mode // N2, mode % N2
+    plane: tl.constexpr = N1 * PITCH
+    batch = tl.program_id(1).to(tl.int64)
+    field += batch * 2 * plane
+    own = line * PITCH + k2
+    mirrored = (N1 - line) % N1 * PITCH + (PITCH - k2) % PITCH
+    qr = tl.load(field + own, mask=keep, other=0.0)
+    qi = tl.load(field + plane + own, mask=keep, other=0.0)
+    mr = tl.load(field + mirrored, mask=keep, other=0.0)
+    mi = -tl.load(field + plane + mirrored, mask=keep, other=0.0)
+    ar = tl.load(symbols + mode, mask=keep, other=0.0)
+    ai = tl.load(symbols + MODES + mode, mask=keep, other=0.0)
+    br = tl.load(symbols + 2 * MODES + mode, mask=keep, other=0.0)
+    bi = tl.load(symbols + 3 * MODES + mode, mask=keep, other=0.0)
+    rate_re = ar * qr - ai * qi + br * mr - bi * mi + tl.load(symbols + 4 * MODES + mode, mask=keep, other=0.0)
+    rate_im = ar * qi + ai * qr + br * mi + bi * mr + tl.load(symbols + 5 * MODES + mode, mask=keep, other=0.0)
+    place = batch * 2 * MODES + mode
+    finish_stage(rate_re, base, coefficients, rates, target, old1, old2, old3, place, mode, keep,
+                 MODES, NUM_OLD, STORE)
+    finish_stage(rate_im, base, coefficients, rates, target, old1, old2, old3, place + MODES, mode, keep,
+                 MODES, NUM_OLD, STORE)
 
 
 def square_stepper(
@@ -160,14 +149,15 @@ def square_stepper(
     modes = spectrum.shape
     u1, u2 = (symbol.to(torch.complex128).expand(modes) for symbol in fields)
     difference, product = (symbol.to(torch.complex128).expand(modes) / (size1 * size2) for symbol in weights)
-    spread = _planes(u1 + 1j * u2, u1 - 1j * u2)
-    gather = _planes(-difference / 2 - 0.25j * product, -difference / 2 + 0.25j * product, constant.expand(modes))
+    spread = planes_of(u1 + 1j * u2, u1 - 1j * u2)
+    gather = planes_of(-difference / 2 - 0.25j * product, -difference / 2 + 0.25j * product, constant.expand(modes))
     tables = stage_tables(stages, device)
-    half = math.ceil((k2 + 1) / SPREAD[0]) * SPREAD[0]
+    half = half_columns(k2, size2)
 
     def step(state: Tensor) -> Tensor:
         batch = len(state)
         field = state.new_empty((batch, 2, size1, size2))
+        modes_of_square = state.new_empty((batch, 2, 2 * k1 + 1, size2))
         arguments, rates = [state], [torch.empty_like(state) for _ in stages[:-1]]
         for number, (stage, table) in enumerate(zip(stages, tables, strict=True)):
             last = number == len(stages) - 1
@@ -180,22 +170,15 @@ def square_stepper(
             _square_rows[(triton.cdiv(size1, rows), batch)](
                 field, lines2.table, S1=size1, S2=size2, HALF=half, R=rows, **lines2.inner, num_warps=warps
             )
-            columns, warps = GATHER
+            transform(field, modes_of_square, -2, k1, lines1, half)
             target = torch.empty_like(state)
             old = [rates[index] for index, _ in stage.old]
-            _gather_columns[(triton.cdiv(k2 + 1, columns), batch)](
-                field, gather, lines1.table, arguments[stage.base], table, state if last else rates[number], target,
-                *old, *[state] * (3 - len(old)), K1=k1, K2=k2, S1=size1, S2=size2, R=columns, **lines1.both,
-                NUM_OLD=len(old), STORE=not last, num_warps=warps,
+            _finish[(triton.cdiv(2 * k1 * (k2 + 1) + k2 + 1, 512), batch)](
+                modes_of_square, gather, arguments[stage.base], table, state if last else rates[number], target,
+                *old, *[state] * (3 - len(old)), N1=2 * k1 + 1, N2=k2 + 1, PITCH=size2, NUM_OLD=len(old),
+                STORE=not last, BLOCK=512,
             )
             arguments.append(target)
         return arguments[-1]
 
     return step
-
-
-def _planes(*symbols: Tensor) -> Tensor:
-    """Real and imaginary parts of symbols over the modes, one plane after the other."""
-    return torch.view_as_real(torch.stack([symbol.to(torch.complex128) for symbol in symbols])).movedim(
-        -1, 1
-    ).to(torch.float32).contiguous()
