@@ -1,9 +1,12 @@
 """The solvers' kernels under Triton's interpreter, against the plain steps in float64."""
 
+# ruff: noqa: RUF005 (Triton's language has no starred tuples)
+
 import math
 
 import pytest
 import torch
+
 import triton_interpreter  # noqa: F401
 
 triton = pytest.importorskip("triton")

@@ -8,10 +8,14 @@ import torch
 
 from factformer.numerics.timestepping import (
     crank_nicolson_heun,
+    crank_nicolson_heun_stages,
     etd_coefficients,
     etdrk4,
+    etdrk4_stages,
     num_steps,
     runge_kutta4,
+    runge_kutta4_stages,
+    staged,
 )
 
 LINEAR = torch.tensor([0.0, -0.5, -3.0, -8.0], dtype=torch.float64)
@@ -78,3 +82,15 @@ def test_etd_coefficients_are_right_at_and_near_zero() -> None:
                                                        (1.0, 0.3, 4), (0.1, 5.0, 1), (0.3, 0.1, 3)])
 def test_steps_fill_the_interval(interval: float, dt: float, count: int) -> None:
     assert num_steps(interval, dt) == count
+
+
+def test_stages_are_the_integrators() -> None:
+    state = torch.tensor([[1.0, -0.5, 0.8, 0.3]], dtype=torch.float64)
+    pairs = [
+        (runge_kutta4(nonlinear, 0.1), staged(runge_kutta4_stages(0.1), nonlinear)),
+        (crank_nicolson_heun(LINEAR, nonlinear, 0.1, torch.float64),
+         staged(crank_nicolson_heun_stages(LINEAR, 0.1), nonlinear)),
+        (etdrk4(LINEAR, nonlinear, 0.1, torch.float64), staged(etdrk4_stages(LINEAR, 0.1), nonlinear)),
+    ]
+    for step, other in pairs:
+        torch.testing.assert_close(step(state), other(state), rtol=1e-14, atol=1e-15)

@@ -9,10 +9,11 @@ from solver_cases import rates, relative, start
 from factformer import simulate
 from factformer.grid import Grid
 from factformer.metrics import energy_spectrum
+from factformer.numerics.fused import from_planes, to_planes
 from factformer.numerics.projection import fourier_divergence
 from factformer.numerics.spectral import Spectrum, full_cutoff
 from factformer.pdes import find_pde
-from factformer.pdes.isotropic_turbulence import VISCOSITY
+from factformer.pdes.isotropic_turbulence import VISCOSITY, _energy_keeper, _energy_keeper_of_planes
 
 NAME = "isotropic_turbulence"
 PDE = find_pde(NAME)
@@ -214,3 +215,13 @@ def test_statistics_of_developed_turbulence() -> None:
 
     assert -2.4 < slope(4, 10) < -1.2
     assert slope(18, 27) < -3
+
+
+def test_the_force_on_planes_is_the_force() -> None:
+    """The form that goes with the GPU kernels; it runs anywhere."""
+    spectrum, series = coefficients(start(PDE))
+    parameters = PDE.parameters()
+    later = series * (1 + 0.1 * torch.rand(spectrum.shape, dtype=torch.float64))
+    expected = _energy_keeper(series, spectrum, parameters)(later)
+    planes = _energy_keeper_of_planes(to_planes(series, 3), spectrum, parameters)(to_planes(later, 3))
+    torch.testing.assert_close(from_planes(planes, 3), expected, rtol=1e-12, atol=1e-14)

@@ -1,9 +1,13 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: disable-error-code="assignment,operator"
 """One transform along one axis of an array of packed lines, from kept modes to points and back.
 
 An array is ``(field, 2, …, axis, …, column)``: real and imaginary parts in planes, columns contiguous. Of the columns,
 which are modes of the last axis at their places among its points, only ``half`` at either end are read and written.
 Kernels of one transform each compile quickly; several in one do not.
 """
+
+# ruff: noqa: RUF005 (Triton's language has no starred tuples)
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: disable-error-code="assignment,operator"
 """Short Fourier transforms in registers, the building block of the solvers' GPU kernels.
 
 A line of ``S`` numbers is held by a list (tuple) of tensors ``[lanes, columns]``, so that a butterfly over the list
@@ -8,8 +10,11 @@ memory. There are two orders of a line, and a transform goes from the one to the
 * wide, for ``S = 96`` alone: element ``8 g + j`` of 24 holds the indices ``12 j + 4 g + lane`` of 4 lanes. For the
   other sizes it is the narrow one.
 
-``S = 16 = 4·4``, ``64 = 8·8``, ``96 = 12·8`` and ``512 = 8·8·8``. Transforms carry no factor; ``sign = +1`` is the inverse one.
+``S = 16 = 4·4``, ``64 = 8·8``, ``96 = 12·8`` and ``512 = 8·8·8``. Transforms carry no factor;
+``sign = +1`` is the inverse one.
 """
+
+# ruff: noqa: RUF005 (Triton's language has no starred tuples)
 
 from __future__ import annotations
 
@@ -22,12 +27,11 @@ def wide_offset(j, S: tl.constexpr):
     """The index that lane 0 of element ``j`` holds in the wide order."""
     if S == 96:
         return 12 * (j % 8) + 4 * (j // 8)
-    elif S == 64:
+    if S == 64:
         return 8 * j
-    elif S == 16:
+    if S == 16:
         return 4 * j
-    else:
-        return 64 * j
+    return 64 * j
 
 
 @triton.jit
@@ -35,12 +39,11 @@ def to_wide(re, im, table, sign, S: tl.constexpr, R: tl.constexpr):
     """The transform of a line in the narrow order; the result is in the wide one."""
     if S == 96:
         return _twelve_by_eight(re, im, table, sign, R)
-    elif S == 64:
+    if S == 64:
         return _eight_by_eight(re, im, table, sign, R)
-    elif S == 16:
+    if S == 16:
         return _four_by_four(re, im, table, sign, R)
-    else:
-        return _eight_cubed(re, im, table, sign, R)
+    return _eight_cubed(re, im, table, sign, R)
 
 
 @triton.jit
@@ -48,12 +51,11 @@ def to_narrow(re, im, table, sign, S: tl.constexpr, R: tl.constexpr):
     """The transform of a line in the wide order; the result is in the narrow one."""
     if S == 96:
         return _eight_by_twelve(re, im, table, sign, R)
-    elif S == 64:
+    if S == 64:
         return _eight_by_eight(re, im, table, sign, R)
-    elif S == 16:
+    if S == 16:
         return _four_by_four(re, im, table, sign, R)
-    else:
-        return _eight_cubed(re, im, table, sign, R)
+    return _eight_cubed(re, im, table, sign, R)
 
 
 @triton.jit
@@ -165,8 +167,7 @@ def _turn(x, LANES: tl.constexpr, LIST: tl.constexpr, R: tl.constexpr):
     turned = tl.permute(tl.reshape(x, [LANES, R, LIST]), (2, 1, 0))
     if LANES == 8:
         return tl.reshape(turned, [LIST, R, 2, 2, 2])
-    else:
-        return tl.reshape(turned, [LIST, R, 2, 2])
+    return tl.reshape(turned, [LIST, R, 2, 2])
 
 
 @triton.jit

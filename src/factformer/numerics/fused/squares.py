@@ -1,3 +1,5 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: disable-error-code="assignment,operator"
 """Two-dimensional flow in four kernels an evaluation: the square of a complex field, from modes to modes.
 
 A real field's coefficients ``f̂_k`` stand for two real fields ``u_1, u_2`` with symbols ``s_1, s_2``; packed as
@@ -12,6 +14,8 @@ A real field's coefficients ``f̂_k`` stand for two real fields ``u_1, u_2`` wit
 
 Only modes within the cut are read and written. Real and imaginary parts lie in planes: ``(batch, 2, *modes)``.
 """
+
+# ruff: noqa: RUF005 (Triton's language has no starred tuples)
 
 from __future__ import annotations
 
