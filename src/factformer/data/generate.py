@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
@@ -151,7 +151,7 @@ class _Job:
         )
         with writer.batch(batch) as output:
             if problem.steady:
-                output.write_inputs(self._stored(initial, problem))
+                output.write_inputs(self._stored(initial, problem)())
             states = self.equation.frames(initial, self.num_solved, self.plan.frame_dt, self.settings)
             dropped = 0 if problem.steady else self.plan.num_dropped
             # a frame is checked and written while the solver is at the next one
@@ -159,20 +159,34 @@ class _Job:
                 writing: Future[None] | None = None
                 for index, state in enumerate(islice(states, self.num_solved)):
                     if index >= dropped:
-                        values = self._stored(state, problem)
+                        fetch = self._stored(state, problem)
                         if writing is not None:
                             writing.result()
-                        writing = background.submit(output.write, values)
+                        writing = background.submit(lambda fetch: output.write(fetch()), fetch)
                     bar.advance(len(batch))
                 if writing is not None:
                     writing.result()
 
-    def _stored(self, state: torch.Tensor, problem: Problem) -> np.ndarray[Any, Any]:
+    def _stored(self, state: torch.Tensor, problem: Problem) -> Callable[[], np.ndarray[Any, Any]]:
+        """The state as it is stored. From a GPU it is on its way when this returns, and the solver may go on; the
+        call of what is returned waits for it."""
         if tuple(state.shape[1:-1]) != problem.grid.shape:
             frames = state.unsqueeze(1)
             state = self.equation.downsample(frames, problem.grid.shape, self.plan.downsampling).squeeze(1)
-        # a copy: the solver may go on in the same memory
-        return state.to(device="cpu", dtype=torch.float32, copy=True).contiguous().numpy()
+        if not state.is_cuda:
+            # a copy: the solver may go on in the same memory
+            values = state.to(dtype=torch.float32, copy=True).contiguous().numpy()
+            return lambda: values
+        host = torch.empty(state.shape, dtype=torch.float32, pin_memory=True)
+        host.copy_(state.float().contiguous(), non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record(torch.cuda.current_stream(state.device))
+
+        def fetch() -> np.ndarray[Any, Any]:
+            arrived.synchronize()
+            return host.numpy()
+
+        return fetch
 
 
 def require_device(name: str) -> None:
