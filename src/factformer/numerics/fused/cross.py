@@ -38,12 +38,6 @@ SPREAD, ROWS = (8, 1), (32, 4)  # columns or rows of a program, and its warps
 
 
 @triton.jit
-def _wavenumber(n, K: tl.constexpr, S: tl.constexpr, unit):
-    """Of the index ``n`` of a line; and its place among the modes that are kept."""
-    return tl.where(n <= S // 2, n, n - S) * unit, tl.where(n <= K, n, n - S + 2 * K + 1)
-
-
-@triton.jit
 def _spread_first(
     source, target, table, unit1, unit2, unit3,
     K1: tl.constexpr, K2: tl.constexpr, K3: tl.constexpr, S1: tl.constexpr, S2: tl.constexpr, S3: tl.constexpr,
@@ -64,8 +58,11 @@ def _spread_first(
     k3 = tl.where(mirrored, S3 - column, column)
     # of the mode that is read: -k where k is not stored
     line2 = tl.where(mirrored, (N2 - line) % N2, line)
-    q2 = tl.where(line2 <= K2, line2, line2 - N2) * unit2
-    q3 = k3 * unit3
+    q2 = tl.where(line2 <= K2, line2, line2 - N2) * unit2 * sign
+    q3 = k3 * unit3 * sign
+    is_first, is_second, is_third = (
+        (component == 0).to(tl.float32), (component == 1).to(tl.float32), (component == 2).to(tl.float32)
+    )
     own = source + (batch * 3 + component) * 2 * MODES
     second = source + (batch * 3 + (component + 1) % 3) * 2 * MODES
     third = source + (batch * 3 + (component + 2) % 3) * 2 * MODES
@@ -75,12 +72,12 @@ def _spread_first(
         n = tl.arange(0, LANES)[:, None] + LANES * j
         index = tl.where(mirrored, (S1 - n) % S1, n)
         keep = ((index <= K1) | (index >= S1 - K1)) & (k3 <= K3)
-        q1, place = _wavenumber(index, K1, S1, unit1)
+        q1 = tl.where(index <= S1 // 2, index, index - S1) * unit1 * sign
+        place = tl.where(index <= K1, index, index - S1 + 2 * K1 + 1)
         mode = (place * N2 + line2) * (K3 + 1) + k3
         # (k × u)_c = k_{c+1} u_{c+2} - k_{c+2} u_{c+1}
-        after = tl.where(component == 0, q2 + 0 * q1, tl.where(component == 1, q3 + 0 * q1, q1 + 0 * q2))
-        before = tl.where(component == 0, q3 + 0 * q1, tl.where(component == 1, q1 + 0 * q2, q2 + 0 * q1))
-        after, before = after * sign, before * sign
+        after = is_first * q2 + is_second * q3 + is_third * q1
+        before = is_first * q3 + is_second * q1 + is_third * q2
         wr = after * tl.load(third + mode, mask=keep, other=0.0) - before * tl.load(second + mode, mask=keep, other=0.0)
         wi = after * tl.load(third + MODES + mode, mask=keep, other=0.0) - before * tl.load(
             second + MODES + mode, mask=keep, other=0.0

@@ -14,7 +14,7 @@ memory. There are two orders of a line, and a transform goes from the one to the
 ``sign = +1`` is the inverse one.
 """
 
-# ruff: noqa: RUF005 (Triton's language has no starred tuples)
+# ruff: noqa: RUF005, RET505 (Triton has no starred tuples, and compiles what follows a return in an if without else)
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def wide_offset(j, S: tl.constexpr):
     """The index that lane 0 of element ``j`` holds in the wide order."""
     if S == 96:
         return 12 * (j % 8) + 4 * (j // 8)
-    if S == 64:
+    elif S == 64:
         return 8 * j
-    if S == 16:
+    elif S == 16:
         return 4 * j
-    return 64 * j
+    else:
+        return 64 * j
 
 
 @triton.jit
@@ -39,11 +40,12 @@ def to_wide(re, im, table, sign, S: tl.constexpr, R: tl.constexpr):
     """The transform of a line in the narrow order; the result is in the wide one."""
     if S == 96:
         return _twelve_by_eight(re, im, table, sign, R)
-    if S == 64:
+    elif S == 64:
         return _eight_by_eight(re, im, table, sign, R)
-    if S == 16:
+    elif S == 16:
         return _four_by_four(re, im, table, sign, R)
-    return _eight_cubed(re, im, table, sign, R)
+    else:
+        return _eight_cubed(re, im, table, sign, R)
 
 
 @triton.jit
@@ -51,11 +53,12 @@ def to_narrow(re, im, table, sign, S: tl.constexpr, R: tl.constexpr):
     """The transform of a line in the wide order; the result is in the narrow one."""
     if S == 96:
         return _eight_by_twelve(re, im, table, sign, R)
-    if S == 64:
+    elif S == 64:
         return _eight_by_eight(re, im, table, sign, R)
-    if S == 16:
+    elif S == 16:
         return _four_by_four(re, im, table, sign, R)
-    return _eight_cubed(re, im, table, sign, R)
+    else:
+        return _eight_cubed(re, im, table, sign, R)
 
 
 @triton.jit
@@ -167,7 +170,8 @@ def _turn(x, LANES: tl.constexpr, LIST: tl.constexpr, R: tl.constexpr):
     turned = tl.permute(tl.reshape(x, [LANES, R, LIST]), (2, 1, 0))
     if LANES == 8:
         return tl.reshape(turned, [LIST, R, 2, 2, 2])
-    return tl.reshape(turned, [LIST, R, 2, 2])
+    else:
+        return tl.reshape(turned, [LIST, R, 2, 2])
 
 
 @triton.jit
