@@ -23,7 +23,8 @@ COLUMNS = {16: (16, 2), 64: (16, 4), 96: (32, 4), 512: (8, 16)}  # of a program,
 
 
 @triton.jit
-def _columns(line_and_block, HALF: tl.constexpr, PITCH: tl.constexpr, R: tl.constexpr):
+def columns_of(line_and_block, HALF: tl.constexpr, PITCH: tl.constexpr, R: tl.constexpr):
+    """The line of a program, its columns at their places, and which of them there are."""
     blocks: tl.constexpr = (2 * HALF + R - 1) // R
     column = line_and_block % blocks * R + tl.arange(0, R)[None, :]
     inside = column < 2 * HALF
@@ -36,7 +37,7 @@ def _widen(
     K: tl.constexpr, S: tl.constexpr, HALF: tl.constexpr, PITCH: tl.constexpr, R: tl.constexpr,
     LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
 ):  # fmt: skip
-    line, column, inside = _columns(tl.program_id(0), HALF, PITCH, R)
+    line, column, inside = columns_of(tl.program_id(0), HALF, PITCH, R)
     field = tl.program_id(1).to(tl.int64)
     source += field * 2 * source_plane + line * source_line
     re = ()
@@ -61,7 +62,7 @@ def _narrow(
     K: tl.constexpr, S: tl.constexpr, HALF: tl.constexpr, PITCH: tl.constexpr, R: tl.constexpr,
     LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
 ):  # fmt: skip
-    line, column, inside = _columns(tl.program_id(0), HALF, PITCH, R)
+    line, column, inside = columns_of(tl.program_id(0), HALF, PITCH, R)
     field = tl.program_id(1).to(tl.int64)
     source += field * 2 * source_plane + line * source_line
     re = ()

@@ -27,14 +27,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.numerics.fused.axis import half_columns, transform
+from factformer.numerics.fused.axis import columns_of, half_columns, transform
 from factformer.numerics.fused.fourier import to_narrow, to_wide, wide_offset
 from factformer.numerics.fused.lines import Lines
 from factformer.numerics.fused.stages import finish_stage, stage_tables
 from factformer.numerics.spectral import Spectrum
 from factformer.numerics.timestepping import Stage
 
-SPREAD, ROWS = (8, 1), (32, 4)  # columns or rows of a program, and its warps
+SPREAD, ROWS = (32, 4), (32, 4)  # columns or rows of a program, and its warps
 
 
 @triton.jit
@@ -46,13 +46,9 @@ def _spread_first(
 ):  # fmt: skip
     N2: tl.constexpr = 2 * K2 + 1
     MODES: tl.constexpr = (2 * K1 + 1) * N2 * (K3 + 1)
-    blocks: tl.constexpr = 2 * HALF // R
-    block = tl.program_id(0) % blocks
-    line = tl.program_id(0) // blocks  # the place of k2
+    line, column, inside = columns_of(tl.program_id(0), HALF, S3, R)  # the line is the place of k2
     component = tl.program_id(1)
     batch = tl.program_id(2).to(tl.int64)
-    first = block * R + tl.where(block * R >= HALF, S3 - 2 * HALF, 0)
-    column = first + tl.arange(0, R)[None, :]
     mirrored = column > S3 // 2
     sign = tl.where(mirrored, -1.0, 1.0)
     k3 = tl.where(mirrored, S3 - column, column)
@@ -71,7 +67,7 @@ def _spread_first(
     for j in tl.static_range(LIST):
         n = tl.arange(0, LANES)[:, None] + LANES * j
         index = tl.where(mirrored, (S1 - n) % S1, n)
-        keep = ((index <= K1) | (index >= S1 - K1)) & (k3 <= K3)
+        keep = ((index <= K1) | (index >= S1 - K1)) & (k3 <= K3) & inside
         q1 = tl.where(index <= S1 // 2, index, index - S1) * unit1 * sign
         place = tl.where(index <= K1, index, index - S1 + 2 * K1 + 1)
         mode = (place * N2 + line2) * (K3 + 1) + k3
@@ -91,34 +87,37 @@ def _spread_first(
     for j in tl.static_range(WIDE_LIST):
         n = tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S1)
         place = (n * N2 + line) * S3 + column
-        tl.store(target + place, re[j])
-        tl.store(target + plane + place, im[j])
+        tl.store(target + place, re[j], mask=inside)
+        tl.store(target + plane + place, im[j], mask=inside)
 
 
 @triton.jit
 def _widen_rows(
-    field, table, lines,
+    field, target, table, lines,
     S: tl.constexpr, HALF: tl.constexpr, R: tl.constexpr,
     LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
 ):  # fmt: skip
-    """In place: the inverse transform along the last axis."""
+    """The inverse transform along the last axis.
+
+    Points are left in tiles of R rows, the rows innermost, as a program of `_cross_rows` takes them: in the order of
+    the points every store would touch a few bytes of many rows.
+    """
     row = tl.program_id(0) * R + tl.arange(0, R)[None, :]
-    inside = row < lines
     plane = lines * S
-    field += tl.program_id(1).to(tl.int64) * 2 * plane
+    first = tl.program_id(1).to(tl.int64) * 2 * plane
     re = ()
     im = ()
     for j in tl.static_range(LIST):
         n = tl.arange(0, LANES)[:, None] + LANES * j
-        keep = ((n < HALF) | (n >= S - HALF)) & inside
-        re = re + (tl.load(field + row * S + n, mask=keep, other=0.0),)
-        im = im + (tl.load(field + plane + row * S + n, mask=keep, other=0.0),)
+        keep = ((n < HALF) | (n >= S - HALF)) & (row < lines)
+        re = re + (tl.load(field + first + row * S + n, mask=keep, other=0.0),)
+        im = im + (tl.load(field + first + plane + row * S + n, mask=keep, other=0.0),)
     re, im = to_wide(re, im, table, 1.0, S, R)
-    tl.debug_barrier()
+    target += first + tl.program_id(0) * R * S
     for j in tl.static_range(WIDE_LIST):
-        n = tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S)
-        tl.store(field + row * S + n, re[j], mask=inside)
-        tl.store(field + plane + row * S + n, im[j], mask=inside)
+        place = (tl.arange(0, WIDE_LANES)[:, None] + WIDE_LANES * j) * R + tl.arange(0, R)[None, :]
+        tl.store(target + place, re[j])
+        tl.store(target + plane + place, im[j])
 
 
 @triton.jit
@@ -134,18 +133,19 @@ def _cross_rows(
     field += tl.program_id(1).to(tl.int64) * 6 * plane
     re = ()
     im = ()
+    tile = field + tl.program_id(0) * R * S
     for j in tl.static_range(WIDE_LIST):
-        place = row * S + tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S)
-        ar = tl.load(field + place, mask=inside, other=0.0)
-        ai = tl.load(field + plane + place, mask=inside, other=0.0)
-        br = tl.load(field + 2 * plane + place, mask=inside, other=0.0)
-        bi = tl.load(field + 3 * plane + place, mask=inside, other=0.0)
+        place = (tl.arange(0, WIDE_LANES)[:, None] + WIDE_LANES * j) * R + tl.arange(0, R)[None, :]
+        ar = tl.load(tile + place)
+        ai = tl.load(tile + plane + place)
+        br = tl.load(tile + 2 * plane + place)
+        bi = tl.load(tile + 3 * plane + place)
         if THIRD:
             re = re + (ar * bi - ai * br,)
             im = im + (tl.zeros_like(ar),)
         else:
-            cr = tl.load(field + 4 * plane + place, mask=inside, other=0.0)
-            ci = tl.load(field + 5 * plane + place, mask=inside, other=0.0)
+            cr = tl.load(tile + 4 * plane + place)
+            ci = tl.load(tile + 5 * plane + place)
             re = re + (br * ci - bi * cr,)
             im = im + (cr * ai - ci * ar,)
     re, im = to_narrow(re, im, table, -1.0, S, R)
@@ -222,7 +222,8 @@ def cross_stepper(
     num1, num2 = 2 * k1 + 1, 2 * k2 + 1
     modes = num1 * num2 * (k3 + 1)
     rows, row_warps = ROWS
-    row_blocks = triton.cdiv(size1 * size2, rows)
+    assert size1 * size2 % rows == 0
+    row_blocks = size1 * size2 // rows
     inner = {"S": size3, "HALF": half, "R": rows, **lines3.both, "num_warps": row_warps}
 
     def products(argument: Tensor) -> Tensor:
@@ -231,15 +232,16 @@ def cross_stepper(
         mixed = argument.new_empty((3 * batch, 2, size1, num2, size3))
         points = argument.new_empty((3 * batch, 2, size1, size2, size3))
         columns, warps = SPREAD
-        _spread_first[(2 * half // columns * num2, 3, batch)](
+        _spread_first[(triton.cdiv(2 * half, columns) * num2, 3, batch)](
             argument, mixed, lines1.table, unit1, unit2, unit3, K1=k1, K2=k2, K3=k3, S1=size1, S2=size2, S3=size3,
             HALF=half, R=columns, **lines1.both, num_warps=warps,
         )
         transform(mixed, points, -2, k2, lines2, half)
-        _widen_rows[(row_blocks, 3 * batch)](points, lines3.table, size1 * size2, **inner)
+        fields = torch.empty_like(points)
+        _widen_rows[(row_blocks, 3 * batch)](points, fields, lines3.table, size1 * size2, **inner)
         packed = argument.new_empty((2 * batch, 2, size1, size2, size3))
         for third in (False, True):
-            _cross_rows[(row_blocks, batch)](points, packed, lines3.table, size1 * size2, THIRD=third, **inner)
+            _cross_rows[(row_blocks, batch)](fields, packed, lines3.table, size1 * size2, THIRD=third, **inner)
         mixed = mixed[: 2 * batch]
         transform(packed, mixed, -2, k2, lines2, half)
         result = argument.new_empty((2 * batch, 2, num1, num2, size3))
