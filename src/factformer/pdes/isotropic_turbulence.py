@@ -85,12 +85,14 @@ class IsotropicTurbulence(PDE):
         kind = self.choose_initial(initial)
         spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), dtype=torch.float64, device=device)
         states = []
-        for generator in generators:  # one by one, so that not even round-off depends on the batch
-            draws = uniform_modes(spectrum.cutoff, 3, [generator]).to(device)
+        # one by one on a CPU, so that not even round-off depends on the batch
+        at_once = len(generators) if spectrum.device.type == "cuda" else 1
+        for first in range(0, len(generators), at_once):
+            draws = uniform_modes(spectrum.cutoff, 3, generators[first : first + at_once]).to(device)
             velocity = _random_velocity(spectrum, draws, released=kind == "released")
-            energy = 0.5 * spectrum.mean_product(velocity, velocity).sum()
-            values = spectrum.values(velocity * (START_ENERGY / energy).sqrt(), grid.shape)
-            states.append(values.movedim(1, -1).to(dtype))
+            energy = 0.5 * spectrum.mean_product(velocity, velocity).sum(1)
+            factor = (START_ENERGY / energy).sqrt().reshape(-1, *[1] * (velocity.ndim - 1))
+            states.append(spectrum.values(velocity * factor, grid.shape).movedim(1, -1).to(dtype))
         return torch.cat(states)
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
