@@ -23,6 +23,7 @@ from factformer.models.factformer import AttentionConfig
 from factformer.models.factformer import Layer as AttentionLayer
 from factformer.nn.convolution import Convolution
 from factformer.nn.fourier_features import FourierMode
+from factformer.nn.fused import local_fits, working_dtype
 from factformer.nn.mlp import MLP
 from factformer.nn.rotary import Rotary
 from factformer.problem import Boundary, Problem
@@ -49,6 +50,18 @@ class LocalBranch(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.mlp = MLP(dim, feed_forward * dim, dim)
 
+    def add_to(self, u: Float[Tensor, "batch *grid dim"]) -> Float[Tensor, "batch *grid dim"]:
+        """``u + branch(u)``; on a GPU in bfloat16 with fused kernels."""
+        convolution = self.convolution
+        fits = local_fits(u.shape[1:-1], convolution.padding, convolution.weight.shape[-1], u.shape[-1])
+        dtype = working_dtype(u, fits, u.shape[-1])
+        if dtype is not None:
+            from factformer.nn.fused.local import local_block
+
+            return local_block(self, u, dtype)
+        result: Tensor = u + self(u)
+        return result
+
     def forward(self, u: Float[Tensor, "batch *grid dim"]) -> Float[Tensor, "batch *grid dim"]:
         result: Tensor = self.mlp(self.norm(self.convolution(u)))
         return result
@@ -68,7 +81,7 @@ class Layer(nn.Module):
 
     def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
         result: Tensor = self.attention(u, grid)
-        return result if self.local is None else result + self.local(result)
+        return result if self.local is None else self.local.add_to(result)
 
 
 class Model(Backbone):

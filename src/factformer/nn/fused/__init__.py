@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -31,6 +32,11 @@ def attention_fits(dim: int, head_dim: int, kernel_dim: int) -> bool:
 def marching_fits(dim_hidden: int, dim_latent: int, num_channels: int) -> bool:
     """The same of marching and decoder."""
     return dim_hidden <= 128 and dim_latent <= 512 and num_channels <= 64
+
+
+def local_fits(shape: Sequence[int], kinds: Sequence[str], kernel_size: int, dim: int) -> bool:
+    """The same of the local branch, whose neighbours lie within one turn around an axis; mirrored ends are not made."""
+    return dim <= 128 and "reflect" not in kinds and min(shape) > kernel_size // 2
 
 
 def working_dtype(x: Tensor, fits: bool, narrowest: int) -> torch.dtype | None:

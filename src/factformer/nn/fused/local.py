@@ -1,0 +1,220 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""The local branch in one pass: depthwise convolution, LayerNorm, pointwise network, residual add.
+
+    out = u + W₂ gelu( W₁ LayerNorm( D ⋆ u ) + b₁ ) + b₂
+
+Kept for the backward pass: the field and its convolution. Plain twin: `factformer.models.factformer_plus.LocalBranch`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from factformer.nn.fused._common import gelu, gelu_slope, padded, pieces, precision, rows_of
+from factformer.nn.fused.depthwise import correlate, depthwise_weight_kernel, surroundings
+from factformer.nn.fused.gram import gram
+
+if TYPE_CHECKING:
+    from factformer.models.factformer_plus import LocalBranch
+
+BLOCK_POINTS = 32
+"""With more points in a tile its registers leave room for one program per multiprocessor only."""
+
+
+@triton.jit
+def _local_kernel(
+    field, weight, bias, gain, shift, first, first_bias, second, second_bias, convolved, result,
+    points, dim, hidden, eps,
+    size0, size1, size2, size3,
+    WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr,
+    SAVE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_H: tl.constexpr,
+):  # fmt: skip
+    sample = tl.program_id(1).to(tl.int64) * points * dim
+    p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    d = tl.arange(0, BLOCK_D)
+    inside_d = d < dim
+    mask = (p < points)[:, None] & inside_d[None, :]
+    offset = sample + p[:, None] * dim + d[None, :]
+    y = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32) + tl.load(bias + d, mask=inside_d, other=0.0)[None, :]
+    y = correlate(
+        field + sample, weight, p, d, points, dim, y, size0, size1, size2, size3, 1, WRAPS, REACH, ABSENT
+    )  # fmt: skip
+    rounded = y.to(result.dtype.element_ty)
+    if SAVE:
+        tl.store(convolved + offset, rounded, mask=mask)
+    unit, _ = _normalized(rounded.to(tl.float32), inside_d, dim, eps)
+    g = tl.load(gain + d, mask=inside_d, other=0.0)[None, :]
+    x = (unit * g + tl.load(shift + d, mask=inside_d, other=0.0)[None, :]).to(first.dtype.element_ty)
+    out = tl.load(field + offset, mask=mask, other=0.0).to(tl.float32)
+    out += tl.load(second_bias + d, mask=inside_d, other=0.0)[None, :]
+    for start in range(0, hidden, BLOCK_H):
+        k = start + tl.arange(0, BLOCK_H)
+        w1 = tl.load(first + k[:, None] * dim + d[None, :], mask=(k < hidden)[:, None] & inside_d[None, :], other=0.0)
+        w2 = tl.load(second + d[:, None] * hidden + k[None, :], mask=inside_d[:, None] & (k < hidden)[None, :],
+                     other=0.0)  # fmt: skip
+        h = tl.dot(x, tl.trans(w1), input_precision=PRECISION)
+        h += tl.load(first_bias + k, mask=k < hidden, other=0.0)[None, :]
+        out = tl.dot(gelu(h).to(w2.dtype), tl.trans(w2), out, input_precision=PRECISION)
+    tl.store(result + offset, out.to(result.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _normalized(y, inside_d, dim, eps):
+    """Rows of zero mean and unit deviation, and the reciprocal deviation they had."""
+    mean = tl.sum(y, axis=1) / dim
+    centred = tl.where(inside_d[None, :], y - mean[:, None], 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, axis=1) / dim + eps)
+    return centred * scale[:, None], scale
+
+
+@triton.jit
+def _pointwise_gradient_kernel(
+    grad, convolved, gain, shift, first, first_bias, second, normed, activated, grad_hidden, grad_convolved, parts,
+    points, dim, hidden, eps,
+    PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_H: tl.constexpr,
+):  # fmt: skip
+    """Back through the network and the norm; what the weights' gradients need is made again and written."""
+    p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    row = p.to(tl.int64)
+    d = tl.arange(0, BLOCK_D)
+    inside_d = d < dim
+    inside = (p < points)[:, None]
+    mask = inside & inside_d[None, :]
+    offset = row[:, None] * dim + d[None, :]
+    parts += tl.program_id(0) * (hidden + 4 * dim)
+    unit, scale = _normalized(tl.load(convolved + offset, mask=mask, other=0.0).to(tl.float32), inside_d, dim, eps)
+    g = tl.load(gain + d, mask=inside_d, other=0.0)[None, :]
+    x = (unit * g + tl.load(shift + d, mask=inside_d, other=0.0)[None, :]).to(first.dtype.element_ty)
+    tl.store(normed + offset, x, mask=mask)
+    y = tl.load(grad + offset, mask=mask, other=0.0)
+    tl.store(parts + hidden + d, tl.sum(y.to(tl.float32), axis=0), mask=inside_d)
+    grad_x = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
+    for start in range(0, hidden, BLOCK_H):
+        k = start + tl.arange(0, BLOCK_H)
+        w1 = tl.load(first + k[:, None] * dim + d[None, :], mask=(k < hidden)[:, None] & inside_d[None, :], other=0.0)
+        w2 = tl.load(second + d[:, None] * hidden + k[None, :], mask=inside_d[:, None] & (k < hidden)[None, :],
+                     other=0.0)  # fmt: skip
+        h = tl.dot(x, tl.trans(w1), input_precision=PRECISION)
+        h += tl.load(first_bias + k, mask=k < hidden, other=0.0)[None, :]
+        grad_h = tl.dot(y, w2, input_precision=PRECISION) * gelu_slope(h)
+        wide = row[:, None] * hidden + k[None, :]
+        inside_k = inside & (k < hidden)[None, :]
+        tl.store(activated + wide, gelu(h).to(activated.dtype.element_ty), mask=inside_k)
+        tl.store(parts + k, tl.sum(grad_h, axis=0), mask=k < hidden)
+        rounded = grad_h.to(w1.dtype)
+        tl.store(grad_hidden + wide, rounded, mask=inside_k)
+        grad_x = tl.dot(rounded, w1, grad_x, input_precision=PRECISION)
+    tl.store(parts + hidden + dim + d, tl.sum(grad_x * unit, axis=0), mask=inside_d)
+    tl.store(parts + hidden + 2 * dim + d, tl.sum(grad_x, axis=0), mask=inside_d)
+    grad_x *= g
+    along = tl.sum(grad_x * unit, axis=1)[:, None] / dim
+    level = tl.sum(grad_x, axis=1)[:, None] / dim
+    grad_y = tl.where(mask, scale[:, None] * (grad_x - level - unit * along), 0.0)
+    tl.store(parts + hidden + 3 * dim + d, tl.sum(grad_y, axis=0), mask=inside_d)
+    tl.store(grad_convolved + offset, grad_y.to(grad_convolved.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _field_gradient_kernel(
+    grad, grad_convolved, weight, grad_field, points, dim,
+    size0, size1, size2, size3,
+    WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    sample = tl.program_id(1).to(tl.int64) * points * dim
+    p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    d = tl.arange(0, BLOCK_D)
+    mask = (p < points)[:, None] & (d < dim)[None, :]
+    offset = sample + p[:, None] * dim + d[None, :]
+    total = tl.load(grad + offset, mask=mask, other=0.0).to(tl.float32)
+    total = correlate(
+        grad_convolved + sample, weight, p, d, points, dim, total,
+        size0, size1, size2, size3, -1, WRAPS, REACH, ABSENT,
+    )  # fmt: skip
+    tl.store(grad_field + offset, total.to(grad_field.dtype.element_ty), mask=mask)
+
+
+class _Local(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, field: Tensor, around: dict[str, Any], eps: float, *parameters: Tensor) -> Tensor:
+        field = rows_of(field)
+        weight, bias, gain, shift, first, first_bias, second, second_bias = parameters
+        batch, dim, dtype = field.shape[0], field.shape[-1], field.dtype
+        points, hidden = field[0, ..., 0].numel(), first.shape[0]
+        offsets = weight.flatten(1).t().contiguous()
+        save = any(ctx.needs_input_grad)
+        result = torch.empty_like(field)
+        convolved = torch.empty_like(field) if save else result
+        first, second = first.to(dtype), second.to(dtype)
+        _local_kernel[(triton.cdiv(points, BLOCK_POINTS), batch)](
+            field, offsets, bias, gain, shift, first, first_bias, second, second_bias, convolved, result,
+            points, dim, hidden, eps, **around,
+            SAVE=save, PRECISION=precision(dtype), BLOCK_P=BLOCK_POINTS, BLOCK_D=padded(dim),
+            BLOCK_H=min(padded(hidden), 64), num_warps=8, num_stages=2,
+        )  # fmt: skip
+        ctx.save_for_backward(field, convolved, offsets, gain, shift, first, first_bias, second)
+        ctx.around, ctx.eps, ctx.shape = around, eps, weight.shape
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        field, convolved, offsets, gain, shift, first, first_bias, second = ctx.saved_tensors
+        grad = rows_of(grad)
+        batch, dim, dtype = field.shape[0], field.shape[-1], field.dtype
+        points, hidden = field[0, ..., 0].numel(), first.shape[0]
+        rows = batch * points
+        tiles = triton.cdiv(rows, BLOCK_POINTS)
+        normed, grad_convolved, grad_field = (torch.empty_like(field) for _ in range(3))
+        activated, grad_hidden = (field.new_empty(1, rows, hidden) for _ in range(2))
+        parts = field.new_empty(tiles, hidden + 4 * dim, dtype=torch.float32)
+        _pointwise_gradient_kernel[(tiles,)](
+            grad, convolved, gain, shift, first, first_bias, second,
+            normed, activated, grad_hidden, grad_convolved, parts,
+            rows, dim, hidden, ctx.eps,
+            PRECISION=precision(dtype), BLOCK_P=BLOCK_POINTS, BLOCK_D=padded(dim),
+            BLOCK_H=min(padded(hidden), 32), num_warps=8, num_stages=2,
+        )  # fmt: skip
+        grad_second = gram(grad.view(1, rows, dim), activated).squeeze(0)
+        grad_first = gram(grad_hidden, normed.view(1, rows, dim)).squeeze(0)
+        del activated, grad_hidden, normed
+        block = 16
+        _field_gradient_kernel[(triton.cdiv(points, block), batch)](
+            grad, grad_convolved, offsets, grad_field, points, dim, **ctx.around,
+            BLOCK_P=block, BLOCK_D=padded(dim), num_warps=4,
+        )  # fmt: skip
+        width = 2 * ctx.around["REACH"] + 1
+        outer, block = len(offsets) // width, 8
+        tiles = triton.cdiv(points, block) * batch
+        per_program = triton.cdiv(tiles, pieces(tiles, outer, waves=6))
+        number = triton.cdiv(tiles, per_program)
+        weight_parts = field.new_empty(number, len(offsets), dim, dtype=torch.float32)
+        depthwise_weight_kernel[(outer, number)](
+            field, grad_convolved, weight_parts, points, dim, tiles, per_program, **ctx.around,
+            BLOCK_P=block, BLOCK_D=padded(dim), num_warps=4,
+        )  # fmt: skip
+        sums = parts.sum(0)
+        grad_first_bias, grad_second_bias, grad_gain, grad_shift, grad_bias = sums.split([hidden, dim, dim, dim, dim])
+        return (
+            grad_field, None, None,
+            weight_parts.sum(0).t().reshape(ctx.shape), grad_bias, grad_gain, grad_shift,
+            grad_first, grad_first_bias, grad_second, grad_second_bias,
+        )  # fmt: skip
+
+
+def local_block(branch: LocalBranch, field: Tensor, dtype: torch.dtype) -> Tensor:
+    """``field + branch(field)`` of a field ``(batch, *grid, dim)``, in ``dtype``."""
+    convolution, norm, mlp = branch.convolution, branch.norm, branch.mlp
+    around = surroundings(field.shape[1:-1], convolution.padding, convolution.weight.shape[-1])
+    parameters = (
+        convolution.weight, convolution.bias, norm.weight, norm.bias,
+        mlp[0].weight, mlp[0].bias, mlp[2].weight, mlp[2].bias,
+    )  # fmt: skip
+    result: Tensor = _Local.apply(field.to(dtype), around, norm.eps, *parameters)
+    return result

@@ -1,0 +1,81 @@
+"""The fused local branch under Triton's interpreter, held against the plain path."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from factformer.models.factformer_plus import LocalBranch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import triton_interpreter  # noqa: F401
+
+CASES = {
+    "line": ((70,), ("periodic",), 5, 1),
+    "wall on one side of a plane": ((9, 11), ("periodic", "zero"), 5, 2),
+    "smallest plane that holds its neighbours": ((3, 4), ("periodic", "periodic"), 5, 1),
+    "box": ((4, 3, 5), ("zero", "periodic", "periodic"), 3, 2),
+    "four axes": ((3, 2, 4, 3), ("periodic", "zero", "periodic", "zero"), 3, 1),
+}
+
+
+def relative(a, b):
+    return float(((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-30)).detach())
+
+
+def branch_for(kinds, kernel_size, dim=16):
+    torch.manual_seed(0)
+    branch = LocalBranch(dim, kernel_size, 2, kinds)
+    with torch.no_grad():
+        for parameter in branch.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return branch
+
+
+def run(branch, u, mode, monkeypatch, dtype):
+    monkeypatch.setenv("FACTFORMER_FUSED", mode)
+    branch, u = branch.to(dtype), u.to(dtype).requires_grad_()
+    result = branch.add_to(u)
+    probe = torch.randn(result.shape, generator=torch.Generator().manual_seed(2)).to(dtype)
+    return result, torch.autograd.grad((result * probe).sum(), [u, *branch.parameters()])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_the_plain_path_forward_and_backward(name, monkeypatch):
+    shape, kinds, kernel_size, batch = CASES[name]
+    branch = branch_for(kinds, kernel_size)
+    u = torch.randn(batch, *shape, 16, generator=torch.Generator().manual_seed(1)) + 0.5
+    fused, fused_grads = run(branch, u, "force", monkeypatch, torch.float32)
+    plain, plain_grads = run(branch, u, "off", monkeypatch, torch.float64)
+    assert relative(fused, plain) < 1e-6
+    for a, b in zip(fused_grads, plain_grads, strict=True):
+        assert relative(a, b) < 1e-5
+
+
+def test_widths_that_do_not_fill_a_tile(monkeypatch):
+    branch = branch_for(("periodic", "zero"), 3, dim=12)
+    u = torch.randn(1, 5, 7, 12, generator=torch.Generator().manual_seed(1))
+    fused, _ = run(branch, u, "force", monkeypatch, torch.float32)
+    plain, _ = run(branch, u, "off", monkeypatch, torch.float64)
+    assert relative(fused, plain) < 1e-6
+
+
+def test_a_bad_value_reaches_its_neighbours_and_no_further(monkeypatch):
+    monkeypatch.setenv("FACTFORMER_FUSED", "force")
+    u = torch.randn(2, 12, 9, 16)
+    u[1, 0, 4, 3] = float("nan")
+    with torch.no_grad():
+        bad = branch_for(("periodic", "zero"), 3).add_to(u).isnan().all(-1)
+    assert not bool(bad[0].any())
+    reached = torch.zeros(12, 9, dtype=torch.bool)
+    reached[[11, 0, 1], 3:6] = True
+    assert torch.equal(bad[1], reached)
+
+
+def test_mirrored_ends_take_the_plain_path(monkeypatch):
+    branch = branch_for(("reflect",), 3)
+    u = torch.randn(1, 9, 16)
+    fused, _ = run(branch, u, "force", monkeypatch, torch.float32)
+    plain, _ = run(branch, u, "off", monkeypatch, torch.float32)
+    assert torch.equal(fused, plain)
