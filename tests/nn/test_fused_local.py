@@ -8,7 +8,7 @@ import torch
 
 from factformer.models.factformer_plus import LocalBranch
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import triton_interpreter  # noqa: F401
 
 CASES = {
