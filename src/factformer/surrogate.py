@@ -95,6 +95,10 @@ class Surrogate(nn.Module):
 
     def predict(self, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:
         """`forward` without its checks: tensors in, tensors out."""
+        if frames.is_cuda and working_dtype(frames, True, self.config.dim) is not None:
+            from factformer.nn.fused.warmup import compile_once
+
+            compile_once(self, (tuple(frames.shape), grid.key), lambda: self.predict(frames, num_steps, grid))
         normalized = self.normalizer.normalize(frames)
         z = self.backbone(self.encoder(normalized), grid)
         if self.boundary_block is not None:

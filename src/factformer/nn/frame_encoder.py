@@ -5,6 +5,8 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from factformer.nn.fused import encoder_fits, working_dtype
+
 
 class FrameEncoder(nn.Module):
     """``(1, T_in)`` convolution over the frames of each point; several fields are lifted pointwise first.
@@ -15,11 +17,17 @@ class FrameEncoder(nn.Module):
 
     def __init__(self, num_frames: int, num_channels: int, dim: int) -> None:
         super().__init__()
+        self.num_frames, self.num_channels, self.dim = num_frames, num_channels, dim
         lifted = num_channels > 1 or num_frames == 1
         self.lift = nn.Sequential(nn.Linear(num_channels, dim), nn.GELU()) if lifted else nn.Identity()
         self.compress = nn.Linear(num_frames * (dim if lifted else num_channels), dim)
 
     def forward(self, frames: Float[Tensor, "batch frame *grid channel"]) -> Float[Tensor, "batch *grid dim"]:
+        dtype = working_dtype(frames, encoder_fits(self.dim, self.num_frames, self.num_channels), self.dim)
+        if dtype is not None:
+            from factformer.nn.fused.encoder import encode_frames
+
+            return encode_frames(self, frames, dtype)
         lifted: Tensor = self.lift(frames.movedim(1, -2))
         latent: Tensor = self.compress(lifted.flatten(-2))
         return latent

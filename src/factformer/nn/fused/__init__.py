@@ -33,6 +33,11 @@ def marching_fits(dim_hidden: int, dim_latent: int, num_channels: int) -> bool:
     return dim_hidden <= 128 and dim_latent <= 512 and num_channels <= 64
 
 
+def encoder_fits(dim: int, num_frames: int, num_channels: int) -> bool:
+    """The same of the frame encoder."""
+    return dim <= 128 and num_channels < 64 and (num_channels > 1 or num_frames < 64)
+
+
 def working_dtype(x: Tensor, fits: bool, narrowest: int) -> torch.dtype | None:
     """The type to run the fused kernels in for ``x``; ``None``: take the plain path.
 
