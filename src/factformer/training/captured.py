@@ -23,7 +23,9 @@ class CapturedStep:
 
     def __init__(self, objective: Objective, parts: StepParts) -> None:
         self.objective, self.parts = objective, parts
-        self.graphs = StepGraphs(self.compute, parts.parameters, self.finish)
+        # Torch's fused optimisers can be recorded; another kind may ask the device, and moves the weights afterwards.
+        self.whole = all(group.get("fused") for group in parts.optimizer.param_groups)
+        self.graphs = StepGraphs(self.compute, parts.parameters, self.finish if self.whole else None)
         self.rates: list[Tensor] = []
 
     @staticmethod
@@ -35,13 +37,14 @@ class CapturedStep:
     def __call__(
         self, parts: StepParts, window: Window, plan: Plan, learning_rate: float
     ) -> Mapping[str, Tensor]:
-        self.prepare()
+        if self.whole:
+            self.prepare()
         set_learning_rate(parts, learning_rate)
         tensors = [window.frames] if window.inputs is None else [window.frames, window.inputs]
         num_points = window.frames[:, 0, ..., 0].numel()
         key = tuple(sorted(plan.items()))
         loss, terms = self.graphs(key, *tensors, num_points=num_points, plan=plan)
-        return {"loss": loss, **terms}
+        return {"loss": loss, **terms, **({} if self.whole else self.finish())}
 
     def prepare(self) -> None:
         """Make the optimiser one that can be recorded, and forget the records of one that was restored."""
