@@ -95,10 +95,21 @@ class Surrogate(nn.Module):
 
     def predict(self, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:
         """`forward` without its checks: tensors in, tensors out."""
-        if frames.is_cuda and working_dtype(frames, True, self.config.dim) is not None:
-            from factformer.nn.fused.warmup import compile_once
+        dtype = working_dtype(frames, True, self.config.dim)
+        if dtype is None:
+            return self._predict(frames, num_steps, grid)
+        from factformer.nn.fused.warmup import compile_once
+        from factformer.nn.fused.working import working_weights
 
-            compile_once(self, (tuple(frames.shape), grid.key), lambda: self.predict(frames, num_steps, grid))
+        def call() -> Tensor:
+            with working_weights(self, dtype):
+                return self._predict(frames, num_steps, grid)
+
+        if frames.is_cuda:
+            compile_once(self, (tuple(frames.shape), grid.key), call)
+        return call()
+
+    def _predict(self, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:
         normalized = self.normalizer.normalize(frames)
         z = self.backbone(self.encoder(normalized), grid)
         if self.boundary_block is not None:

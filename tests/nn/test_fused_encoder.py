@@ -47,6 +47,16 @@ def test_agrees_with_the_plain_encoder(name, monkeypatch):
         assert relative(a, b) < 1e-5
 
 
+def test_lifting_a_few_samples_at_a_time_changes_nothing(monkeypatch):
+    encoder, frames = FrameEncoder(3, 2, 16), torch.randn(5, 3, 7, 2)
+    whole, grads = run(encoder, frames, "force", monkeypatch)
+    monkeypatch.setattr("factformer.nn.fused.encoder.PORTION", 2 * 7 * 3 * 16)
+    result, portions = run(encoder, frames, "force", monkeypatch)
+    assert torch.allclose(result, whole)
+    for a, b in zip(portions, grads, strict=True):
+        assert torch.allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_frames_that_lie_apart_and_need_no_gradient(channels, monkeypatch):
     monkeypatch.setenv("FACTFORMER_FUSED", "force")

@@ -20,7 +20,7 @@ CASES = {
     "line in the low-rank order": (Grid(300, 2 * math.pi, True), 3, {"heads": 4, "kernel_dim": 64}),
     "plane": (Grid((40, 36), 2 * math.pi, True), 2, {"heads": 8, "kernel_dim": 128}),
     "long plane in the low-rank order": (Grid((300, 60), 2 * math.pi, True), 1, {"heads": 4, "kernel_dim": 64}),
-    "bounded plane": (Grid((33, 47), 1.0, False), 1, {"heads": 3, "kernel_dim": 32}),
+    "bounded plane": (Grid((33, 47), 1.0, False), 1, {"heads": 3, "kernel_dim": 128}),
     "box": (Grid((20, 17, 24), 2 * math.pi, True), 1, {"heads": 6, "kernel_dim": 192}),
 }
 

@@ -19,13 +19,13 @@ PLANS = [{"marching_steps": 1, "pushforward": 0}, {"marching_steps": 2, "pushfor
 SIZES = {"dim": 32, "depth": 2, "heads": 2, "head_dim": 16, "kernel_dim": 16}
 
 
-def trained(kind, precision, clip=1.0, plans=PLANS, restore_after=None, fused=True, **sizes):
+def trained(kind, precision, clip=1.0, plans=PLANS, restore_after=None, fused=True, shape=(16, 16), **sizes):
     from lightning_fabric import Fabric
 
     fabric = Fabric(accelerator="cuda", devices=1, precision=precision)
     fabric.launch()
     torch.manual_seed(0)
-    problem = Problem("p", Grid((16, 16), 2 * math.pi, True), (Field("a"),), num_context_frames=4, horizon=4)
+    problem = Problem("p", Grid(shape, 2 * math.pi, True), (Field("a"),), num_context_frames=4, horizon=4)
     surrogate = build_surrogate(problem, **{**SIZES, **sizes}, marching_steps=2)
     protocol = build_protocol(
         ProtocolConfig(name="latent_marching", marching_steps=2, pushforward=1), problem
@@ -38,7 +38,7 @@ def trained(kind, precision, clip=1.0, plans=PLANS, restore_after=None, fused=Tr
     if fused:
         captured.prepare()  # both ways take the learning rate from the device
     step = captured if kind == "captured" else train_step
-    frames = torch.randn(len(plans), 2, 8, 16, 16, 1, generator=torch.Generator().manual_seed(3)).cuda()
+    frames = torch.randn(len(plans), 2, 8, *shape, 1, generator=torch.Generator().manual_seed(3)).cuda()
     losses = []
     for i, plan in enumerate(plans):
         terms = step(parts, Window(frames[i], None), plan, 1e-3 / (i + 1))
@@ -62,7 +62,8 @@ def test_recorded_updates_are_the_plain_ones_bit_by_bit(precision, clip):
 
 
 def test_the_fused_kernels_too():
-    wide = {"dim": 64, "heads": 2, "head_dim": 64, "kernel_dim": 32}
+    # Sizes of tests/nn/test_fused_gpu.py, whose kernels serve here too.
+    wide = {"shape": (40, 36), "dim": 128, "heads": 8, "head_dim": 64, "kernel_dim": 128}
     losses, weights = trained("captured", "bf16-mixed", **wide)
     plain_losses, plain_weights = trained("plain", "bf16-mixed", **wide)
     assert torch.equal(losses, plain_losses)

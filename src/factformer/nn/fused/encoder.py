@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""The frame encoder, with frames read where they lie and lifted frames that never leave the chip.
+"""The frame encoder, with frames read where they lie and lifted frames that are written once and not kept.
 
     z_p = b + Σ_t W_t gelu( L x_tp + l )        or, of a single channel,        z_p = b + Σ_t w_t x_tp
 
@@ -18,19 +18,20 @@ from torch.autograd.function import once_differentiable
 
 from factformer.nn.fused._common import padded, pieces, precision, rows_of
 from factformer.nn.fused.encoder_kernels import (
-    lift_frames_gradient_kernel,
     lift_gradient_kernel,
     lift_kernel,
     stack_gradient_kernel,
     stack_kernel,
 )
+from factformer.nn.fused.positions import column_sums
+from factformer.nn.fused.working import product, working
 
 if TYPE_CHECKING:
     from factformer.nn.frame_encoder import FrameEncoder
 
 BLOCK_POINTS = 64
-BLOCK_LIFTED = 64
-GRADIENT_POINTS, GRADIENT_WARPS = 128, 8
+PORTION = 2**28
+"""Entries of lifted frames that may be in memory at a time, if one sample has no more."""
 
 
 class _Stack(torch.autograd.Function):
@@ -95,98 +96,103 @@ class _Stack(torch.autograd.Function):
 
 
 class _Lift(torch.autograd.Function):
-    """Frames ``(batch, frame, point, channel)`` to ``(batch, point, dim)`` through a hidden layer of each frame."""
+    """Frames ``(batch, frame, point, channel)`` to ``(batch, point, dim)`` through a hidden layer of each frame.
+
+    Lifted frames are made a few samples at a time, for the library's product to read, and not kept.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, frames: Tensor, lift: Tensor, lift_bias: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype
     ) -> Tensor:
         frames = rows_of(frames)
-        batch, num_frames, points, channels = frames.shape
-        dim, working = len(weight), weight.to(dtype)
+        batch, num_frames, points, _ = frames.shape
+        dim, compress, constant = len(weight), working(weight, dtype), working(bias, dtype)
         result = frames.new_empty(batch, points, dim, dtype=dtype)
-        lift_kernel[(triton.cdiv(points, BLOCK_POINTS), batch)](
-            frames,
-            lift,
-            lift_bias,
-            working,
-            bias,
-            result,
-            points,
-            num_frames,
-            channels,
-            dim,
-            PRECISION=precision(dtype),
-            BLOCK_P=BLOCK_POINTS,
-            BLOCK_C=padded(channels + 1),
-            BLOCK_L=min(padded(dim), BLOCK_LIFTED),
-            BLOCK_D=padded(dim),
-            STAGES=3,
-            num_warps=4,
-        )
-        ctx.save_for_backward(frames, lift, lift_bias, working)
+        with torch.autocast(frames.device.type, enabled=False):
+            for rows in _portions(batch, points * num_frames * dim):
+                lifted = _lifted(frames[rows], lift, lift_bias, dtype)
+                torch.addmm(constant, lifted, compress.t(), out=result[rows].view(-1, dim))
+        ctx.save_for_backward(frames, lift, lift_bias, compress)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        frames, lift, lift_bias, working = ctx.saved_tensors
+        frames, lift, lift_bias, compress = ctx.saved_tensors
         batch, num_frames, points, channels = frames.shape
-        dim, grad = len(working), rows_of(grad)
-        tiles = triton.cdiv(points, GRADIENT_POINTS)
-        total, programs = batch * tiles, num_frames * triton.cdiv(dim, BLOCK_LIFTED)
-        per_program = triton.cdiv(total, pieces(total, programs))
-        number = triton.cdiv(total, per_program)
-        parts = frames.new_empty(number, dim, num_frames * dim, dtype=torch.float32)
-        lift_parts = frames.new_empty(number * num_frames, dim, channels + 1, dtype=torch.float32)
-        bias_parts = frames.new_empty(number, dim, dtype=torch.float32)
-        blocks = {
-            "PRECISION": precision(grad.dtype),
-            "BLOCK_C": padded(channels + 1),
-            "BLOCK_L": min(padded(dim), BLOCK_LIFTED),
-            "BLOCK_D": padded(dim),
-        }
-        lift_gradient_kernel[(programs, number)](
-            grad,
-            frames,
-            lift,
-            lift_bias,
-            working,
-            parts,
-            lift_parts,
-            bias_parts,
-            points,
-            num_frames,
-            channels,
-            dim,
-            tiles,
-            total,
-            per_program,
-            BLOCK_P=GRADIENT_POINTS,
-            STAGES=2,
-            num_warps=GRADIENT_WARPS,
-            **blocks,
-        )
-        grad_frames = None
-        if ctx.needs_input_grad[0]:
-            grad_frames = torch.empty_like(frames)
-            lift_frames_gradient_kernel[(triton.cdiv(points, BLOCK_POINTS), num_frames, batch)](
-                grad,
-                frames,
-                lift,
-                lift_bias,
-                working,
-                grad_frames,
-                points,
-                num_frames,
-                channels,
-                dim,
-                BLOCK_P=BLOCK_POINTS,
-                num_warps=4,
-                **blocks,
-            )
-        whole = lift_parts.sum(0)
-        return grad_frames, whole[:, :-1], whole[:, -1], parts.sum(0), bias_parts.sum(0), None
+        dim, grad = len(compress), rows_of(grad)
+        tiles = triton.cdiv(points, BLOCK_POINTS)
+        of_frames = ctx.needs_input_grad[0]
+        grad_frames = torch.empty_like(frames) if of_frames else None
+        grad_weight = grad_lift = None
+        with torch.autocast(frames.device.type, enabled=False):
+            for rows in _portions(batch, points * num_frames * dim):
+                here, flat = frames[rows], grad[rows].flatten(0, 1)
+                lifted = _lifted(here, lift, lift_bias, grad.dtype)
+                grad_weight = _added(grad_weight, product(flat.t(), lifted))
+                torch.mm(flat, compress, out=lifted)
+                total = len(here) * tiles * num_frames
+                per_program = triton.cdiv(total, pieces(total, 1))
+                parts = frames.new_empty(triton.cdiv(total, per_program), dim, channels + 1, dtype=torch.float32)
+                lift_gradient_kernel[(len(parts),)](
+                    lifted,
+                    here,
+                    lift,
+                    lift_bias,
+                    here if grad_frames is None else grad_frames[rows],
+                    parts,
+                    points,
+                    num_frames,
+                    channels,
+                    dim,
+                    tiles,
+                    total,
+                    per_program,
+                    OF_FRAMES=of_frames,
+                    PRECISION=precision(grad.dtype),
+                    BLOCK_P=BLOCK_POINTS,
+                    BLOCK_C=padded(channels + 1),
+                    BLOCK_D=padded(dim),
+                    num_warps=4,
+                )
+                grad_lift = _added(grad_lift, parts.sum(0))
+            assert grad_lift is not None
+            grad_bias = column_sums(grad.flatten(0, 1))
+        return grad_frames, grad_lift[:, :-1], grad_lift[:, -1], grad_weight, grad_bias, None
+
+
+def _portions(batch: int, size: int) -> list[slice]:
+    """Samples whose lifted frames, ``size`` entries each, are made together."""
+    count = max(1, PORTION // size)
+    return [slice(first, first + count) for first in range(0, batch, count)]
+
+
+def _added(total: Tensor | None, part: Tensor) -> Tensor:
+    return part if total is None else total.add_(part)
+
+
+def _lifted(frames: Tensor, lift: Tensor, lift_bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """``gelu( L x + l )`` of every frame, ``(sample · point, frame · dim)``."""
+    batch, num_frames, points, channels = frames.shape
+    dim = len(lift)
+    lifted = frames.new_empty(batch * points, num_frames * dim, dtype=dtype)
+    lift_kernel[(triton.cdiv(points, BLOCK_POINTS), batch)](
+        frames,
+        lift,
+        lift_bias,
+        lifted,
+        points,
+        num_frames,
+        channels,
+        dim,
+        PRECISION=precision(dtype),
+        BLOCK_P=BLOCK_POINTS,
+        BLOCK_C=padded(channels + 1),
+        BLOCK_D=padded(dim),
+        num_warps=4,
+    )
+    return lifted
 
 
 def encode_frames(encoder: FrameEncoder, frames: Tensor, dtype: torch.dtype) -> Tensor:

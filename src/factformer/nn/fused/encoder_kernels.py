@@ -100,9 +100,7 @@ def lift_kernel(
     frames,
     lift,
     lift_bias,
-    weight,
-    bias,
-    result,
+    lifted,
     points,
     num_frames,
     channels,
@@ -110,29 +108,24 @@ def lift_kernel(
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
-    BLOCK_L: tl.constexpr,
     BLOCK_D: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     sample = tl.program_id(1).to(tl.int64)
     p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
     c, d = tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_D)
-    inside, inside_d = (p < points)[:, None], d < dim
-    dtype: tl.constexpr = result.dtype.element_ty
-    chunks = tl.cdiv(dim, BLOCK_L)
-    z = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
-    for k in tl.range(0, num_frames * chunks, num_stages=STAGES):
-        t, m = k // chunks, (k % chunks) * BLOCK_L + tl.arange(0, BLOCK_L)
-        up = _with_bias(lift, lift_bias, m, c, dim, channels, dtype)
-        source = frames + (sample * num_frames + t) * points * channels
-        x = _with_one(source, p[:, None] * channels + c[None, :], c, inside, channels, dtype)
-        h = tl.dot(x, tl.trans(up), input_precision=PRECISION)
-        where = weight + t * dim + d[:, None] * (num_frames * dim) + m[None, :]
-        w = tl.load(where, mask=inside_d[:, None] & (m < dim)[None, :], other=0.0)
-        z = tl.dot(gelu(h).to(dtype), tl.trans(w), z, input_precision=PRECISION)
-    z += tl.load(bias + d, mask=inside_d, other=0.0)[None, :]
-    mask = inside & inside_d[None, :]
-    tl.store(result + (sample * points + p)[:, None] * dim + d[None, :], z.to(dtype), mask=mask)
+    inside = (p < points)[:, None]
+    dtype: tl.constexpr = lifted.dtype.element_ty
+    up = tl.trans(_with_bias(lift, lift_bias, d, c, dim, channels, dtype))
+    frames += sample * num_frames * points * channels
+    lifted += sample * points * num_frames * dim
+    where = p.to(tl.int64)[:, None] * (num_frames * dim) + d[None, :]
+    mask = inside & (d < dim)[None, :]
+    for _ in range(num_frames):
+        x = _with_one(frames, p[:, None] * channels + c[None, :], c, inside, channels, dtype)
+        h = tl.dot(x, up, input_precision=PRECISION)
+        tl.store(lifted + where, gelu(h).to(dtype), mask=mask)
+        frames += points * channels
+        lifted += dim
 
 
 @triton.jit
@@ -141,10 +134,8 @@ def lift_gradient_kernel(
     frames,
     lift,
     lift_bias,
-    weight,
+    grad_frames,
     parts,
-    lift_parts,
-    bias_parts,
     points,
     num_frames,
     channels,
@@ -152,84 +143,35 @@ def lift_gradient_kernel(
     tiles,
     total,
     tiles_per_program,
+    OF_FRAMES: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
-    BLOCK_L: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    # Programs of the same points and different frames run side by side and share their reads of the gradient.
-    chunks = tl.cdiv(dim, BLOCK_L)
-    t, chunk, part = tl.program_id(0) // chunks, tl.program_id(0) % chunks, tl.program_id(1).to(tl.int64)
-    c, m, d = tl.arange(0, BLOCK_C), chunk * BLOCK_L + tl.arange(0, BLOCK_L), tl.arange(0, BLOCK_D)
-    inside_m, inside_d = m < dim, d < dim
-    dtype: tl.constexpr = grad.dtype.element_ty
-    up = _with_bias(lift, lift_bias, m, c, dim, channels, dtype)
-    where = t * dim + d[:, None] * (num_frames * dim) + m[None, :]
-    block = inside_d[:, None] & inside_m[None, :]
-    w = tl.load(weight + where, mask=block, other=0.0)
-    grad_weight = tl.zeros((BLOCK_D, BLOCK_L), dtype=tl.float32)
-    grad_lift = tl.zeros((BLOCK_L, BLOCK_C), dtype=tl.float32)
-    grad_bias = tl.zeros((BLOCK_D,), dtype=tl.float32)
-    first = part.to(tl.int32) * tiles_per_program
-    for tile in tl.range(first, min(total, first + tiles_per_program), num_stages=STAGES):
-        sample, p = (tile // tiles).to(tl.int64), (tile % tiles) * BLOCK_P + tl.arange(0, BLOCK_P)
-        inside = (p < points)[:, None]
-        source = frames + (sample * num_frames + t) * points * channels
-        x = _with_one(source, p[:, None] * channels + c[None, :], c, inside, channels, dtype)
-        whole = grad + sample * points * dim
-        g = tl.load(whole + p[:, None] * dim + d[None, :], mask=inside & inside_d[None, :], other=0.0)
-        h = tl.dot(x, tl.trans(up), input_precision=PRECISION)
-        grad_weight = tl.dot(tl.trans(g), gelu(h).to(dtype), grad_weight, input_precision=PRECISION)
-        grad_h = (tl.dot(g, w, input_precision=PRECISION) * gelu_slope(h)).to(dtype)
-        grad_lift = tl.dot(tl.trans(grad_h), x, grad_lift, input_precision=PRECISION)
-        if tl.program_id(0) == 0:
-            grad_bias += tl.sum(g.to(tl.float32), axis=0)
-    tl.store(parts + part * dim * num_frames * dim + where, grad_weight, mask=block)
-    where = (part * num_frames + t) * dim + m
-    mask = inside_m[:, None] & (c <= channels)[None, :]
-    tl.store(lift_parts + where[:, None] * (channels + 1) + c[None, :], grad_lift, mask=mask)
-    if tl.program_id(0) == 0:
-        tl.store(bias_parts + part * dim + d, grad_bias, mask=inside_d)
-
-
-@triton.jit
-def lift_frames_gradient_kernel(
-    grad,
-    frames,
-    lift,
-    lift_bias,
-    weight,
-    grad_frames,
-    points,
-    num_frames,
-    channels,
-    dim,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    BLOCK_L: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """The gradient of the frames themselves, which training does not need."""
-    t, sample = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    """From the gradient of the lifted frames to those of the lift and, if wanted, of the frames."""
+    part = tl.program_id(0)
     c, d = tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_D)
-    inside, inside_d = (p < points)[:, None], d < dim
     dtype: tl.constexpr = grad.dtype.element_ty
-    offset = ((sample * num_frames + t) * points + p)[:, None] * channels + c[None, :]
-    x = _with_one(frames, offset, c, inside, channels, dtype)
-    g = tl.load(
-        grad + (sample * points + p)[:, None] * dim + d[None, :], mask=inside & inside_d[None, :], other=0.0
-    )
-    back = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
-    for start in range(0, dim, BLOCK_L):
-        m = start + tl.arange(0, BLOCK_L)
-        up = _with_bias(lift, lift_bias, m, c, dim, channels, dtype)
-        where = weight + t * dim + d[:, None] * (num_frames * dim) + m[None, :]
-        w = tl.load(where, mask=inside_d[:, None] & (m < dim)[None, :], other=0.0)
-        h = tl.dot(x, tl.trans(up), input_precision=PRECISION)
-        grad_h = (tl.dot(g, w, input_precision=PRECISION) * gelu_slope(h)).to(dtype)
-        back = tl.dot(grad_h, up, back, input_precision=PRECISION)
-    tl.store(grad_frames + offset, back, mask=inside & (c < channels)[None, :])
+    down = _with_bias(lift, lift_bias, d, c, dim, channels, dtype)
+    up = tl.trans(down)
+    grad_lift = tl.zeros((BLOCK_D, BLOCK_C), dtype=tl.float32)
+    first = part * tiles_per_program
+    for tile in range(first, min(total, first + tiles_per_program)):
+        # Frames of the same points follow each other: their gradients lie side by side.
+        t, block = tile % num_frames, tile // num_frames
+        sample, p = (block // tiles).to(tl.int64), (block % tiles) * BLOCK_P + tl.arange(0, BLOCK_P)
+        inside = (p < points)[:, None]
+        source = (sample * num_frames + t) * points * channels
+        offset = p[:, None] * channels + c[None, :]
+        x = _with_one(frames + source, offset, c, inside, channels, dtype)
+        row = (sample * points + p)[:, None] * (num_frames * dim) + t * dim
+        g = tl.load(grad + row + d[None, :], mask=inside & (d < dim)[None, :], other=0.0).to(tl.float32)
+        h = tl.dot(x, up, input_precision=PRECISION)
+        grad_h = (g * gelu_slope(h)).to(dtype)
+        grad_lift = tl.dot(tl.trans(grad_h), x, grad_lift, input_precision=PRECISION)
+        if OF_FRAMES:
+            back = tl.dot(grad_h, down, input_precision=PRECISION)
+            tl.store(grad_frames + source + offset, back, mask=inside & (c < channels)[None, :])
+    where = parts + (part.to(tl.int64) * dim + d[:, None]) * (channels + 1) + c[None, :]
+    tl.store(where, grad_lift, mask=(d < dim)[:, None] & (c <= channels)[None, :])

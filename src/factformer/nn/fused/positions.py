@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from factformer.nn.fused._common import padded, pieces, rows_of
 from factformer.nn.fused.gram import gram
+from factformer.nn.fused.working import working
 
 BLOCK_ROWS = 64
 
@@ -52,7 +53,7 @@ class _Positions(torch.autograd.Function):
     def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         dtype = features.dtype
         with torch.autocast(features.device.type, enabled=False):
-            result = torch.nn.functional.linear(features, weight.to(dtype), bias.to(dtype))
+            result = torch.nn.functional.linear(features, working(weight, dtype), working(bias, dtype))
         ctx.save_for_backward(features)
         return result
 
