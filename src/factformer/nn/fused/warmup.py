@@ -48,7 +48,8 @@ def compile_once(module: nn.Module, key: Hashable, call: Callable[[], Tensor]) -
     if any(hasattr(p, "to_local") for p in parameters):
         return  # sharded weights are gathered for the call itself, not for a rehearsal
     try:
-        with rehearsal(), torch.autograd.set_multithreading_enabled(False):
+        # In this thread alone; and what is left in the memory may well be no number.
+        with rehearsal(), torch.autograd.set_multithreading_enabled(False), torch.autograd.set_detect_anomaly(False):
             result = call()
             if parameters and result.requires_grad:
                 torch.autograd.grad(result.sum(), parameters, allow_unused=True)
