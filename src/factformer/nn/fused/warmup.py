@@ -47,6 +47,8 @@ def compile_once(module: nn.Module, key: Hashable, call: Callable[[], Tensor]) -
     parameters = [p for p in module.parameters() if p.requires_grad] if grad else []
     if any(hasattr(p, "to_local") for p in parameters):
         return  # sharded weights are gathered for the call itself, not for a rehearsal
+    if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
+        return  # someone is watching the call
     try:
         # In this thread alone; and what is left in the memory may well be no number.
         with rehearsal(), torch.autograd.set_multithreading_enabled(False), torch.autograd.set_detect_anomaly(False):
