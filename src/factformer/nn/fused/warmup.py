@@ -8,11 +8,12 @@ nothing; what it computes is of no use and thrown away. Most of the work is done
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -62,17 +63,30 @@ def compile_once(module: nn.Module, key: Hashable, call: Callable[[], Tensor]) -
 @contextmanager
 def rehearsal() -> Iterator[None]:
     """Kernels that this thread launches in here are compiled, side by side, and not run."""
-    from triton import AsyncCompileMode
+    from triton import AsyncCompileMode, FutureKernel
     from triton.runtime.jit import JITFunction
+
+    device = torch.cuda.current_device() if torch.cuda.is_available() else None
+
+    def load(compiled: Future[Any]) -> None:
+        # Its launcher is made by a C compiler, and would otherwise be when it is first launched. What goes wrong here
+        # goes wrong there again, and is reported.
+        with contextlib.suppress(Exception), torch.cuda.device(device):
+            compiled.result()._init_handles()
 
     threads = min(MOST_THREADS, os.cpu_count() or 1)
     with _one_at_a_time, ThreadPoolExecutor(threads, "kernel-compiler") as executor, AsyncCompileMode(executor):
         launch: Any = JITFunction.run
+        asked: set[Future[Any]] = set()
 
         def run(self, *args, grid, warmup, **kwargs):
             # Other threads, and kernels of other libraries, are not ours to hold back.
             ours = getattr(_local, "rehearsing", False) and self.__module__.startswith("factformer.")
-            return launch(self, *args, grid=grid, warmup=warmup or ours, **kwargs)
+            kernel = launch(self, *args, grid=grid, warmup=warmup or ours, **kwargs)
+            if ours and isinstance(kernel, FutureKernel) and kernel.future not in asked:
+                asked.add(kernel.future)
+                kernel.future.add_done_callback(load)
+            return kernel
 
         JITFunction.run, _local.rehearsing = run, True
         try:
