@@ -8,6 +8,7 @@ nothing else runs on the device while a number is taken.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
 import subprocess
@@ -20,7 +21,17 @@ import torch
 
 from factformer.config import unknown_name
 from factformer.errors import UserError
-from factformer.evaluation.contenders import COMPILED, CONTESTS, EAGER, OURS, Contest, contender, measure, prepare
+from factformer.evaluation.contenders import (
+    COMPILED,
+    CONTESTS,
+    EAGER,
+    OURS,
+    Contender,
+    Contest,
+    contender,
+    measure,
+    prepare,
+)
 from factformer.evaluation.provenance import finite, provenance
 from factformer.evaluation.timing import resolve_device
 
@@ -77,6 +88,7 @@ def compare(
 def _measure_here(way: str, contest: Contest, device: str, *, only_prepare: bool = False) -> dict[str, Any]:
     """Infer and train of one way; what does not fit into memory says so."""
     numbers: dict[str, Any] = {}
+    runner: Contender | None = None
     try:
         runner = contender(way, contest, device)
         for mode in MODES:
@@ -85,7 +97,9 @@ def _measure_here(way: str, contest: Contest, device: str, *, only_prepare: bool
                 numbers |= measure(runner, mode)
     except torch.OutOfMemoryError:
         numbers["status"] = "OOM"
-    if device == "cuda":
+    runner = None
+    if device == "cuda":  # the next one, here or in another process, finds the memory empty
+        gc.collect()
         torch.cuda.empty_cache()
     return numbers
 
