@@ -110,8 +110,8 @@ class Surrogate(nn.Module):
         return call()
 
     def _predict(self, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:
-        normalized = self.normalizer.normalize(frames)
-        z = self.backbone(self.encoder(normalized), grid)
+        statistics = torch.stack([self.normalizer.input_mean, self.normalizer.input_std])
+        z = self.backbone(self.encoder(frames, statistics), grid)
         if self.boundary_block is not None:
             z = self.boundary_block(z)
         values = self.decode(z, num_steps, grid)

@@ -25,21 +25,24 @@ def relative(a, b):
     return float(((a.double() - b.double()).norm() / b.double().norm()).detach())
 
 
-def run(encoder, frames, mode, monkeypatch):
+def run(encoder, frames, mode, monkeypatch, statistics=None):
     monkeypatch.setenv("FACTFORMER_FUSED", mode)
     frames = frames.clone().requires_grad_()
-    result = encoder(frames)
+    result = encoder(frames, statistics)
     probe = torch.randn(result.shape, generator=torch.Generator().manual_seed(2)).to(result.dtype)
     return result, torch.autograd.grad((result * probe).sum(), [frames, *encoder.parameters()])
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_agrees_with_the_plain_encoder(name, monkeypatch):
+@pytest.mark.parametrize("normalized", [False, True])
+def test_agrees_with_the_plain_encoder(name, normalized, monkeypatch):
     batch, num_frames, shape, channels, dim = CASES[name]
     encoder = FrameEncoder(num_frames, channels, dim)
     frames = torch.randn(batch, num_frames, *shape, channels, generator=torch.Generator().manual_seed(1))
-    fused, fused_grads = run(encoder, frames, "force", monkeypatch)
-    plain, plain_grads = run(encoder.double(), frames.double(), "off", monkeypatch)
+    statistics = torch.rand(2, channels) + 0.5 if normalized else None
+    fused, fused_grads = run(encoder, frames, "force", monkeypatch, statistics)
+    exact = None if statistics is None else statistics.double()
+    plain, plain_grads = run(encoder.double(), frames.double(), "off", monkeypatch, exact)
     assert fused.shape == plain.shape
     assert relative(fused, plain) < 1e-5
     for a, b in zip(fused_grads, plain_grads, strict=True):

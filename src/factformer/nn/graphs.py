@@ -33,7 +33,13 @@ def _signature(tensors: Sequence[Tensor]) -> tuple[Hashable, ...]:
 
 
 def _uncached_autocast() -> contextlib.AbstractContextManager[object]:
-    """The autocast state around us without its cache, whose casts would be missing from a record."""
+    """The autocast region around us without its cache, whose casts would be missing from a record.
+
+    Where there is none, a region that opens inside of the record has a cache of its own, as it has outside of one.
+    """
+    torch.autocast_increment_nesting()
+    if torch.autocast_decrement_nesting() == 0:
+        return contextlib.nullcontext()
     enabled = torch.is_autocast_enabled("cuda")
     dtype = torch.get_autocast_dtype("cuda")
     return torch.autocast("cuda", dtype=dtype, enabled=enabled, cache_enabled=False)

@@ -3,6 +3,8 @@
 
     z_p = b + Σ_t W_t gelu( L x_tp + l )        or, of a single channel,        z_p = b + Σ_t w_t x_tp
 
+of normalised frames ``x = (frame - mean) / deviation``.
+
 A one is appended to the channels (or frames) of a point, so that the bias is a column of the matrix and its gradient
 one of the matrix's gradient. Plain twin: `factformer.nn.frame_encoder.FrameEncoder`.
 """
@@ -38,13 +40,16 @@ class _Stack(torch.autograd.Function):
     """Frames ``(batch, frame, point)`` of a single channel to ``(batch, point, dim)``."""
 
     @staticmethod
-    def forward(ctx: Any, frames: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(
+        ctx: Any, frames: Tensor, statistics: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype
+    ) -> Tensor:
         frames = rows_of(frames)
         batch, num_frames, points = frames.shape
         dim = len(weight)
         result = frames.new_empty(batch, points, dim, dtype=dtype)
         stack_kernel[(triton.cdiv(points, BLOCK_POINTS), batch)](
             frames,
+            statistics,
             weight,
             bias,
             result,
@@ -57,13 +62,13 @@ class _Stack(torch.autograd.Function):
             BLOCK_D=padded(dim),
             num_warps=4,
         )
-        ctx.save_for_backward(frames, weight)
+        ctx.save_for_backward(frames, statistics, weight)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        frames, weight = ctx.saved_tensors
+        frames, statistics, weight = ctx.saved_tensors
         batch, num_frames, points = frames.shape
         dim = len(weight)
         tiles = triton.cdiv(points, BLOCK_POINTS)
@@ -75,6 +80,7 @@ class _Stack(torch.autograd.Function):
         stack_gradient_kernel[(len(parts),)](
             rows_of(grad),
             frames,
+            statistics,
             weight,
             grad_frames if of_frames else frames,
             parts,
@@ -92,7 +98,7 @@ class _Stack(torch.autograd.Function):
             num_warps=4,
         )
         whole = parts.sum(0)
-        return grad_frames, whole[:, :-1], whole[:, -1], None
+        return grad_frames, None, whole[:, :-1], whole[:, -1], None
 
 
 class _Lift(torch.autograd.Function):
@@ -103,7 +109,14 @@ class _Lift(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, frames: Tensor, lift: Tensor, lift_bias: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype
+        ctx: Any,
+        frames: Tensor,
+        statistics: Tensor,
+        lift: Tensor,
+        lift_bias: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        dtype: torch.dtype,
     ) -> Tensor:
         frames = rows_of(frames)
         batch, num_frames, points, _ = frames.shape
@@ -111,15 +124,15 @@ class _Lift(torch.autograd.Function):
         result = frames.new_empty(batch, points, dim, dtype=dtype)
         with torch.autocast(frames.device.type, enabled=False):
             for rows in _portions(batch, points * num_frames * dim):
-                lifted = _lifted(frames[rows], lift, lift_bias, dtype)
+                lifted = _lifted(frames[rows], statistics, lift, lift_bias, dtype)
                 torch.addmm(constant, lifted, compress.t(), out=result[rows].view(-1, dim))
-        ctx.save_for_backward(frames, lift, lift_bias, compress)
+        ctx.save_for_backward(frames, statistics, lift, lift_bias, compress)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        frames, lift, lift_bias, compress = ctx.saved_tensors
+        frames, statistics, lift, lift_bias, compress = ctx.saved_tensors
         batch, num_frames, points, channels = frames.shape
         dim, grad = len(compress), rows_of(grad)
         tiles = triton.cdiv(points, BLOCK_POINTS)
@@ -129,7 +142,7 @@ class _Lift(torch.autograd.Function):
         with torch.autocast(frames.device.type, enabled=False):
             for rows in _portions(batch, points * num_frames * dim):
                 here, flat = frames[rows], grad[rows].flatten(0, 1)
-                lifted = _lifted(here, lift, lift_bias, grad.dtype)
+                lifted = _lifted(here, statistics, lift, lift_bias, grad.dtype)
                 grad_weight = _added(grad_weight, product(flat.t(), lifted))
                 torch.mm(flat, compress, out=lifted)
                 total = len(here) * tiles * num_frames
@@ -138,6 +151,7 @@ class _Lift(torch.autograd.Function):
                 lift_gradient_kernel[(len(parts),)](
                     lifted,
                     here,
+                    statistics,
                     lift,
                     lift_bias,
                     here if grad_frames is None else grad_frames[rows],
@@ -159,7 +173,7 @@ class _Lift(torch.autograd.Function):
                 grad_lift = _added(grad_lift, parts.sum(0))
             assert grad_lift is not None
             grad_bias = column_sums(grad.flatten(0, 1))
-        return grad_frames, grad_lift[:, :-1], grad_lift[:, -1], grad_weight, grad_bias, None
+        return grad_frames, None, grad_lift[:, :-1], grad_lift[:, -1], grad_weight, grad_bias, None
 
 
 def _portions(batch: int, size: int) -> list[slice]:
@@ -172,13 +186,14 @@ def _added(total: Tensor | None, part: Tensor) -> Tensor:
     return part if total is None else total.add_(part)
 
 
-def _lifted(frames: Tensor, lift: Tensor, lift_bias: Tensor, dtype: torch.dtype) -> Tensor:
+def _lifted(frames: Tensor, statistics: Tensor, lift: Tensor, lift_bias: Tensor, dtype: torch.dtype) -> Tensor:
     """``gelu( L x + l )`` of every frame, ``(sample · point, frame · dim)``."""
     batch, num_frames, points, channels = frames.shape
     dim = len(lift)
     lifted = frames.new_empty(batch * points, num_frames * dim, dtype=dtype)
     lift_kernel[(triton.cdiv(points, BLOCK_POINTS), batch)](
         frames,
+        statistics,
         lift,
         lift_bias,
         lifted,
@@ -195,14 +210,14 @@ def _lifted(frames: Tensor, lift: Tensor, lift_bias: Tensor, dtype: torch.dtype)
     return lifted
 
 
-def encode_frames(encoder: FrameEncoder, frames: Tensor, dtype: torch.dtype) -> Tensor:
-    """What `FrameEncoder.forward` computes, in ``dtype``."""
+def encode_frames(encoder: FrameEncoder, frames: Tensor, statistics: Tensor, dtype: torch.dtype) -> Tensor:
+    """What `FrameEncoder.forward` computes, in ``dtype``; ``statistics`` holds means and deviations of the channels."""
     shape, dim = frames.shape[2:-1], encoder.compress.out_features
     flat = frames.flatten(2, -2)
     compress = encoder.compress
     if isinstance(encoder.lift, torch.nn.Identity):
-        result: Tensor = _Stack.apply(flat.squeeze(-1), compress.weight, compress.bias, dtype)
+        result: Tensor = _Stack.apply(flat.squeeze(-1), statistics, compress.weight, compress.bias, dtype)
     else:
         linear: Any = encoder.lift[0]
-        result = _Lift.apply(flat, linear.weight, linear.bias, compress.weight, compress.bias, dtype)
+        result = _Lift.apply(flat, statistics, linear.weight, linear.bias, compress.weight, compress.bias, dtype)
     return result.view(len(frames), *shape, dim)

@@ -19,15 +19,23 @@ def _with_bias(weight, bias, rows, columns, row_limit, width, dtype: tl.constexp
 
 
 @triton.jit
-def _with_one(source, offset, columns, mask, width, dtype: tl.constexpr):
-    """The tile of points with a one after the last column."""
+def _with_one(source, offset, columns, mask, width, mean, deviation, dtype: tl.constexpr):
+    """The normalised tile of points with a one after the last column."""
     x = tl.load(source + offset, mask=mask & (columns < width)[None, :], other=0.0).to(tl.float32)
-    return tl.where((columns == width)[None, :], 1.0, x).to(dtype)
+    return tl.where((columns == width)[None, :], 1.0, (x - mean) / deviation).to(dtype)
+
+
+@triton.jit
+def _channels(statistics, c, channels):
+    """Mean and deviation of every channel, as rows to go with a tile of points."""
+    mean = tl.load(statistics + c, mask=c < channels, other=0.0)
+    return mean[None, :], tl.load(statistics + channels + c, mask=c < channels, other=1.0)[None, :]
 
 
 @triton.jit
 def stack_kernel(
     frames,
+    statistics,
     weight,
     bias,
     result,
@@ -44,8 +52,9 @@ def stack_kernel(
     t, d = tl.arange(0, BLOCK_T), tl.arange(0, BLOCK_D)
     inside = (p < points)[:, None]
     dtype: tl.constexpr = result.dtype.element_ty
+    mean, deviation = tl.load(statistics), tl.load(statistics + 1)
     offset = sample * num_frames * points + t[None, :] * points + p[:, None]
-    x = _with_one(frames, offset, t, inside, num_frames, dtype)
+    x = _with_one(frames, offset, t, inside, num_frames, mean, deviation, dtype)
     w = _with_bias(weight, bias, d, t, dim, num_frames, dtype)
     z = tl.dot(x, tl.trans(w), input_precision=PRECISION)
     mask = inside & (d < dim)[None, :]
@@ -56,6 +65,7 @@ def stack_kernel(
 def stack_gradient_kernel(
     grad,
     frames,
+    statistics,
     weight,
     grad_frames,
     parts,
@@ -74,6 +84,7 @@ def stack_gradient_kernel(
     part = tl.program_id(0)
     t, d = tl.arange(0, BLOCK_T), tl.arange(0, BLOCK_D)
     dtype: tl.constexpr = grad.dtype.element_ty
+    mean, deviation = tl.load(statistics), tl.load(statistics + 1)
     grad_weight = tl.zeros((BLOCK_D, BLOCK_T), dtype=tl.float32)
     if OF_FRAMES:
         mask = (d < dim)[:, None] & (t < num_frames)[None, :]
@@ -83,12 +94,12 @@ def stack_gradient_kernel(
         sample, p = (tile // tiles).to(tl.int64), (tile % tiles) * BLOCK_P + tl.arange(0, BLOCK_P)
         inside = (p < points)[:, None]
         offset = sample * num_frames * points + t[None, :] * points + p[:, None]
-        x = _with_one(frames, offset, t, inside, num_frames, dtype)
+        x = _with_one(frames, offset, t, inside, num_frames, mean, deviation, dtype)
         row = (sample * points + p)[:, None] * dim
         g = tl.load(grad + row + d[None, :], mask=inside & (d < dim)[None, :], other=0.0)
         grad_weight = tl.dot(tl.trans(g), x, grad_weight, input_precision=PRECISION)
         if OF_FRAMES:
-            back = tl.dot(g, w, input_precision=PRECISION)
+            back = tl.dot(g, w, input_precision=PRECISION) / deviation
             tl.store(grad_frames + offset, back, mask=inside & (t < num_frames)[None, :])
     base = parts + part.to(tl.int64) * dim * (num_frames + 1)
     mask = (d < dim)[:, None] & (t <= num_frames)[None, :]
@@ -98,6 +109,7 @@ def stack_gradient_kernel(
 @triton.jit
 def lift_kernel(
     frames,
+    statistics,
     lift,
     lift_bias,
     lifted,
@@ -115,13 +127,14 @@ def lift_kernel(
     c, d = tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_D)
     inside = (p < points)[:, None]
     dtype: tl.constexpr = lifted.dtype.element_ty
+    mean, deviation = _channels(statistics, c, channels)
     up = tl.trans(_with_bias(lift, lift_bias, d, c, dim, channels, dtype))
     frames += sample * num_frames * points * channels
     lifted += sample * points * num_frames * dim
     where = p.to(tl.int64)[:, None] * (num_frames * dim) + d[None, :]
     mask = inside & (d < dim)[None, :]
     for _ in range(num_frames):
-        x = _with_one(frames, p[:, None] * channels + c[None, :], c, inside, channels, dtype)
+        x = _with_one(frames, p[:, None] * channels + c[None, :], c, inside, channels, mean, deviation, dtype)
         h = tl.dot(x, up, input_precision=PRECISION)
         tl.store(lifted + where, gelu(h).to(dtype), mask=mask)
         frames += points * channels
@@ -132,6 +145,7 @@ def lift_kernel(
 def lift_gradient_kernel(
     grad,
     frames,
+    statistics,
     lift,
     lift_bias,
     grad_frames,
@@ -153,6 +167,7 @@ def lift_gradient_kernel(
     part = tl.program_id(0)
     c, d = tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_D)
     dtype: tl.constexpr = grad.dtype.element_ty
+    mean, deviation = _channels(statistics, c, channels)
     down = _with_bias(lift, lift_bias, d, c, dim, channels, dtype)
     up = tl.trans(down)
     grad_lift = tl.zeros((BLOCK_D, BLOCK_C), dtype=tl.float32)
@@ -164,14 +179,14 @@ def lift_gradient_kernel(
         inside = (p < points)[:, None]
         source = (sample * num_frames + t) * points * channels
         offset = p[:, None] * channels + c[None, :]
-        x = _with_one(frames + source, offset, c, inside, channels, dtype)
+        x = _with_one(frames + source, offset, c, inside, channels, mean, deviation, dtype)
         row = (sample * points + p)[:, None] * (num_frames * dim) + t * dim
         g = tl.load(grad + row + d[None, :], mask=inside & (d < dim)[None, :], other=0.0).to(tl.float32)
         h = tl.dot(x, up, input_precision=PRECISION)
         grad_h = (g * gelu_slope(h)).to(dtype)
         grad_lift = tl.dot(tl.trans(grad_h), x, grad_lift, input_precision=PRECISION)
         if OF_FRAMES:
-            back = tl.dot(grad_h, down, input_precision=PRECISION)
+            back = tl.dot(grad_h, down, input_precision=PRECISION) / deviation
             tl.store(grad_frames + source + offset, back, mask=inside & (c < channels)[None, :])
     where = parts + (part.to(tl.int64) * dim + d[:, None]) * (channels + 1) + c[None, :]
     tl.store(where, grad_lift, mask=(d < dim)[:, None] & (c <= channels)[None, :])
