@@ -8,6 +8,7 @@ import torch
 from factformer import Field, Grid, Problem, build_surrogate
 from factformer.protocols import ProtocolConfig, Window, build_protocol
 from factformer.training.captured import CapturedStep
+from factformer.training.machine import keep_inputs
 from factformer.training.objective import Objective
 from factformer.training.step import StepParts, train_step
 
@@ -24,6 +25,7 @@ def trained(kind, precision, clip=1.0, plans=PLANS, restore_after=None, fused=Tr
 
     fabric = Fabric(accelerator="cuda", devices=1, precision=precision)
     fabric.launch()
+    keep_inputs(fabric)
     torch.manual_seed(0)
     problem = Problem("p", Grid(shape, 2 * math.pi, True), (Field("a"),), num_context_frames=4, horizon=4)
     surrogate = build_surrogate(problem, **{**SIZES, **sizes}, marching_steps=2)
