@@ -1,11 +1,13 @@
 """The comparison of ways to run the network: same answers, one table."""
 
 import os
+import time
 
 import pytest
 import torch
 
 from factformer.errors import UserError
+from factformer.evaluation import comparison
 from factformer.evaluation.comparison import compare, contests
 from factformer.evaluation.contenders import COMPILED, CONTESTS, EAGER, OURS, Contest, Ours, Textbook, textbook
 from factformer.report.analysis import benchmark_table
@@ -46,6 +48,17 @@ def test_a_table_of_one_row():
     table = benchmark_table(result).to_markdown()
     assert "8² × 2" in table
     assert f"{row[OURS]['infer_ms']:.3g} / {row[OURS]['train_ms']:.3g}" in table
+
+
+def test_a_process_that_compiles_too_long_or_ends_is_left_out(monkeypatch):
+    monkeypatch.setattr(comparison.sys, "executable", "sleep")  # `sleep -m ...` ends with an error at once
+    child = comparison._Child(TINY, "infer", "cpu", 1)
+    child.wait_until_ready(time.perf_counter() + 20)
+    assert "ended" in child.measured()["status"]
+    monkeypatch.setattr(comparison.sys, "executable", "yes")
+    child = comparison._Child(TINY, "infer", "cpu", 1)
+    child.wait_until_ready(time.perf_counter())
+    assert "in time" in child.measured()["status"]
 
 
 def test_the_optimiser_is_part_of_the_step_where_asked():

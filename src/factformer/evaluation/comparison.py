@@ -7,12 +7,15 @@ nothing else runs on the device while a number is taken.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import json
 import os
+import queue
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -52,22 +55,30 @@ def compare(
     *,
     ways: Sequence[str] = (EAGER, COMPILED, OURS),
     device: str | None = None,
+    compile_seconds: float = 240.0,
     report: Report | None = None,
 ) -> dict[str, Any]:
-    """The table: of every contest milliseconds and peak memory of each way, the floor, and our distance to it."""
+    """The table: of every contest milliseconds and peak memory of each way, the floor, and our distance to it.
+
+    What is not compiled after ``compile_seconds`` is left out.
+    """
     began = time.perf_counter()
     target = resolve_device(device)
     if COMPILED in ways and target.type != "cuda":
         raise UserError("the compiled textbook is compared on a GPU: name another --device, or leave --compare out")
     place = target.type
-    waiting = {(c.name, m): _Child(c, m, place) for c in rows for m in MODES} if COMPILED in ways else {}
+    waiting: dict[tuple[str, str], _Child] = {}
+    if COMPILED in ways:
+        threads = max(2, 2 * (os.cpu_count() or 1) // (len(rows) * len(MODES)))
+        waiting = {(c.name, m): _Child(c, m, place, threads) for c in rows for m in MODES}
     result = []
     try:
         if waiting and OURS in ways:
             for contest in rows:  # our kernels compile meanwhile
                 _measure_here(OURS, contest, place, only_prepare=True)
+        deadline = time.perf_counter() + compile_seconds
         for child in waiting.values():
-            child.wait_until_ready()
+            child.wait_until_ready(deadline)
         for contest in rows:
             row: dict[str, Any] = {"label": contest.name, "status": "ok", "batch_size": contest.batch}
             for way in ways:
@@ -116,10 +127,9 @@ def _floor(contest: Contest, ours: dict[str, Any]) -> dict[str, Any]:
 class _Child:
     """The compiled textbook in a process of its own: compiles, says so, waits for its turn, measures."""
 
-    def __init__(self, contest: Contest, mode: str, device: str) -> None:
-        self.what = f"{contest.name}, {mode}"
+    def __init__(self, contest: Contest, mode: str, device: str, threads: int) -> None:
         # A few compilers for each process: together they fill the machine.
-        environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2", "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "factformer.evaluation.comparison"],
             stdin=subprocess.PIPE,
@@ -128,30 +138,40 @@ class _Child:
             text=True,
             env=environment,
         )
+        self.heard: queue.Queue[dict[str, Any]] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
         self.say({"contest": dataclasses.asdict(contest), "mode": mode, "device": device})
         self.trouble: dict[str, Any] | None = None
 
     def say(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(message) + "\n")
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it ended, which is heard of
+            self.process.stdin.write(json.dumps(message) + "\n")
+            self.process.stdin.flush()
 
-    def hear(self) -> dict[str, Any]:
+    def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith("{"):
-                heard: dict[str, Any] = json.loads(line)
-                return heard
-        return {"status": f"failed ({self.what}: the process ended)"}
+                self.heard.put(json.loads(line))
+        self.heard.put({"status": "failed (its process ended)"})
 
-    def wait_until_ready(self) -> None:
-        heard = self.hear()
-        self.trouble = heard if "status" in heard else None
+    def hear(self, seconds: float) -> dict[str, Any]:
+        try:
+            return self.heard.get(timeout=max(seconds, 0.1))
+        except queue.Empty:
+            return {"status": "failed (not compiled in time)"}
+
+    def wait_until_ready(self, deadline: float) -> None:
+        heard = self.hear(deadline - time.perf_counter())
+        if "status" in heard:
+            self.trouble = heard
+            self.stop()
 
     def measured(self) -> dict[str, Any]:
         if self.trouble is None:
             self.say({"go": True})
-            self.trouble = self.hear()
+            self.trouble = self.hear(60.0)
         self.stop()
         return self.trouble
 
