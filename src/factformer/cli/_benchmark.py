@@ -11,7 +11,7 @@ from factformer.bundle import load
 from factformer.config import apply_overrides, unknown_name
 from factformer.data.store import open_dataset
 from factformer.errors import UserError
-from factformer.evaluation import benchmarks
+from factformer.evaluation import benchmarks, comparison
 from factformer.evaluation.cost import Case
 from factformer.evaluation.run import trained_on
 from factformer.evaluation.solver import benchmark_solver
@@ -35,8 +35,14 @@ def run_benchmark(
     precision: str,
     assignments: Sequence[str],
     report: Report,
+    compare: bool = False,
+    cases: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """The result of ``benchmark KIND`` as the command line describes it."""
+    if compare:
+        if kind != "model":
+            raise UserError(f"--compare belongs to benchmark model, got benchmark {kind}")
+        return comparison.compare(comparison.contests(cases), device=device, report=report)
     target = str(resolve_device(device))
     if kind in ("solver", "inference"):
         if source is None:
@@ -61,18 +67,18 @@ def run_benchmark(
         if kind == "attention" and over == "grid":
             raise UserError("--resolution is what --over grid goes through: give --sizes instead")
         place["size"] = resolution
-    cases: list[Case]
+    measured: list[Case]
     if kind == "model":
         names = list(models) if models else catalog.names("models")
         changes = {name: known_options(name, options) for name in names}
-        cases = benchmarks.all_models(problem, models=names, overrides=changes, **place)
+        measured = benchmarks.all_models(problem, models=names, overrides=changes, **place)
     elif over == "kernel-dim":
-        cases = benchmarks.attention_over_kernel_dim(sizes or benchmarks.KERNEL_DIMS, **place, **options)
+        measured = benchmarks.attention_over_kernel_dim(sizes or benchmarks.KERNEL_DIMS, **place, **options)
     elif over == "grid":
-        cases = benchmarks.attention_over_grid(sizes or benchmarks.VOLUME_GRIDS, **place, **options)
+        measured = benchmarks.attention_over_grid(sizes or benchmarks.VOLUME_GRIDS, **place, **options)
     else:
         raise unknown_name("--over", over, ("kernel-dim", "grid"))
-    return benchmarks.run_cases(kind, cases, report=report)
+    return benchmarks.run_cases(kind, measured, report=report)
 
 
 def model_options(assignments: Sequence[str]) -> dict[str, Any]:

@@ -179,6 +179,12 @@ def benchmark(
     resolution: Annotated[int | None, typer.Option(help="Points per axis.", min=4)] = None,
     models: Annotated[str | None, typer.Option(help="model: comma-separated names; default: all.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples at once.", min=1)] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="model: our kernels against textbook formulations and the chip's floor.")
+    ] = False,
+    cases: Annotated[
+        str | None, typer.Option(help="--compare: comma-separated rows of 128, 256, box, box4, 64; default: all.")
+    ] = None,
     device: Device = None,
     precision: Precision = "32-true",
     assignments: Assignments = None,
@@ -190,6 +196,7 @@ def benchmark(
     Examples:
     factformer benchmark attention --over grid --sizes 16,24,32 --set model.dim=32
     factformer benchmark solver runs/demo --data data/demo
+    factformer benchmark model --compare --out speed.json
     """
     from factformer.cli._benchmark import run_benchmark
 
@@ -201,12 +208,14 @@ def benchmark(
         sizes=_integers("--sizes", sizes),
         problem=problem,
         resolution=resolution,
-        models=[name.strip() for name in models.split(",")] if models else None,
+        models=_names(models),
         batch_size=batch_size,
         device=device,
         precision=precision,
         assignments=assignments or [],
         report=_say_row,
+        compare=compare,
+        cases=_names(cases),
     )
     from factformer.report.analysis import benchmark_table
 
@@ -296,6 +305,10 @@ def _integers(option: str, text: str | None) -> list[int]:
         return [int(part) for part in text.split(",")] if text else []
     except ValueError:
         raise UserError(f"{option} takes whole numbers with commas, such as 64,128; got {text!r}") from None
+
+
+def _names(text: str | None) -> list[str] | None:
+    return [name.strip() for name in text.split(",")] if text else None
 
 
 def _say(message: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from factformer.nn.fused import encoder_fits, working_dtype
 
 
 class FrameEncoder(nn.Module):
@@ -15,11 +18,27 @@ class FrameEncoder(nn.Module):
 
     def __init__(self, num_frames: int, num_channels: int, dim: int) -> None:
         super().__init__()
+        self.num_frames, self.num_channels, self.dim = num_frames, num_channels, dim
         lifted = num_channels > 1 or num_frames == 1
         self.lift = nn.Sequential(nn.Linear(num_channels, dim), nn.GELU()) if lifted else nn.Identity()
         self.compress = nn.Linear(num_frames * (dim if lifted else num_channels), dim)
 
-    def forward(self, frames: Float[Tensor, "batch frame *grid channel"]) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self,
+        frames: Float[Tensor, "batch frame *grid channel"],
+        statistics: Float[Tensor, "2 channel"] | None = None,
+    ) -> Float[Tensor, "batch *grid dim"]:
+        """The latent field; with mean and deviation of each channel as ``statistics``, of normalised frames."""
+        dtype = working_dtype(frames, encoder_fits(self.dim, self.num_frames, self.num_channels), self.dim)
+        if dtype is not None:
+            from factformer.nn.fused.encoder import encode_frames
+
+            if statistics is None:
+                zeros = torch.zeros(self.num_channels, device=frames.device)
+                statistics = torch.stack([zeros, zeros + 1.0])
+            return encode_frames(self, frames, statistics, dtype)
+        if statistics is not None:
+            frames = (frames - statistics[0]) / statistics[1]
         lifted: Tensor = self.lift(frames.movedim(1, -2))
         latent: Tensor = self.compress(lifted.flatten(-2))
         return latent

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -33,7 +33,13 @@ def _signature(tensors: Sequence[Tensor]) -> tuple[Hashable, ...]:
 
 
 def _uncached_autocast() -> contextlib.AbstractContextManager[object]:
-    """The autocast state around us without its cache, whose casts would be missing from a record."""
+    """The autocast region around us without its cache, whose casts would be missing from a record.
+
+    Where there is none, a region that opens inside of the record has a cache of its own, as it has outside of one.
+    """
+    torch.autocast_increment_nesting()
+    if torch.autocast_decrement_nesting() == 0:
+        return contextlib.nullcontext()
     enabled = torch.is_autocast_enabled("cuda")
     dtype = torch.get_autocast_dtype("cuda")
     return torch.autocast("cuda", dtype=dtype, enabled=enabled, cache_enabled=False)
@@ -47,13 +53,47 @@ class _Record:
         self.graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()  # a record has memory of its own: what the calls before it left is not used again
-        with torch.cuda.graph(self.graph, pool=pool), _uncached_autocast():
+        with recording(self.graph, pool), _uncached_autocast():
             self.outputs = function(*self.inputs)
 
     def replay(self, tensors: Sequence[Tensor]) -> None:
         for place, t in zip(self.inputs, tensors, strict=True):
             place.copy_(t)
         self.graph.replay()
+
+
+_failed: list[torch.cuda.CUDAGraph] = []
+"""Recordings that did not end: the allocator may still ask them whether an allocation is theirs."""
+
+
+@contextlib.contextmanager
+def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """Record what is launched in here into ``graph``; after a failure the device is as it was before.
+
+    Only calls of this thread are restricted meanwhile: a thread that reads data may pin memory, which would spoil a
+    recording that watches the whole process.
+    """
+    stream = torch.cuda.current_stream()
+    try:
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            yield
+    except BaseException:
+        torch.cuda.set_stream(stream)  # a recording that cannot be ended leaves its own stream in place
+        _clean_up(graph, stream, pool)
+        raise
+
+
+def _clean_up(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> None:
+    """After a recording that could not be ended, bring the allocator and the random generator out of it."""
+    try:
+        torch._C._cuda_endAllocateToPool(stream.device_index, pool)
+    except RuntimeError:
+        return  # it had been ended
+    _failed.append(graph)
+    torch._C._cuda_releasePool(stream.device_index, pool)
+    # The generator is only brought out by the end of another recording.
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
+        torch.zeros(1, device=stream.device)
 
 
 class CallGraphs:
@@ -85,6 +125,7 @@ class CallGraphs:
                 except RuntimeError:
                     # A model that asks the device for a value while it runs cannot be recorded: it runs as before.
                     self.refused.add(full)
+                    self.pool = None
                     return function(*tensors)
             record = self.records[full]
             record.replay(tensors)
@@ -106,17 +147,26 @@ class CallGraphs:
 
 
 class StepGraphs:
-    """Records and replays forward and backward pass of a training step.
+    """Records and replays training steps.
 
     ``compute(*tensors)`` gives the loss and detached terms to report. Each call fills the gradients of
-    ``parameters`` anew (they need no zeroing) and returns loss and terms; the optimiser's step is the caller's.
+    ``parameters`` anew (they need no zeroing) and returns loss and terms. ``finish``, if given, is part of the step:
+    it moves the weights by the gradients, forgets these, and gives more terms.
     """
 
     def __init__(
-        self, compute: Callable[..., tuple[Tensor, dict[str, Tensor]]], parameters: Sequence[nn.Parameter]
+        self,
+        compute: Callable[..., tuple[Tensor, dict[str, Tensor]]],
+        parameters: Sequence[nn.Parameter],
+        finish: Callable[[], dict[str, Tensor]] | None = None,
     ) -> None:
         self.compute = compute
         self.parameters = list(parameters)
+        self.finish = finish
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all records, as one must when tensors that they know by their place were replaced."""
         self.seen: set[Hashable] = set()
         self.refused: set[Hashable] = set()
         self.records: dict[Hashable, tuple[_Record, list[Tensor | None]]] = {}
@@ -132,13 +182,14 @@ class StepGraphs:
             return self._step(*tensors, **options)
         if full not in self.records:
             self.pool = self.pool or torch.cuda.graph_pool_handle()
-            for parameter in self.parameters:
-                parameter.grad = None
+            self._forget_gradients()
             try:
                 record = _Record(lambda *t: self._step(*t, **options), tensors, self.pool)
             except RuntimeError:
-                # Not recordable, or no room for a record: from now on this step runs as before.
+                # Not recordable, or no room for a record: from now on this step runs as before. (Where a loss of the
+                # same weights is still alive, so are its nodes, and they belong to another stream.)
                 self.refused.add(full)
+                self.pool = None
                 return self._step(*tensors, **options)
             self.records[full] = (record, [p.grad for p in self.parameters])
         record, grads = self.records[full]
@@ -149,8 +200,13 @@ class StepGraphs:
         return loss.clone(), {name: term.clone() for name, term in terms.items()}
 
     def _step(self, *tensors: Tensor, **options: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        for parameter in self.parameters:
-            parameter.grad = None
+        self._forget_gradients()
         loss, terms = self.compute(*tensors, **options)
         loss.backward()
+        if self.finish is not None:
+            terms = terms | self.finish()
         return loss.detach(), terms
+
+    def _forget_gradients(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None

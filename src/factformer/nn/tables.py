@@ -23,10 +23,20 @@ class TableCache(nn.Module):
         self.tables: dict[tuple[Any, ...], tuple[Tensor, ...]] = {}
 
     def get(
-        self, name: str, grid: Grid, axis: int, like: Tensor, make: Callable[[], tuple[Tensor, ...]]
+        self,
+        name: str,
+        grid: Grid,
+        axis: int,
+        like: Tensor,
+        make: Callable[[], tuple[Tensor, ...]],
+        dtype: torch.dtype | None = None,
     ) -> tuple[Tensor, ...]:
-        """Tables ``name`` of an axis of ``grid`` on the device of ``like``, in float64 if it is, else float32."""
-        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+        """Tables ``name`` of an axis of ``grid`` on the device of ``like``.
+
+        In ``dtype``; by default in float64 if ``like`` is, else in float32.
+        """
+        if dtype is None:
+            dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
         key = (name, grid.key, axis, str(like.device), dtype)
         if key not in self.tables:
             if len(self.tables) >= self.capacity:

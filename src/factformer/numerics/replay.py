@@ -26,7 +26,8 @@ def replayed(step: Function, state: Tensor) -> Function:
         step(place)
     torch.cuda.current_stream(state.device).wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # Other threads, which may be writing results of before, go on meanwhile.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         place.copy_(step(place))
 
     def replay(current: Tensor, recorded: Function = step) -> Tensor:

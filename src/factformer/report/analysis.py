@@ -56,8 +56,31 @@ def attention_table(summary: Mapping[str, Any]) -> Table:
     return Table(title, columns, rows)
 
 
+def comparison_table(result: Mapping[str, Any]) -> Table:
+    """Milliseconds of a call and of a training step each way, the floor, our distance to it, and peak memory."""
+    ways = [key for key in result["rows"][0] if key.startswith("textbook")] + ["ours", "floor"]
+    rows = []
+    for row in result["rows"]:
+        shown = {way: _pair(row.get(way, {}), "infer_ms", "train_ms") for way in ways}
+        shown["distance"] = _pair(row["distance"], "infer", "train")
+        memory = [row.get(way, {}).get("train_gb") for way in ways[:-1]]
+        shown["memory"] = " → ".join("-" if value is None else f"{value:.1f}" for value in memory)
+        rows.append({"label": row["label"], **shown})
+    columns = [Column("label", "Case", "text"), *(Column(way, f"{way} (ms)", "text") for way in ways)]
+    columns += [Column("distance", "times the floor", "text"), Column("memory", "training memory (GB)", "text")]
+    return Table("One call / one training step", columns, rows)
+
+
+def _pair(numbers: Mapping[str, Any], *keys: str) -> str:
+    if "status" in numbers:
+        return str(numbers["status"])
+    return " / ".join("-" if numbers.get(key) is None else f"{numbers[key]:.3g}" for key in keys)
+
+
 def benchmark_table(result: Mapping[str, Any]) -> Table:
     """The rows of any benchmark; what a case that ran out of memory lacks is marked so."""
+    if result["benchmark"] == "comparison":
+        return comparison_table(result)
     kinds: dict[str, tuple[str, Any]] = {
         "label": ("Case", "text"),
         "contender": ("Contender", "text"),

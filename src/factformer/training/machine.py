@@ -67,7 +67,17 @@ def start(machine: Machine, precision: str) -> Fabric:
         )  # fmt: skip
         if machine.num_processes > 1 or machine.strategy != "auto":
             fabric.launch()
+    keep_inputs(fabric)
     return fabric
+
+
+def keep_inputs(fabric: Fabric) -> None:
+    """Leave batches in float32: in mixed precision Fabric would round them, and with them what a loss is held against.
+
+    Autocast rounds what enters a product, which is after the frames have been normalised.
+    """
+    precision: Any = fabric.strategy.precision
+    precision.convert_input = lambda data: data
 
 
 def is_launched_process() -> bool:

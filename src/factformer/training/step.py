@@ -49,7 +49,10 @@ def train_step(parts: StepParts, window: Window, plan: Plan, learning_rate: floa
 
 def set_learning_rate(parts: StepParts, learning_rate: float) -> None:
     for group in parts.optimizer.param_groups:
-        group["lr"] = learning_rate
+        if isinstance(group["lr"], Tensor):  # a recorded step reads it from there
+            group["lr"].fill_(learning_rate)
+        else:
+            group["lr"] = learning_rate
 
 
 def move_weights(parts: StepParts) -> Tensor:

@@ -39,6 +39,11 @@ def local_fits(shape: Sequence[int], kinds: Sequence[str], kernel_size: int, dim
     return dim <= 128 and "reflect" not in kinds and min(shape) > kernel_size // 2
 
 
+def encoder_fits(dim: int, num_frames: int, num_channels: int) -> bool:
+    """The same of the frame encoder."""
+    return dim <= 128 and num_channels < 64 and (num_channels > 1 or num_frames < 64)
+
+
 def working_dtype(x: Tensor, fits: bool, narrowest: int) -> torch.dtype | None:
     """The type to run the fused kernels in for ``x``; ``None``: take the plain path.
 

@@ -20,6 +20,7 @@ from factformer.nn.fused._common import padded, precision, rows_of
 from factformer.nn.fused.contraction_kernels import contract_kernel, merge_heads_kernel
 from factformer.nn.fused.geometry import Geometry, Tiling, can_describe, describe, shares
 from factformer.nn.fused.kernel_gradient import can_join, joint_gradient, kernel_gradient
+from factformer.nn.fused.working import product, working
 
 WHOLE_LIMIT = 256
 """Up to this length a program keeps its rows of the kernel on the chip and reads each column in one piece."""
@@ -131,13 +132,14 @@ class _Contraction(torch.autograd.Function):
         eps: float | None,
     ) -> tuple[Tensor, Tensor | None]:
         source = rows_of(source)
-        working = kernel.to(source.dtype)
-        projected = None if projection is None else projection.to(source.dtype)
+        matrix = kernel.to(source.dtype)
+        projected = None if projection is None else working(projection, source.dtype)
         values = source if projected is None else _project(source, projected, heads)
-        result, statistics = contract_into(working, values, axis, weights=weights, eps=eps)
+        result, statistics = contract_into(matrix, values, axis, weights=weights, eps=eps)
         # Projected values are made again in the backward pass: a product costs less than keeping the largest tensor.
-        ctx.save_for_backward(working, source, projected)
+        ctx.save_for_backward(matrix, source, projected)
         ctx.axis, ctx.heads, ctx.dtype = axis, heads, kernel.dtype
+        ctx.set_materialize_grads(False)  # the statistics have none
         if statistics is not None:
             ctx.mark_non_differentiable(statistics)
         return result, statistics
@@ -159,7 +161,7 @@ class _Contraction(torch.autograd.Function):
         with torch.autocast(grad.device.type, enabled=False):
             flat = grad_values.flatten(-2).flatten(0, -2)
             grad_source = (flat @ projected).view_as(source)
-            grad_projection = (flat.t() @ source.flatten(0, -2)).float()
+            grad_projection = product(flat.t(), source.flatten(0, -2))
         return grad_kernel, grad_source, grad_projection, None, None, None, None
 
 

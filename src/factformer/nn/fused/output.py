@@ -29,6 +29,7 @@ from factformer.nn.fused.output_kernels import (
     values_gradient_kernel,
 )
 from factformer.nn.fused.tiles import can_move, moved
+from factformer.nn.fused.working import working
 
 
 class OutputTiling(NamedTuple):
@@ -67,7 +68,7 @@ class _Output(torch.autograd.Function):
         heads, channels = values.shape[-2:]
         points = residual[0, ..., 0].numel()
         residual = rows_of(residual)
-        second = second.to(values.dtype)
+        second = working(second, values.dtype)
         folded, constant = fold(first, statistics, values.dtype)
         result = torch.empty_like(residual)
         save = any(ctx.needs_input_grad)

@@ -100,15 +100,13 @@ def training_bytes(
     n, axes = batch * sizes.points, len(sizes.shape)
     u, v, z = n * sizes.dim * NUMBER, n * sizes.values * NUMBER, n * sizes.latent * NUMBER
     layers = sizes.depth * (3 * u + axes * v)
-    # Queries, keys, kernels, means of each axis; Fourier features as table, as operand and encoded.
+    # Queries, keys, kernels, means of each axis; Fourier features as table and encoded.
     along = sum(
         size * (2 * sizes.heads * sizes.kernel_dim + sizes.heads * size + 3 * sizes.dim) for size in sizes.shape
     )
-    layers += sizes.depth * (batch * along * NUMBER + sizes.points * sizes.dim * (4 + 2 * NUMBER))
+    layers += sizes.depth * (batch * along * NUMBER + sizes.points * sizes.dim * 2 * NUMBER)
     marching = n * sizes.width * NUMBER + steps * (z + u) + 3 * z + 2 * u
     frames = 3 * n * (sizes.frames + 2 * steps) * sizes.channels * 4
-    if sizes.channels > 1:
-        frames += 2 * n * sizes.frames * sizes.dim * NUMBER
     return layers + marching + frames + 8 * sizes.parameters + WORKSPACE
 
 

@@ -1,0 +1,251 @@
+"""What `factformer.evaluation.comparison` compares: the sizes, and each way to run the same network.
+
+The textbook ways apply γ at every point and take the mean after it, as the paper writes it, without our kernels:
+eagerly with float32 in TF32, or in bfloat16 through ``torch.compile``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from factformer import metrics
+from factformer.grid import Grid
+from factformer.nn.axial_kernel import AxialKernel, axial_mean
+from factformer.nn.graphs import StepGraphs
+from factformer.problem import Field, Problem
+from factformer.surrogate import Surrogate, build_surrogate
+
+PLANE = {"depth": 4, "heads": 8, "kernel_dim": 128}
+BOX = {"depth": 4, "heads": 6, "kernel_dim": 192}
+EAGER, COMPILED, OURS = "textbook eager TF32", "textbook bf16 compiled", "ours"
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One row of the table: a grid, a batch, and how far one call marches."""
+
+    name: str
+    shape: tuple[int, ...]
+    batch: int
+    steps: int
+    overrides: dict[str, Any] = field(default_factory=dict)
+    channels: int = 1
+    optimizer: bool = False
+    """Whether our training step includes clipping and AdamW; the textbook's never does."""
+    frames: int = 10
+
+    def surrogate(self, device: str) -> Surrogate:
+        torch.manual_seed(0)
+        grid = Grid(self.shape, 2 * math.pi, True)
+        problem = Problem("comparison", grid, (Field("field", self.channels),), num_context_frames=self.frames)
+        return build_surrogate(problem, marching_steps=self.steps, **self.overrides).to(device)
+
+    def fields(self, num: int, device: str) -> Tensor:
+        generator = torch.Generator(device).manual_seed(num)
+        shape = (self.batch, num, *self.shape, self.channels)
+        return torch.randn(shape, device=device, generator=generator)
+
+
+CONTESTS = {
+    "128": Contest("128² × 4", (128, 128), 4, 4, PLANE),
+    "256": Contest("256² × 10", (256, 256), 10, 4, PLANE),
+    "box": Contest("64³ × 4", (64, 64, 64), 4, 2, BOX),
+    "box4": Contest("64³ × 4, 4 channels", (64, 64, 64), 4, 2, BOX, channels=4),
+    "64": Contest("64² × 32 + optimiser", (64, 64), 32, 4, PLANE, optimizer=True),
+}
+
+
+class Contender:
+    """A network and a batch; ``infer`` and ``train`` do one call and one training step."""
+
+    def __init__(self, contest: Contest, device: str) -> None:
+        self.contest, self.device = contest, device
+        self.surrogate = contest.surrogate(device)
+        self.context, self.target = contest.fields(contest.frames, device), contest.fields(contest.steps, device)
+
+    def infer(self) -> None:
+        raise NotImplementedError
+
+    def train(self) -> None:
+        raise NotImplementedError
+
+    def loss(self, prediction: Tensor) -> Tensor:
+        return metrics.loss(prediction, self.target, self.surrogate.problem.output_slices)
+
+
+class TextbookKernel(AxialKernel):
+    """γ and LayerNorm in the paper's order: γ at every point, then the mean."""
+
+    at_points: nn.Module
+    after_mean: nn.Module
+
+    @staticmethod
+    def replace(kernel: AxialKernel) -> None:
+        kernel.at_points, kernel.after_mean = kernel.gamma, kernel.norm
+        kernel.gamma, kernel.norm = nn.Identity(), nn.Identity()  # type: ignore[assignment]
+        kernel.__class__ = TextbookKernel
+
+    def factors(self, x: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+        mean: Tensor = axial_mean(self.at_points(x), [None] * grid.num_axes, self.m)
+        return self.encode(self.after_mean(mean), grid)
+
+
+class Textbook(Contender):
+    def __init__(self, contest: Contest, device: str, *, compiled: bool) -> None:
+        super().__init__(contest, device)
+        for module in list(self.surrogate.modules()):
+            if isinstance(module, AxialKernel):
+                TextbookKernel.replace(module)
+        self.compiled = compiled
+        predict: Callable[..., Tensor] = self.surrogate.predict
+        self.predict = torch.compile(predict, dynamic=False) if compiled else predict
+
+    def call(self) -> Tensor:
+        with textbook(), torch.autocast(self.device, torch.bfloat16, enabled=self.compiled):
+            return self.predict(self.context, self.contest.steps, self.surrogate.problem.grid)
+
+    def infer(self) -> None:
+        with torch.no_grad():
+            self.call()
+
+    def train(self) -> None:
+        self.surrogate.zero_grad(set_to_none=True)
+        with textbook():
+            self.loss(self.call()).backward()
+
+
+class Ours(Contender):
+    """The surrogate as a user gets it, with recorded calls and steps."""
+
+    def __init__(self, contest: Contest, device: str) -> None:
+        super().__init__(contest, device)
+        self.optimizer: torch.optim.Optimizer | None = None
+        if contest.optimizer:
+            on_gpu = device != "cpu"
+            rate = torch.tensor(1e-4, device=device) if on_gpu else 1e-4
+            parameters = self.surrogate.parameters()
+            self.optimizer = torch.optim.AdamW(parameters, rate, fused=on_gpu, capturable=on_gpu)
+        finish = self.finish if contest.optimizer else None
+        self.step = StepGraphs(self.compute, list(self.surrogate.parameters()), finish)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        return torch.autocast(self.device, torch.bfloat16, enabled=self.device != "cpu", cache_enabled=False)
+
+    def infer(self) -> None:
+        # Not forward(), which waits for the device to look at the input.
+        grid, steps = self.surrogate.problem.grid, self.contest.steps
+        with torch.inference_mode(), self.autocast():
+            if self.device == "cpu":
+                self.surrogate.predict(self.context, steps, grid)
+            else:
+                call: Callable[[Tensor], Tensor] = lambda x: self.surrogate.predict(x, steps, grid)  # noqa: E731
+                self.surrogate.graphs(self.surrogate, steps, call, self.context)
+
+    def compute(self, context: Tensor, _: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        with self.autocast():
+            prediction = self.surrogate.predict(context, self.contest.steps, self.surrogate.problem.grid)
+        return self.loss(prediction), {}
+
+    def train(self) -> None:
+        self.step("train", self.context, self.target)
+
+    def finish(self) -> dict[str, Tensor]:
+        assert self.optimizer is not None
+        norm = nn.utils.clip_grad_norm_(self.surrogate.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return {"gradient_norm": norm}
+
+
+def contender(way: str, contest: Contest, device: str) -> Contender:
+    if way == OURS:
+        return Ours(contest, device)
+    return Textbook(contest, device, compiled=way == COMPILED)
+
+
+@contextmanager
+def textbook() -> Iterator[None]:
+    """TF32 products, and none of our kernels."""
+    with ExitStack() as kept:
+        kept.callback(_restore, "FACTFORMER_FUSED", os.environ.get("FACTFORMER_FUSED"))
+        kept.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        os.environ["FACTFORMER_FUSED"] = "off"
+        torch.set_float32_matmul_precision("high")
+        yield
+
+
+def _restore(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+def milliseconds(call: Callable[[], object], device: str, seconds: float = 0.5) -> float:
+    """Median time of a call, on a GPU by its own events."""
+    times: list[float] = []
+    began = time.perf_counter()
+    while len(times) < 5 or (time.perf_counter() - began < seconds and len(times) < 200):
+        if device == "cpu":
+            start = time.perf_counter()
+            call()
+            times.append(1e3 * (time.perf_counter() - start))
+            continue
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first.record()
+        call()
+        last.record()
+        last.synchronize()
+        times.append(first.elapsed_time(last))
+    return statistics.median(times)
+
+
+def measure(runner: Contender, mode: str) -> dict[str, float]:
+    """Milliseconds of ``infer`` or ``train``, and for a training step its peak memory; call `prepare` before."""
+    call: Callable[[], None] = getattr(runner, mode)
+    device = runner.device
+    result = {f"{mode}_ms": milliseconds(call, device)}
+    if mode == "train" and device != "cpu":
+        eager = isinstance(runner, Textbook)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        with nullcontext() if eager else _no_graphs():
+            call()
+        torch.cuda.synchronize()
+        result["train_gb"] = torch.cuda.max_memory_allocated() / 1e9
+    return result
+
+
+def prepare(runner: Contender, mode: str) -> float:
+    """Seconds of the first call; after it and two more everything is compiled and recorded."""
+    call: Callable[[], None] = getattr(runner, mode)
+    began = time.perf_counter()
+    call()
+    if runner.device != "cpu":
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - began
+    for _ in range(2):
+        call()
+    return seconds
+
+
+@contextmanager
+def _no_graphs() -> Iterator[None]:
+    """A step whose memory is to be seen must not run inside the memory of a record."""
+    from factformer.nn import graphs
+
+    largest, graphs.LARGEST = graphs.LARGEST, -1
+    try:
+        yield
+    finally:
+        graphs.LARGEST = largest

@@ -1,0 +1,71 @@
+"""The weights of a module in the working type, all cast in one launch per call instead of one launch each.
+
+They are cast anew for every call, into memory of its own: weights may have moved since, and a backward pass may still
+hold those of the call before. Which ones are needed is learned on the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+ALIGNMENT = 64
+"""Entries between the starts of two weights are a multiple of this, as wide loads want."""
+
+
+class _Twins(NamedTuple):
+    asked: dict[int, Tensor]
+    made: dict[int, Tensor]
+    dtype: torch.dtype
+
+
+_asked: WeakKeyDictionary[nn.Module, dict[int, Tensor]] = WeakKeyDictionary()
+_current: ContextVar[_Twins | None] = ContextVar("working_weights", default=None)
+
+
+@contextmanager
+def working_weights(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """In here `working` finds the weights of ``module`` that it was asked for in calls before."""
+    asked = _asked.setdefault(module, {})
+    token = _current.set(_Twins(asked, _cast(asked, dtype), dtype))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def working(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """``weight`` in ``dtype`` and out of autograd's sight: for functions that give its gradient themselves."""
+    twins = _current.get()
+    if twins is None or twins.dtype != dtype or weight.dtype == dtype:
+        return weight.detach().to(dtype)
+    twin = twins.made.get(weight.data_ptr())
+    if twin is None:
+        twins.asked[weight.data_ptr()] = weight.detach()
+        twin = twins.made[weight.data_ptr()] = weight.detach().to(dtype)
+    return twin
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """``left @ right`` in float32, as the library sums it: gradients of weights are not rounded on the way."""
+    if left.is_cuda and left.dtype == torch.bfloat16:
+        result: Tensor = torch.mm(left, right, out_dtype=torch.float32)
+        return result
+    return (left @ right).float()
+
+
+def _cast(weights: dict[int, Tensor], dtype: torch.dtype) -> dict[int, Tensor]:
+    sources = list(weights.values())
+    if not sources:
+        return {}
+    sizes = [-(-w.numel() // ALIGNMENT) * ALIGNMENT for w in sources]
+    pieces = sources[0].new_empty(sum(sizes), dtype=dtype).split(sizes)
+    made = [piece[: w.numel()].view(w.shape) for piece, w in zip(pieces, sources, strict=True)]
+    torch._foreach_copy_(made, sources)
+    return dict(zip(weights, made, strict=True))

@@ -1,0 +1,45 @@
+"""Weights in the working type: made together, never stale."""
+
+import torch
+from torch import nn
+
+from factformer.nn.fused.working import working, working_weights
+
+
+def test_twins_follow_the_weights_and_those_of_a_call_before_stay():
+    module = nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 7))
+    first, bias, second = module[0].weight, module[0].bias, module[1].weight
+    kept = []
+    for _ in range(3):
+        with working_weights(module, torch.bfloat16):
+            twins = [working(w, torch.bfloat16) for w in (first, bias, second)]
+            assert working(second, torch.bfloat16) is twins[2]
+        for twin, weight in zip(twins, (first, bias, second), strict=True):
+            assert torch.equal(twin, weight.detach().bfloat16())
+            assert not twin.requires_grad
+        kept.append((twins, [w.detach().bfloat16() for w in (first, bias, second)]))
+        with torch.no_grad():
+            first.mul_(2.0)
+            bias.add_(1.0)
+    for twins, values in kept:
+        assert all(torch.equal(a, b) for a, b in zip(twins, values, strict=True))
+    ((twins, _), *_) = kept[1:]
+    assert twins[0].untyped_storage().data_ptr() == twins[2].untyped_storage().data_ptr(), "cast in one launch"
+    assert all(twin.storage_offset() % 64 == 0 for twin in twins)
+
+
+def test_weights_that_were_replaced_are_cast_too():
+    module = nn.Linear(4, 4)
+    for _ in range(2):
+        with working_weights(module, torch.bfloat16):
+            working(module.weight, torch.bfloat16)
+    module.weight = nn.Parameter(torch.ones(4, 4))
+    with working_weights(module, torch.bfloat16):
+        assert torch.equal(working(module.weight, torch.bfloat16), torch.ones(4, 4).bfloat16())
+
+
+def test_outside_of_a_call_and_in_the_same_type_nothing_is_kept():
+    weight = nn.Parameter(torch.randn(3))
+    assert torch.equal(working(weight, torch.bfloat16), weight.detach().bfloat16())
+    with working_weights(nn.Linear(1, 1), torch.float32):
+        assert working(weight, torch.float32).data_ptr() == weight.data_ptr()

@@ -1,0 +1,28 @@
+"""What Fabric makes of a batch."""
+
+import pytest
+import torch
+from torch import nn
+
+from factformer.training.machine import Machine, start
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_frames_reach_the_loss_as_they_are(precision):
+    class Look(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, frames, extra):
+            self.seen = frames
+            return self.linear(frames), frames.sum()
+
+    module = Look()
+    frames = 1000.0 + torch.rand(3, 2)
+    prediction, total = start(Machine("cpu"), precision).setup_module(module)(frames, {"plan": 1})
+    assert module.seen.dtype == torch.float32
+    assert torch.equal(module.seen, frames)
+    assert total == frames.sum()
+    products = prediction.bfloat16().float()
+    assert torch.equal(prediction, products) == (precision == "bf16-mixed"), "products are rounded all the same"
