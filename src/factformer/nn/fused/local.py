@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from factformer.nn.fused._common import gelu, gelu_slope, padded, pieces, precision, rows_of
 from factformer.nn.fused.depthwise import correlate, depthwise_weight_kernel, surroundings
 from factformer.nn.fused.gram import gram
+from factformer.nn.fused.working import working
 
 if TYPE_CHECKING:
     from factformer.models.factformer_plus import LocalBranch
@@ -151,7 +152,7 @@ class _Local(torch.autograd.Function):
         save = any(ctx.needs_input_grad)
         result = torch.empty_like(field)
         convolved = torch.empty_like(field) if save else result
-        first, second = first.to(dtype), second.to(dtype)
+        first, second = working(first, dtype), working(second, dtype)
         _local_kernel[(triton.cdiv(points, BLOCK_POINTS), batch)](
             field, offsets, bias, gain, shift, first, first_bias, second, second_bias, convolved, result,
             points, dim, hidden, eps, **around,
