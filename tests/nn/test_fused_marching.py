@@ -118,7 +118,7 @@ def test_a_bad_value_spreads_over_its_sample_and_no_further(monkeypatch):
     assert bool(fields[1].isnan().all())
 
 
-def test_the_gelu_and_its_slope_are_exact_to_a_few_millionths():
+def test_the_gelu_and_its_slope_are_exact_to_a_millionth():
     x = torch.cat([torch.linspace(-12, 12, 1020), torch.tensor([-1e6, 1e6, 0.0, float("nan")])])
     out = [torch.empty_like(x) for _ in range(4)]
     _gelu_kernel[(1,)](x, *out, BLOCK=1024)
@@ -127,5 +127,5 @@ def test_the_gelu_and_its_slope_are_exact_to_a_few_millionths():
     (slope,) = torch.autograd.grad(value.sum(), exact)
     value = value.detach()
     for got, wanted in zip(out, (value, slope, value, slope), strict=True):
-        assert float((got - wanted)[:-1].abs().max()) < 3e-6
+        assert float((got - wanted)[:-1].abs().max()) < 1e-6
         assert bool(got[-1].isnan())
