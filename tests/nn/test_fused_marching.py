@@ -11,7 +11,10 @@ from factformer import Grid, build_surrogate
 from factformer.problem import Field, Problem
 
 sys.path.insert(0, str(Path(__file__).parent))
-import triton_interpreter  # noqa: F401
+import triton_interpreter  # noqa: F401, I001
+import triton
+import triton.language as tl
+from factformer.nn.fused._common import gelu, gelu_and_slope, gelu_slope
 
 GRIDS = {
     "line": Grid(70, 2 * math.pi, True),
@@ -20,15 +23,26 @@ GRIDS = {
 }
 
 
+@triton.jit
+def _gelu_kernel(x, values, slopes, both_values, both_slopes, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    at = tl.load(x + i)
+    value, slope = gelu_and_slope(at)
+    tl.store(values + i, gelu(at))
+    tl.store(slopes + i, gelu_slope(at))
+    tl.store(both_values + i, value)
+    tl.store(both_slopes + i, slope)
+
+
 def relative(a, b):
     return float(((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-30)).detach())
 
 
-def surrogate_for(grid):
+def surrogate_for(grid, dim=16):
     torch.manual_seed(0)
     boundary = "periodic" if all(grid.periodic) else "zero"
     problem = Problem("test", grid, (Field("a", 1), Field("b", 1)), num_context_frames=2, boundary=boundary)
-    sizes = {"dim": 16, "depth": 1, "heads": 2, "head_dim": 4, "kernel_dim": 4}
+    sizes = {"dim": dim, "depth": 1, "heads": 2, "head_dim": 4, "kernel_dim": 4}
     surrogate = build_surrogate(problem, marching_steps=3, boundary_block=False, **sizes)
     with torch.no_grad():
         for parameter in surrogate.parameters():
@@ -58,6 +72,29 @@ def test_agrees_with_the_plain_path_forward_and_backward(name, num_steps, batch,
         assert relative(a, b) < 3e-5
 
 
+def test_agrees_where_groups_lie_across_chunks_and_points_across_tiles(monkeypatch):
+    grid = Grid((5, 6, 7), 1.0, False)
+    surrogate = surrogate_for(grid, dim=64)  # 96 channels in groups of 12
+    z = torch.randn(2, *grid.shape, 64, generator=torch.Generator().manual_seed(1)) + 0.5
+    fused, fused_grads = run(surrogate, z, grid, 2, "force", monkeypatch, torch.float32)
+    plain, plain_grads = run(surrogate, z, grid, 2, "off", monkeypatch, torch.float64)
+    assert relative(fused, plain) < 1e-5
+    for a, b in zip(fused_grads, plain_grads, strict=True):
+        assert relative(a, b) < 3e-5
+
+
+def test_a_large_mean_of_the_state_costs_no_accuracy(monkeypatch):
+    """Statistics of groups are sums and sums of squares, merged tile by tile."""
+    grid = GRIDS["line"]
+    surrogate = surrogate_for(grid)
+    with torch.no_grad():
+        surrogate.marching.expand.bias.add_(30.0)
+    z = torch.randn(1, *grid.shape, 16, generator=torch.Generator().manual_seed(1))
+    fused, _ = run(surrogate, z, grid, 2, "force", monkeypatch, torch.float32)
+    plain, _ = run(surrogate, z, grid, 2, "off", monkeypatch, torch.float64)
+    assert relative(fused, plain) < 1e-4
+
+
 def test_the_whole_surrogate_agrees(monkeypatch):
     grid = GRIDS["rectangle"]
     surrogate = surrogate_for(grid)
@@ -79,3 +116,16 @@ def test_a_bad_value_spreads_over_its_sample_and_no_further(monkeypatch):
         fields = surrogate_for(grid).decode(z, 2, grid)
     assert bool(fields[0].isfinite().all())
     assert bool(fields[1].isnan().all())
+
+
+def test_the_gelu_and_its_slope_are_exact_to_a_millionth():
+    x = torch.cat([torch.linspace(-12, 12, 1020), torch.tensor([-1e6, 1e6, 0.0, float("nan")])])
+    out = [torch.empty_like(x) for _ in range(4)]
+    _gelu_kernel[(1,)](x, *out, BLOCK=1024)
+    exact = x.double().requires_grad_()
+    value = torch.nn.functional.gelu(exact)
+    (slope,) = torch.autograd.grad(value.sum(), exact)
+    value = value.detach()
+    for got, wanted in zip(out, (value, slope, value, slope), strict=True):
+        assert float((got - wanted)[:-1].abs().max()) < 1e-6
+        assert bool(got[-1].isnan())

@@ -30,8 +30,8 @@ def attention_fits(dim: int, head_dim: int, kernel_dim: int) -> bool:
 
 
 def marching_fits(dim_hidden: int, dim_latent: int, num_channels: int) -> bool:
-    """The same of marching and decoder."""
-    return dim_hidden <= 128 and dim_latent <= 512 and num_channels <= 64
+    """The same of marching and decoder, whose kernels keep both matrices of a step in shared memory."""
+    return dim_hidden <= 128 and dim_latent <= 256 and num_channels <= 64
 
 
 def local_fits(shape: Sequence[int], kinds: Sequence[str], kernel_size: int, dim: int) -> bool:

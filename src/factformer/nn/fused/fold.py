@@ -56,6 +56,64 @@ def _fold_kernel(
     tl.store(constant + sample * rows + r, total, mask=r < rows)
 
 
+@triton.jit
+def _fold_grouped_kernel(
+    grouped,
+    statistics,
+    gain,
+    shift,
+    bias,
+    folded,
+    constant,
+    GROUPS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    group, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    o, c = tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_K)
+    inside_o = o < OUTPUTS
+    row = group * OUTPUTS + o
+    mean = tl.load(statistics + (sample * GROUPS + group) * 2)
+    scale = tl.load(statistics + (sample * GROUPS + group) * 2 + 1)
+    total = tl.load(bias + row, mask=inside_o, other=0.0)
+    folded += (sample * GROUPS * OUTPUTS + row[:, None]) * (GROUPS * CHANNELS)
+    for start in tl.static_range(0, GROUPS * CHANNELS, BLOCK_K):
+        column = start + c
+        own = (column // CHANNELS == group) & (column < GROUPS * CHANNELS)
+        mask = inside_o[:, None] & own[None, :]
+        w = tl.load(grouped + column[None, :] * OUTPUTS + o[:, None], mask=mask, other=0.0)
+        total += tl.sum(w * tl.load(shift + column, mask=own, other=0.0)[None, :], axis=1)
+        f = (w * (scale * tl.load(gain + column, mask=own, other=0.0))[None, :]).to(folded.dtype.element_ty)
+        tl.store(folded + column[None, :], f, mask=inside_o[:, None] & (column < GROUPS * CHANNELS)[None, :])
+        total -= mean * tl.sum(f.to(tl.float32), axis=1)
+    tl.store(constant + sample * GROUPS * OUTPUTS + row, total, mask=inside_o)
+
+
+def fold_grouped(
+    grouped: Tensor, statistics: Tensor, dtype: torch.dtype, affine: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """`fold` of a grouped matrix ``(group, in, out)``; ``F`` is dense, with zeros between the groups."""
+    groups, channels, outputs = grouped.shape
+    samples = statistics.shape[0]
+    folded = grouped.new_empty(samples, groups * outputs, groups * channels, dtype=dtype)
+    constant = grouped.new_empty(samples, groups * outputs, dtype=torch.float32)
+    _fold_grouped_kernel[(groups, samples)](
+        grouped,
+        statistics,
+        *affine,
+        folded,
+        constant,
+        GROUPS=groups,
+        CHANNELS=channels,
+        OUTPUTS=outputs,
+        BLOCK_R=padded(outputs),
+        BLOCK_K=min(padded(groups * channels), 256),
+    )
+    return folded, constant
+
+
 def fold(
     weight: Tensor, statistics: Tensor, dtype: torch.dtype, affine: tuple[Tensor, Tensor, Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:

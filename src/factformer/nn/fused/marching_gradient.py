@@ -1,295 +1,292 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""The gradient of one step of latent marching, in three passes.
+# mypy: disable-error-code=assignment
+# ruff: noqa: RUF005 - inside kernels tuples are joined by a sum, the compiler knows no unpacking
+"""The gradient of latent marching, from the last step to the first in one kernel.
 
-What the decoder and the next step want of the state; the hidden layer once more and its gradient; through the
-LayerNorm back to the state before. Plain twin: autograd through `factformer.nn.marching.LatentMarching`.
+A program keeps the matrices in shared memory and the gradient of its points' state in registers; what the decoder wants
+of each state is added on the way. The gradients of the weights are left to `factformer.nn.fused.marching_weights`.
+Plain twin: autograd through `factformer.nn.marching.LatentMarching`.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.nn.fused._common import gelu, gelu_slope, padded, precision
-from factformer.nn.fused.marching import BLOCK_LATENT, BLOCK_POINTS, Network
+from factformer.nn.fused._common import MULTIPROCESSORS, gelu_and_slope, padded, precision
+from factformer.nn.fused.marching import BLOCK_LATENT
+from factformer.nn.fused.network import Network
+from factformer.nn.fused.resident import Tile, blocks, pack, unpack
+
+TILE = Tile(128, 8)
+BLOCK_HIDDEN = 64
 
 
 @triton.jit
-def _state_gradient_kernel(
+def _load_decoder(
+    grad_decoded,
+    scaled,
+    at,
+    p,
+    inside,
+    points,
+    wanted,
+    CHANNEL: tl.constexpr,
+    LATENT: tl.constexpr,
+    WIDE: tl.constexpr,
+    GROUPS: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+):
+    """What `_add_decoder` multiplies, for the channels from ``CHANNEL`` on: only their groups' rows of ``F``."""
+    c = CHANNEL + tl.arange(0, BLOCK_K)
+    row = CHANNEL // (LATENT // GROUPS) * (WIDE // GROUPS) + tl.arange(0, BLOCK_W)
+    keep = (row < WIDE) & wanted
+    x = tl.load(
+        grad_decoded + (at * points + p)[:, None] * WIDE + row[None, :],
+        mask=inside[:, None] & keep[None, :],
+        other=0.0,
+    )
+    w = tl.load(
+        scaled + at * WIDE * LATENT + row[:, None] * LATENT + c[None, :],
+        mask=keep[:, None] & (c < LATENT)[None, :],
+        other=0.0,
+    )
+    return x, w
+
+
+@triton.jit
+def _add_decoder(grad, y, x, w, terms, at, c, measure, wanted, LATENT: tl.constexpr, PRECISION: tl.constexpr):
+    """Adds what the decoder wants of a state, ``∂h F + w (α + β y)``."""
+    base = terms + at * 2 * LATENT + c
+    inside_c = (c < LATENT) & wanted
+    offset = tl.load(base, mask=inside_c, other=0.0)[None, :]
+    grad += (offset + tl.load(base + LATENT, mask=inside_c, other=0.0)[None, :] * y) * measure[:, None]
+    return tl.dot(x, w, grad, input_precision=PRECISION)
+
+
+@triton.jit(do_not_specialize=["points", "tiles", "jobs", "num_steps"])
+def _march_gradient_kernel(
+    states,
+    rows,
     grad_decoded,
     scaled,
     terms,
-    following,
     weights,
-    carry,
-    grad_result,
-    sum_parts,
-    points,
-    latent,
-    hidden,
-    decoded,
-    stride_decoded,
-    stride_scaled,
-    stride_terms,
-    stride_following,
-    LAST: tl.constexpr,
-    HAS_WEIGHTS: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """What the decoder and the next step want of a state: ``∂y = ∂h F + w (α + β y) + carry``."""
-    tile, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
-    k, o = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_D)
-    inside = (p < points)[:, None]
-    sums = sum_parts + (sample * tl.num_programs(0) + tile) * (2 * latent + hidden)
-    x = tl.load(
-        grad_decoded + sample * stride_decoded + p[:, None] * decoded + o[None, :],
-        mask=inside & (o < decoded)[None, :],
-        other=0.0,
-    )
-    measure = tl.where(p < points, 1.0, 0.0)
-    if HAS_WEIGHTS:
-        measure = tl.load(weights + p, mask=p < points, other=0.0)
-    for start in tl.range(0, latent, BLOCK_K, num_stages=STAGES):
-        c = start + k
-        inside_c = c < latent
-        mask = inside & inside_c[None, :]
-        offset = p[:, None] * latent + c[None, :]
-        w = tl.load(
-            scaled + sample * stride_scaled + o[:, None] * latent + c[None, :],
-            mask=(o < decoded)[:, None] & inside_c[None, :],
-            other=0.0,
-        )
-        y = tl.load(following + sample * stride_following + offset, mask=mask, other=0.0).to(tl.float32)
-        base = terms + sample * stride_terms + c
-        pull = tl.load(base, mask=inside_c, other=0.0)[None, :]
-        pull += tl.load(base + latent, mask=inside_c, other=0.0)[None, :] * y
-        grad = pull * measure[:, None] + tl.dot(x, w, input_precision=PRECISION)
-        whole = sample * points * latent + offset
-        if not LAST:
-            grad += tl.load(carry + whole, mask=mask, other=0.0).to(tl.float32)
-        tl.store(sums + c, tl.sum(grad, axis=0), mask=inside_c)
-        tl.store(grad_result + whole, grad.to(grad_result.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def _march_gradient_kernel(
-    state,
-    embedding,
+    embeddings,
     first,
     first_sum,
     first_shift,
     first_bias,
     second,
-    grad_result,
+    grads,
+    grad_hidden,
     activated,
-    grad_hidden,
-    row_statistics,
-    sum_parts,
+    alongs,
     points,
-    latent,
-    hidden,
-    stride_state,
-    eps,
+    tiles,
+    jobs,
+    num_steps,
+    LATENT: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    WIDE: tl.constexpr,
+    GROUPS: tl.constexpr,
+    HAS_WEIGHTS: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_H: tl.constexpr,
-    STAGES: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
-    tile, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
-    k, d = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_H)
-    inside, inside_d = (p < points)[:, None], d < hidden
-    state += sample * stride_state
-    grad_result += sample * points * latent
-    sums = sum_parts + (sample * tl.num_programs(0) + tile) * (2 * latent + hidden)
-    h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
-    grad_h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
-    total = tl.zeros((BLOCK_P,), dtype=tl.float32)
-    squares = tl.zeros((BLOCK_P,), dtype=tl.float32)
-    for start in tl.range(0, latent, BLOCK_K, num_stages=STAGES):
-        c = start + k
-        inside_c = c < latent
-        mask = inside & inside_c[None, :]
-        offset = p[:, None] * latent + c[None, :]
-        g = tl.load(grad_result + offset, mask=mask, other=0.0)
-        w = tl.load(second + c[:, None] * hidden + d[None, :], mask=inside_c[:, None] & inside_d[None, :], other=0.0)
-        grad_h = tl.dot(g, w, grad_h, input_precision=PRECISION)
-        # The hidden layer once more.
-        z = tl.load(state + offset, mask=mask, other=0.0)
-        w = tl.load(first + d[:, None] * latent + c[None, :], mask=inside_d[:, None] & inside_c[None, :], other=0.0)
-        moved = z.to(tl.float32) + tl.load(embedding + c, mask=inside_c, other=0.0)[None, :]
-        total += tl.sum(moved, axis=1)
-        squares += tl.sum(moved * moved, axis=1)
-        h = tl.dot(z, tl.trans(w), h, input_precision=PRECISION)
-    mean = total / latent
-    scale = tl.rsqrt(tl.maximum(squares / latent - mean * mean, 0.0) + eps)
-    summed = tl.load(first_sum + d, mask=inside_d, other=0.0)[None, :]
-    h += tl.load(first_shift + d, mask=inside_d, other=0.0)[None, :]
-    h = (h - mean[:, None] * summed) * scale[:, None]
-    biased = h + tl.load(first_bias + d, mask=inside_d, other=0.0)[None, :]
-    grad_h = tl.where(inside, grad_h * gelu_slope(biased), 0.0)
-    tl.store(sums + 2 * latent + d, tl.sum(grad_h, axis=0), mask=inside_d)
-    # The two means that the LayerNorm's gradient needs, from the hidden layer instead of the state.
-    row = (sample * points + p) * 4
-    tl.store(row_statistics + row, mean, mask=p < points)
-    tl.store(row_statistics + row + 1, scale, mask=p < points)
-    tl.store(row_statistics + row + 2, tl.sum(grad_h * summed, axis=1) / latent, mask=p < points)
-    tl.store(row_statistics + row + 3, tl.sum(grad_h * h, axis=1) / latent, mask=p < points)
-    narrow = (sample * points + p)[:, None] * hidden + d[None, :]
-    tl.store(activated + narrow, gelu(biased).to(activated.dtype.element_ty), mask=inside & inside_d[None, :])
-    tl.store(grad_hidden + narrow, grad_h.to(grad_hidden.dtype.element_ty), mask=inside & inside_d[None, :])
+    """From the last step to the first, tile after tile, with the weights and the tile's gradient on the chip."""
+    dtype = states.dtype.element_ty
+    k = tl.arange(0, BLOCK_K)
+    firsts = blocks(first, dtype, HIDDEN, LATENT, BLOCK_H, BLOCK_K)
+    seconds = blocks(second, dtype, LATENT, HIDDEN, BLOCK_K, BLOCK_H)
+    # A product with the identity takes a tile from where the matrix units read it to where the arithmetic is done.
+    identity = tl.where(k[:, None] == k[None, :], 1.0, 0.0).to(dtype)
+    samples = (jobs // tiles).to(tl.int64)
+    for index in range(tl.program_id(0), jobs, tl.num_programs(0)):
+        sample, tile = (index // tiles).to(tl.int64), index % tiles
+        p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
+        inside = p < points
+        measure = tl.where(inside, 1.0, 0.0)
+        if HAS_WEIGHTS:
+            measure = tl.load(weights + p, mask=inside, other=0.0)
+        carry = ()
+        at = (num_steps - 1) * samples + sample
+        for j in tl.static_range(CHUNKS):
+            c = j * BLOCK_K + k
+            mask = inside[:, None] & (c < LATENT)[None, :]
+            slot = (at + samples) * points * LATENT + p[:, None] * LATENT + c[None, :]
+            y = tl.load(states + slot, mask=mask, other=0.0).to(tl.float32)
+            x, w = _load_decoder(
+                grad_decoded, scaled, at, p, inside, points, True, j * BLOCK_K, LATENT, WIDE, GROUPS, BLOCK_K, BLOCK_W
+            )
+            grad = tl.zeros((BLOCK_P, BLOCK_K), dtype=tl.float32)
+            grad = _add_decoder(grad, y, x, w, terms, at, c, measure, True, LATENT, PRECISION)
+            tl.store(grads + slot, grad.to(dtype), mask=mask)
+            carry = carry + (pack(grad, dtype),)
+        for back in range(num_steps):
+            step = num_steps - 1 - back
+            at = step * samples + sample
+            row = at * points + p
+            mean = tl.load(rows + row * 2, mask=inside, other=0.0)
+            scale = tl.load(rows + row * 2 + 1, mask=inside, other=0.0)
+            source = at * points * LATENT
+            zs = ()
+            for j in tl.static_range(CHUNKS):
+                c = j * BLOCK_K + k
+                mask = inside[:, None] & (c < LATENT)[None, :]
+                zs = zs + (tl.load(states + source + p[:, None] * LATENT + c[None, :], mask=mask, other=0.0),)
+            level = tl.zeros((BLOCK_P,), dtype=tl.float32)
+            along = tl.zeros((BLOCK_P,), dtype=tl.float32)
+            hidden = ()
+            for i in tl.static_range(PARTS):
+                d = i * BLOCK_H + tl.arange(0, BLOCK_H)
+                inside_d = d < HIDDEN
+                h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
+                grad_h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
+                for j in tl.static_range(CHUNKS):
+                    h = tl.dot(zs[j], tl.trans(firsts[i * CHUNKS + j]), h, input_precision=PRECISION)
+                    moved = unpack(carry[j], dtype)
+                    grad_h = tl.dot(moved, seconds[j * PARTS + i], grad_h, input_precision=PRECISION)
+                summed = tl.load(first_sum + d, mask=inside_d, other=0.0)[None, :]
+                h += tl.load(first_shift + step * HIDDEN + d, mask=inside_d, other=0.0)[None, :]
+                h = (h - mean[:, None] * summed) * scale[:, None]
+                active, slope = gelu_and_slope(h + tl.load(first_bias + d, mask=inside_d, other=0.0)[None, :])
+                narrow = row[:, None] * HIDDEN + d[None, :]
+                keep = inside[:, None] & inside_d[None, :]
+                tl.store(activated + narrow, active.to(dtype), mask=keep)
+                # Times ρ: what goes through W₁ and into its gradient.
+                grad_h = grad_h * slope * scale[:, None]
+                # The two means that the LayerNorm's gradient needs, from the hidden layer instead of the state.
+                level += tl.sum(grad_h * summed, axis=1) / LATENT
+                along += scale * tl.sum(grad_h * h, axis=1) / LATENT
+                rounded = grad_h.to(dtype)
+                tl.store(grad_hidden + narrow, rounded, mask=keep)
+                hidden = hidden + (rounded,)
+            tl.store(alongs + row, along, mask=inside)
+            new = ()
+            # What a chunk needs is loaded one chunk ahead.
+            wanted = step > 0
+            before = tl.where(wanted, at - samples, at)
+            where = source + p[:, None] * LATENT + k[None, :]
+            x_next, w_next = _load_decoder(
+                grad_decoded, scaled, before, p, inside, points, wanted, 0, LATENT, WIDE, GROUPS, BLOCK_K, BLOCK_W
+            )
+            for j in tl.static_range(CHUNKS):
+                c = j * BLOCK_K + k
+                mask = inside[:, None] & (c < LATENT)[None, :]
+                x, w = x_next, w_next
+                z = tl.dot(zs[j], identity, input_precision=PRECISION)
+                if j + 1 < CHUNKS:
+                    x_next, w_next = _load_decoder(
+                        grad_decoded,
+                        scaled,
+                        before,
+                        p,
+                        inside,
+                        points,
+                        wanted,
+                        (j + 1) * BLOCK_K,
+                        LATENT,
+                        WIDE,
+                        GROUPS,
+                        BLOCK_K,
+                        BLOCK_W,
+                    )
+                embedding = tl.load(embeddings + step * LATENT + c, mask=c < LATENT, other=0.0)[None, :]
+                grad = unpack(carry[j], tl.float32) - level[:, None]
+                grad -= (z + embedding - mean[:, None]) * along[:, None]
+                for i in tl.static_range(PARTS):
+                    grad = tl.dot(hidden[i], firsts[i * CHUNKS + j], grad, input_precision=PRECISION)
+                grad = _add_decoder(grad, z, x, w, terms, before, c, measure, wanted, LATENT, PRECISION)
+                tl.store(grads + where + j * BLOCK_K, grad.to(dtype), mask=mask)
+                new = new + (pack(grad, dtype),)
+            carry = new
 
 
-@triton.jit
-def _carry_gradient_kernel(
-    state,
-    embedding,
-    first,
-    carry,
-    grad_result,
-    grad_hidden,
-    row_statistics,
-    sum_parts,
-    points,
-    latent,
-    hidden,
-    stride_state,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_H: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """``∂z' = ∂y + ρ (∂h W - level - x̂ along)``: through the LayerNorm, with its means known."""
-    tile, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
-    k, d = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_H)
-    inside, inside_d = (p < points)[:, None], d < hidden
-    row = row_statistics + (sample * points + p) * 4
-    mean = tl.load(row, mask=p < points, other=0.0)[:, None]
-    scale = tl.load(row + 1, mask=p < points, other=0.0)[:, None]
-    level = tl.load(row + 2, mask=p < points, other=0.0)[:, None]
-    along = tl.load(row + 3, mask=p < points, other=0.0)[:, None]
-    x = tl.load(
-        grad_hidden + (sample * points + p)[:, None] * hidden + d[None, :], mask=inside & inside_d[None, :], other=0.0
-    )
-    sums = sum_parts + (sample * tl.num_programs(0) + tile) * (2 * latent + hidden)
-    for start in tl.range(0, latent, BLOCK_K, num_stages=STAGES):
-        c = start + k
-        inside_c = c < latent
-        mask = inside & inside_c[None, :]
-        offset = p[:, None] * latent + c[None, :]
-        w = tl.load(first + d[:, None] * latent + c[None, :], mask=inside_d[:, None] & inside_c[None, :], other=0.0)
-        z = tl.load(state + sample * stride_state + offset, mask=mask, other=0.0).to(tl.float32)
-        z += tl.load(embedding + c, mask=inside_c, other=0.0)[None, :]
-        grad = tl.dot(x, w, input_precision=PRECISION)
-        grad = (grad - level - (z - mean) * scale * along) * scale
-        whole = sample * points * latent + offset
-        grad += tl.load(grad_result + whole, mask=mask, other=0.0).to(tl.float32)
-        tl.store(carry + whole, grad.to(carry.dtype.element_ty), mask=mask)
-        tl.store(sums + latent + c, tl.sum(tl.where(inside, grad, 0.0), axis=0), mask=inside_c)
+class MarchingGradient(NamedTuple):
+    """Of the states ``(1 + step, batch, point, latent)``, and of the hidden layer of each step.
+
+    ``hidden`` is ``ρ ∂h`` before the activation and ``active`` the layer behind it; ``along`` is the factor of
+    ``z + e - μ`` in the gradient of the LayerNorm.
+    """
+
+    states: Tensor
+    hidden: Tensor
+    active: Tensor
+    along: Tensor
 
 
 def march_backward(
-    step: int,
     states: Tensor,
-    start: Tensor,
+    rows: Tensor,
     network: Network,
     grad_decoded: Tensor,
     scaled: Tensor,
     terms: Tensor,
     weights: Tensor | None,
-    buffers: tuple[Tensor, ...],
-) -> Tensor:
-    """Gradient of one step; returns the sums of ``∂y``, ``∂z'`` and ``∂h`` over all points, one after the other.
-
-    ``buffers`` are filled: gradient of the state (also what the next step, if any, wants of this one's result),
-    of the result, the activated hidden layer, its gradient before the activation, and the rows' statistics.
-    """
-    batch, num_steps, points, latent = states.shape
-    hidden, decoded = network.first.shape[0], grad_decoded.shape[-1]
-    state = states[:, step - 1] if step else start
-    tiles = triton.cdiv(points, BLOCK_POINTS)
-    sums = start.new_empty(batch * tiles, 2 * latent + hidden, dtype=torch.float32)
-    carry, grad_result, activated, grad_hidden, row_statistics = buffers
-    block = min(padded(latent), BLOCK_LATENT)
-    _state_gradient_kernel[(tiles, batch)](
-        grad_decoded[:, step],
-        scaled[:, step],
-        terms[:, step],
-        states[:, step],
-        weights if weights is not None else network.first_bias,
-        carry,
-        grad_result,
-        sums,
-        points,
-        latent,
-        hidden,
-        decoded,
-        grad_decoded.stride(0),
-        scaled.stride(0),
-        terms.stride(0),
-        states.stride(0),
-        LAST=step == num_steps - 1,
-        HAS_WEIGHTS=weights is not None,
-        PRECISION=precision(start.dtype),
-        BLOCK_P=BLOCK_POINTS,
-        BLOCK_K=block,
-        BLOCK_D=padded(decoded),
-        STAGES=2,
-        num_warps=4,
-    )
-    _march_gradient_kernel[(tiles, batch)](
-        state,
-        network.embeddings[step],
+    groups: int,
+) -> MarchingGradient:
+    """``grad_decoded``, ``scaled`` and ``terms`` are ``∂h``, ``F`` and ``(α, β)`` of the decoder, of every sample."""
+    slots, batch, points, latent = states.shape
+    hidden, wide = network.first.shape[0], scaled.shape[1]
+    tiles = triton.cdiv(points, TILE.points)
+    grads = torch.empty_like(states)
+    grad_hidden, activated = states.new_empty(2, slots - 1, batch, points, hidden).unbind(0)
+    alongs = states.new_empty(slots - 1, batch, points, dtype=torch.float32)
+    block, block_hidden = min(padded(latent), BLOCK_LATENT), min(padded(hidden), BLOCK_HIDDEN)
+    _march_gradient_kernel[(min(MULTIPROCESSORS, tiles * batch),)](
+        states,
+        rows,
+        grad_decoded,
+        scaled,
+        terms,
+        weights if weights is not None else rows,
+        network.embeddings,
         network.first,
         network.first_sum,
-        network.first_shift[step],
+        network.first_shift,
         network.first_bias,
         network.second,
-        grad_result,
+        grads,
+        grad_hidden,
         activated,
-        grad_hidden,
-        row_statistics,
-        sums,
+        alongs,
         points,
-        latent,
-        hidden,
-        state.stride(0),
-        network.eps,
-        PRECISION=precision(start.dtype),
-        BLOCK_P=BLOCK_POINTS,
+        tiles,
+        tiles * batch,
+        slots - 1,
+        LATENT=latent,
+        HIDDEN=hidden,
+        WIDE=wide,
+        GROUPS=groups,
+        HAS_WEIGHTS=weights is not None,
+        PRECISION=precision(states.dtype),
+        BLOCK_P=TILE.points,
         BLOCK_K=block,
-        BLOCK_H=padded(hidden),
-        STAGES=2,
-        num_warps=8,
+        BLOCK_H=block_hidden,
+        BLOCK_W=_window(latent, wide, groups, block),
+        CHUNKS=triton.cdiv(latent, block),
+        PARTS=triton.cdiv(hidden, block_hidden),
+        num_warps=TILE.warps,
+        num_stages=TILE.stages,
     )
-    _carry_gradient_kernel[(tiles, batch)](
-        state,
-        network.embeddings[step],
-        network.first,
-        carry,
-        grad_result,
-        grad_hidden,
-        row_statistics,
-        sums,
-        points,
-        latent,
-        hidden,
-        state.stride(0),
-        PRECISION=precision(start.dtype),
-        BLOCK_P=BLOCK_POINTS,
-        BLOCK_K=block,
-        BLOCK_H=padded(hidden),
-        STAGES=2,
-        num_warps=4,
+    return MarchingGradient(grads, grad_hidden, activated, alongs)
+
+
+def _window(latent: int, wide: int, groups: int, block: int) -> int:
+    """How many outputs of the decoder's grouped layer the channels of one block reach, at most."""
+    channels = latent // groups
+    most = max(
+        (min(start + block, latent) - 1) // channels - start // channels + 1 for start in range(0, latent, block)
     )
-    return sums.sum(0)
+    return padded(most * (wide // groups))
