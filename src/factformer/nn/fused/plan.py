@@ -105,7 +105,8 @@ def training_bytes(
         size * (2 * sizes.heads * sizes.kernel_dim + sizes.heads * size + 3 * sizes.dim) for size in sizes.shape
     )
     layers += sizes.depth * (batch * along * NUMBER + sizes.points * sizes.dim * 2 * NUMBER)
-    marching = n * sizes.width * NUMBER + steps * (z + u) + 3 * z + 2 * u
+    # The field and the state that come in, states and their gradients; per step the decoder's and the hidden layers'.
+    marching = n * sizes.width * NUMBER + 2 * (1 + steps) * z + 3 * steps * u
     frames = 3 * n * (sizes.frames + 2 * steps) * sizes.channels * 4
     return layers + marching + frames + 8 * sizes.parameters + WORKSPACE
 
