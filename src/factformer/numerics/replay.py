@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from factformer.rehearsal import able, rehearsal
+
 Function = Callable[[Tensor], Tensor]
 
 
@@ -19,6 +21,9 @@ def replayed(step: Function, state: Tensor) -> Function:
     if not state.is_cuda:
         return step
     place = state.clone()
+    if able():
+        with rehearsal():
+            step(place)
     # A first run outside of the recording makes the plans of the transforms and their workspaces.
     stream = torch.cuda.Stream(state.device)
     stream.wait_stream(torch.cuda.current_stream(state.device))
