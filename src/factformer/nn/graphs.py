@@ -32,6 +32,16 @@ def _signature(tensors: Sequence[Tensor]) -> tuple[Hashable, ...]:
     return (precision, *((tuple(t.shape), t.dtype, t.device) for t in tensors))
 
 
+def _places(module: nn.Module) -> tuple[int, ...]:
+    """Where the weights lie. ``module.parameters()`` would take longer than a small grid's call on the device."""
+    found, rest = [], [module]
+    while rest:
+        part = rest.pop()
+        found += [p.data_ptr() for p in part._parameters.values() if p is not None]
+        rest += [child for child in part._modules.values() if child is not None]
+    return tuple(found)
+
+
 def _uncached_autocast() -> contextlib.AbstractContextManager[object]:
     """The autocast region around us without its cache, whose casts would be missing from a record.
 
@@ -108,8 +118,7 @@ class CallGraphs:
 
     def __call__(self, module: nn.Module, key: Hashable, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         """``function(*tensors)``; ``key`` says what else it depends on besides the shapes and the weights' places."""
-        places = tuple(p.data_ptr() for p in module.parameters())
-        full = (key, module.training, places, _signature(tensors))
+        full = (key, module.training, _places(module), _signature(tensors))
         if full not in self.seen:
             self._room()
             self.seen.add(full)
