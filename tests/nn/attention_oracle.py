@@ -103,6 +103,21 @@ def kernel_matrices(attention, kernel, x, grid, m):
     return matrices
 
 
+def full_kernel(attention, matrices):
+    """The kernel between all points: the product of the axes' kernels, or in parallel the sum of each with identities."""
+    identities = [torch.eye(len(matrix), dtype=matrix.dtype) for matrix in matrices]
+    terms = [matrices]
+    if attention.parallel:
+        terms = [[*identities[:m], matrices[m], *identities[m + 1 :]] for m in range(len(matrices))]
+    total = 0
+    for term in terms:
+        full = torch.ones(1, 1, dtype=matrices[0].dtype)
+        for matrix in term:
+            full = torch.kron(full, matrix)
+        total = total + full
+    return total
+
+
 def attention_oracle(attention, u, grid):
     """The whole layer for a batch ``u: (batch, *grid, dim)``."""
     head_dim = attention.to_values.weight.shape[0] // attention.heads
@@ -116,9 +131,7 @@ def attention_oracle(attention, u, grid):
         per_axis = [kernel_matrices(attention, k, x, grid, m) for m, k in enumerate(attention.kernels)]
         heads = []
         for head in range(attention.heads):
-            full = torch.ones(1, 1, dtype=u.dtype)
-            for m in range(grid.num_axes):
-                full = torch.kron(full, per_axis[m][head])
+            full = full_kernel(attention, [matrices[head] for matrices in per_axis])
             z = full @ values[:, head * head_dim : (head + 1) * head_dim]
             mean = (measure[:, None] * z).sum() / head_dim
             variance = (measure[:, None] * (z - mean) ** 2).sum() / head_dim

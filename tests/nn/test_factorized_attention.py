@@ -26,9 +26,11 @@ GRIDS = {
 }
 
 
-def attention(grid, dim=6, heads=2, head_dim=3, kernel_dim=4, seed=0, **options):
+def attention(grid, dim=6, heads=2, head_dim=3, kernel_dim=4, seed=0, parallel=False, **options):
     torch.manual_seed(seed)
-    layer = FactorizedAttention(grid.num_axes, dim, heads, head_dim, kernel_dim, KernelOptions(**options)).double()
+    layer = FactorizedAttention(
+        grid.num_axes, dim, heads, head_dim, kernel_dim, KernelOptions(**options), parallel=parallel
+    ).double()
     with torch.no_grad():  # kernels of order one, so that no tolerance hides a mistake behind eps
         for parameter in layer.parameters():
             parameter.copy_(torch.randn_like(parameter) / math.sqrt(parameter.shape[-1]))
@@ -54,7 +56,7 @@ def test_agrees_with_the_dense_oracle(name, kernel_dim):
 
 @pytest.mark.parametrize(
     "options",
-    [{"rotary": "periodic"}, {"rotary": "off"}, {"softmax": True}, {"rotary_scale": 3.0}],
+    [{"rotary": "periodic"}, {"rotary": "off"}, {"softmax": True}, {"rotary_scale": 3.0}, {"parallel": True}],
     ids=str,
 )
 def test_every_option_agrees_with_the_oracle_and_matters(options):
@@ -63,6 +65,12 @@ def test_every_option_agrees_with_the_oracle_and_matters(options):
     result = layer(u, grid)
     assert relative(result, attention_oracle(layer, u, grid)) < 1e-10
     assert relative(result, attention(grid)(u, grid)) > 1e-3
+
+
+def test_one_axis_knows_no_order():
+    grid = GRIDS["line"]
+    u = field(grid)
+    assert torch.equal(attention(grid, parallel=True)(u, grid), attention(grid)(u, grid))
 
 
 def test_scaling_divides_the_kernels_and_matters_under_a_softmax():

@@ -32,6 +32,8 @@ class AttentionConfig(ModelConfig):
     rotary_scale: float = Field(64.0, gt=0)
     scaling: bool = False
     softmax: bool = False
+    contraction: Literal["sequential", "parallel"] = "sequential"
+    """Integrals along the axes one after the other, as in the paper, or each of the values and added."""
     fourier: FourierMode = "paper"
     fourier_std: float = Field(8.0, gt=0)
     """Standard deviation of the random frequencies of ψ, in waves per unit length."""
@@ -39,7 +41,10 @@ class AttentionConfig(ModelConfig):
     def attention(self, num_axes: int) -> FactorizedAttention:
         """The attention layer of these options."""
         options = KernelOptions(self.rotary, self.rotary_scale, self.scaling, self.softmax)
-        return FactorizedAttention(num_axes, self.dim, self.heads, self.head_dim, self.kernel_dim, options)
+        parallel = self.contraction == "parallel"
+        return FactorizedAttention(
+            num_axes, self.dim, self.heads, self.head_dim, self.kernel_dim, options, parallel=parallel
+        )
 
     def positions(self, num_axes: int) -> FourierFeatures | None:
         """The positional encoding of one layer, or none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -21,6 +22,8 @@ class FactorizedAttention(nn.Module):
     ``m`` with ``kernel_dim`` functions per head. Each head of the result is normalised over the whole domain
     and its channels before the output network ``f``; ``norm_eps`` is far below the variance that freshly
     initialised kernels give (1e-9 in 2-D), since a usual 1e-5 would switch the attention off for good.
+    With ``parallel`` the integrals along the axes are taken of ``V`` each and added, ``Σ_m V ×_m A⁽ᵐ⁾``: a point then sees
+    those that share all but one of its coordinates.
     """
 
     def __init__(
@@ -32,6 +35,7 @@ class FactorizedAttention(nn.Module):
         kernel_dim: int = 128,
         options: KernelOptions | None = None,
         norm_eps: float = 1e-24,
+        parallel: bool = False,
     ) -> None:
         super().__init__()
         if not 1 <= num_axes <= 4 or min(dim, heads, head_dim, kernel_dim) < 1:
@@ -43,6 +47,7 @@ class FactorizedAttention(nn.Module):
         self.dim = dim
         self.heads = heads
         self.norm_eps = norm_eps
+        self.parallel = parallel
         self.norm = nn.LayerNorm(dim)
         self.to_values = nn.Linear(dim, heads * head_dim, bias=False)
         self.kernels = nn.ModuleList(
@@ -54,8 +59,11 @@ class FactorizedAttention(nn.Module):
     def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
         x = self.normalized(u, grid)
         values = self.to_values(x).unflatten(-1, (self.heads, -1)).movedim(-2, 1)
-        for kernel in self.axes():
-            values = kernel.apply_to(values, x, grid)
+        if self.parallel:
+            values = torch.stack([kernel.apply_to(values, x, grid) for kernel in self.axes()]).sum(0)
+        else:
+            for kernel in self.axes():
+                values = kernel.apply_to(values, x, grid)
         values = domain_normalize(values, cached_domain_weights(self.tables, grid, values), self.norm_eps)
         result: Tensor = self.to_output(values.movedim(1, -2).flatten(-2))
         return result
@@ -65,9 +73,8 @@ class FactorizedAttention(nn.Module):
     ) -> Float[Tensor, "batch *grid dim"]:
         """``s + attention(s)`` with ``s = u + encoding``; on a GPU in bfloat16 with fused kernels."""
         head_dim = self.to_values.out_features // self.heads
-        dtype = working_dtype(
-            u, attention_fits(self.dim, head_dim, self.axes()[0].kernel_dim), min(self.dim, head_dim)
-        )
+        fits = not self.parallel and attention_fits(self.dim, head_dim, self.axes()[0].kernel_dim)
+        dtype = working_dtype(u, fits, min(self.dim, head_dim))
         if dtype is not None:
             from factformer.nn.fused.attention import attention_block
 

@@ -194,6 +194,7 @@ IDEAS: dict[str, tuple[str, ...]] = {
     "local kernel 3": ("model.local_kernel=3",),
     "feed-forward 4": ("model.feed_forward=4",),
     "4 heads, kernel dimension 64": ("model.heads=4", "model.kernel_dim=64"),
+    "axes contracted in parallel": ("model.contraction=parallel",),
     "paper's rotary and Fourier features": ("model.rotary=paper", "model.fourier=paper"),
     "weight average over 0.9995": ("training.ema_decay=0.9995",),
     "weight decay 1e-2": ("training.weight_decay=1e-2",),
