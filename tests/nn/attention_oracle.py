@@ -104,7 +104,7 @@ def kernel_matrices(attention, kernel, x, grid, m):
 
 
 def full_kernel(attention, matrices):
-    """The kernel between all points: the product of the axes' kernels, or in parallel the sum of each with identities."""
+    """The kernel between all points: the axes' kernels multiplied, or in parallel each with identities and added."""
     identities = [torch.eye(len(matrix), dtype=matrix.dtype) for matrix in matrices]
     terms = [matrices]
     if attention.parallel:
