@@ -7,7 +7,6 @@ the result files themselves and, for runs in legs, the packed state of `legs`.
 from __future__ import annotations
 
 import gc
-import json
 import tempfile
 import time
 import traceback
@@ -30,9 +29,10 @@ from factformer.pdes._base import Preset
 from factformer.reproduce import legs
 from factformer.reproduce.entries import DATA, Data, Entry
 from factformer.reproduce.plan import Scale, Training
+from factformer.reproduce.record import headline, log_lines, short, train_command
 from factformer.reproduce.scales import DATA_SEED, experiment_of, size_of
 from factformer.training import Machine
-from factformer.training.experiment import Experiment, differences, flat
+from factformer.training.experiment import Experiment
 from factformer.training.loop import train
 from factformer.training.outcome import Outcome
 from factformer.training.progress import Reporter
@@ -48,7 +48,6 @@ SECONDS_AROUND = 45.0
 """What a run is expected to take beyond its training until one is known: compilation, evaluation, start."""
 SECONDS_TO_PACK = 20.0
 SHORTEST_LEG = 60.0
-MAX_LOG_LINES = 40
 WARM_UP_UPDATES = 16
 
 
@@ -165,7 +164,7 @@ class Campaign:
         self.collect(entry, folder)
         if not entry.in_legs:
             self.around = max(time.monotonic() - began - 60 * minutes, 5.0) + 5.0
-        return Status(entry, "done", self.headline(result))
+        return Status(entry, "done", headline(result))
 
     def train(self, experiment: Experiment, splits: Splits, folder: Path, entry: Entry) -> Outcome:
         reserve = SECONDS_TO_PACK if entry.in_legs else 0.0
@@ -304,47 +303,6 @@ class Campaign:
         for bundle in sorted((folder / "zoo").glob("*")):
             files = {f"zoo/{bundle.name}/{file.name}": file for file in sorted(bundle.iterdir())}
             legs.add_to_archive(self.pack / f"zoo-{bundle.name}.tar", files, fresh=True)
-
-    def headline(self, result: Mapping[str, Any]) -> str:
-        errors = ", ".join(
-            f"{name} {field['relative_l2']:.4f} ± {field['standard_error']:.4f} (last {field['relative_l2_final']:.4f})"
-            for name, field in result["fields"].items()
-        )
-        return f"{errors}, {result['training']['updates']} updates"
-
-
-def train_command(experiment: Experiment) -> str:
-    """What to type to train the same: the recipe and every value in which the experiment differs from it."""
-    name, protocol = experiment.model.name, experiment.protocol.name
-    scale = experiment.scale
-    base = recipes.build(experiment.recipe, scale, [f"model.name={name}", f"protocol.name={protocol}"])
-    values = flat(experiment.model_dump(mode="json"))
-    changed = [item.split(" ", 1)[0] for item in differences(base, experiment)]
-    words = [f"--set {key}={text(values[key])}" for key in ("model.name", "protocol.name")]
-    words += [f"--set {key}={text(values[key])}" for key in changed if not key.startswith("data.path")]
-    return " ".join([f"factformer train {experiment.recipe} --scale {scale} --data {experiment.data.path}", *words])
-
-
-def text(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, (bool, list)) or value is None else str(value)
-
-
-def short(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Errors of an evaluation without its curves."""
-    keys = ("relative_l2", "relative_l2_final", "standard_error")
-    return {
-        "fields": {name: {key: field[key] for key in keys} for name, field in result["fields"].items()},
-        "grid": result["grid"],
-        "dataset_fingerprint": result["dataset_fingerprint"],
-        "num_windows": result["num_windows"],
-    }
-
-
-def log_lines(path: Path) -> list[dict[str, Any]]:
-    """Lines of the log, spread evenly where there are many; the last one is always there."""
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    step = -(-len(lines) // MAX_LOG_LINES) if lines else 1
-    return lines[::-1][::step][::-1]
 
 
 def summary(statuses: Sequence[Status]) -> str:
