@@ -1,5 +1,8 @@
 """Weights in the working type: made together, never stale."""
 
+import gc
+import weakref
+
 import torch
 from torch import nn
 
@@ -43,3 +46,18 @@ def test_outside_of_a_call_and_in_the_same_type_nothing_is_kept():
     assert torch.equal(working(weight, torch.bfloat16), weight.detach().bfloat16())
     with working_weights(nn.Linear(1, 1), torch.float32):
         assert working(weight, torch.float32).data_ptr() == weight.data_ptr()
+
+
+def test_weights_that_moved_are_forgotten_where_they_were():
+    module = nn.Linear(3, 2)
+    with working_weights(module, torch.bfloat16):
+        working(module.weight, torch.bfloat16)
+    before = module.weight.data
+    alive = weakref.ref(before.untyped_storage())
+    module.weight.data = before.clone() + 1
+    with working_weights(module, torch.bfloat16):
+        twin = working(module.weight, torch.bfloat16)
+    assert torch.equal(twin, module.weight.detach().bfloat16())
+    del before, twin
+    gc.collect()
+    assert alive() is None

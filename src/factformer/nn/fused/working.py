@@ -1,7 +1,8 @@
 """The weights of a module in the working type, all cast in one launch per call instead of one launch each.
 
 They are cast anew for every call, into memory of its own: weights may have moved since, and a backward pass may still
-hold those of the call before. Which ones are needed is learned on the first call.
+hold those of the call before. Which ones are needed is learned on the first call; one that a call did without, because
+it lies elsewhere now, is forgotten.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ ALIGNMENT = 64
 class _Twins(NamedTuple):
     asked: dict[int, Tensor]
     made: dict[int, Tensor]
+    used: set[int]
     dtype: torch.dtype
 
 
@@ -33,11 +35,14 @@ _current: ContextVar[_Twins | None] = ContextVar("working_weights", default=None
 def working_weights(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """In here `working` finds the weights of ``module`` that it was asked for in calls before."""
     asked = _asked.setdefault(module, {})
-    token = _current.set(_Twins(asked, _cast(asked, dtype), dtype))
+    twins = _Twins(asked, _cast(asked, dtype), set(), dtype)
+    token = _current.set(twins)
     try:
         yield
     finally:
         _current.reset(token)
+    for place in asked.keys() - twins.used:
+        del asked[place]
 
 
 def working(weight: Tensor, dtype: torch.dtype) -> Tensor:
@@ -45,10 +50,12 @@ def working(weight: Tensor, dtype: torch.dtype) -> Tensor:
     twins = _current.get()
     if twins is None or twins.dtype != dtype or weight.dtype == dtype:
         return weight.detach().to(dtype)
-    twin = twins.made.get(weight.data_ptr())
+    place = weight.data_ptr()
+    twins.used.add(place)
+    twin = twins.made.get(place)
     if twin is None:
-        twins.asked[weight.data_ptr()] = weight.detach()
-        twin = twins.made[weight.data_ptr()] = weight.detach().to(dtype)
+        twins.asked[place] = weight.detach()
+        twin = twins.made[place] = weight.detach().to(dtype)
     return twin
 
 
