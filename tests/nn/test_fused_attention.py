@@ -149,17 +149,12 @@ def test_statistics_survive_a_large_mean():
     assert float(statistics[0, 0, 1]) == pytest.approx(1 / float(values.double().std(correction=0)), rel=1e-4)
 
 
-def test_row_products_with_and_without_normalisation():
+def test_row_products():
     from factformer.nn.fused.gram import gram
 
     generator = torch.Generator().manual_seed(0)
     left, right = torch.randn(2, 150, 5, generator=generator), torch.randn(2, 150, 130, generator=generator) + 3.0
     assert relative(gram(left, right), left.double().transpose(1, 2) @ right.double()) < 1e-6
-    shift = torch.randn(130, generator=generator)
-    moved = (right + shift).double()
-    statistics = torch.stack([moved.mean(-1), moved.var(-1, correction=0).rsqrt()], dim=-1)
-    expected = left.double().transpose(1, 2) @ ((moved - statistics[..., :1]) * statistics[..., 1:])
-    assert relative(gram(left, right, shift=shift, row_statistics=statistics.float()), expected) < 1e-5
 
 
 def test_parts_are_added_in_float32_and_rounded_once():

@@ -10,6 +10,7 @@ import math
 import os
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -65,7 +66,7 @@ CONTESTS = {
 }
 
 
-class Contender:
+class Contender(ABC):
     """A network and a batch; ``infer`` and ``train`` do one call and one training step."""
 
     def __init__(self, contest: Contest, device: str) -> None:
@@ -73,11 +74,13 @@ class Contender:
         self.surrogate = contest.surrogate(device)
         self.context, self.target = contest.fields(contest.frames, device), contest.fields(contest.steps, device)
 
+    @abstractmethod
     def infer(self) -> None:
-        raise NotImplementedError
+        """One call."""
 
+    @abstractmethod
     def train(self) -> None:
-        raise NotImplementedError
+        """One training step."""
 
     def loss(self, prediction: Tensor) -> Tensor:
         return metrics.loss(prediction, self.target, self.surrogate.problem.output_slices)

@@ -20,24 +20,18 @@ from factformer.nn.fused._common import padded
 def _fold_kernel(
     weight,
     statistics,
-    gain,
-    shift,
-    bias,
     folded,
     constant,
     rows,
     columns,
     groups,
     channels,
-    AFFINE: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
     sample = tl.program_id(1).to(tl.int64)
     r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     total = tl.zeros((BLOCK_R,), dtype=tl.float32)
-    if AFFINE:
-        total += tl.load(bias + r, mask=r < rows, other=0.0)
     for start in range(0, columns, BLOCK_K):
         c = start + tl.arange(0, BLOCK_K)
         inside = c < columns
@@ -46,9 +40,6 @@ def _fold_kernel(
         where = statistics + (sample * groups + c // channels) * 2
         mean = tl.load(where, mask=inside, other=0.0)
         scale = tl.load(where + 1, mask=inside, other=0.0)
-        if AFFINE:
-            total += tl.sum(w * tl.load(shift + c, mask=inside, other=0.0)[None, :], axis=1)
-            scale *= tl.load(gain + c, mask=inside, other=0.0)
         f = (w * scale[None, :]).to(folded.dtype.element_ty)
         tl.store(folded + (sample * rows + r)[:, None] * columns + c[None, :], f, mask=mask)
         # With the rounded matrix, so that a constant field still gives exactly nothing.
@@ -94,7 +85,7 @@ def _fold_grouped_kernel(
 def fold_grouped(
     grouped: Tensor, statistics: Tensor, dtype: torch.dtype, affine: tuple[Tensor, Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """`fold` of a grouped matrix ``(group, in, out)``; ``F`` is dense, with zeros between the groups."""
+    """The same of a grouped matrix ``(group, in, out)`` with ``affine = γ, β, b``; ``F`` is zero between groups."""
     groups, channels, outputs = grouped.shape
     samples = statistics.shape[0]
     folded = grouped.new_empty(samples, groups * outputs, groups * channels, dtype=dtype)
@@ -114,31 +105,24 @@ def fold_grouped(
     return folded, constant
 
 
-def fold(
-    weight: Tensor, statistics: Tensor, dtype: torch.dtype, affine: tuple[Tensor, Tensor, Tensor] | None = None
-) -> tuple[Tensor, Tensor]:
-    """``F`` of every sample, ``(sample, row, column)`` in ``dtype``, and ``f`` in float32.
+def fold(weight: Tensor, statistics: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """``F`` of every sample, ``(sample, row, column)`` in ``dtype``, and ``f`` in float32, with no ``γ``, ``β``, ``b``.
 
-    ``statistics`` holds ``μ, ρ`` as ``(sample, group, 2)``; ``affine`` is ``γ``, ``β`` and ``b``.
+    ``statistics`` holds ``μ, ρ`` as ``(sample, group, 2)``.
     """
     rows, columns = weight.shape
     samples, groups = statistics.shape[:2]
     folded = weight.new_empty(samples, rows, columns, dtype=dtype)
     constant = weight.new_empty(samples, rows, dtype=torch.float32)
-    gain, shift, bias = affine or (weight, weight, weight)
     _fold_kernel[(triton.cdiv(rows, 16), samples)](
         weight,
         statistics,
-        gain,
-        shift,
-        bias,
         folded,
         constant,
         rows,
         columns,
         groups,
         columns // groups,
-        AFFINE=affine is not None,
         BLOCK_R=16,
         BLOCK_K=min(padded(columns), 256),
     )

@@ -181,25 +181,6 @@ class _Output(torch.autograd.Function):
         return grad_values, None, grad_firsts.sum(0), grad_second, grad, None
 
 
-def normalization_terms(
-    raw: Tensor, sums: Tensor, weight: Tensor, statistics: Tensor, measure: float
-) -> tuple[Tensor, Tensor]:
-    """Gradient of ``W`` in ``h = W ẑ``, and what gives ``∂z = ∂h (ρ W) + w (α + β z)``.
-
-    ``raw = ∂hᵀ z`` is ``(batch, dim, group, channel)``, ``sums = Σ ∂h`` is ``(batch, dim)`` and ``statistics``
-    holds ``μ, ρ`` as ``(batch, group, 2)``. Returns ``∂W`` summed over the batch and ``(α, β)`` times
-    ``measure``.
-    """
-    mean, scale = statistics.unbind(-1)
-    channels = raw.shape[-1]
-    grad = (raw - sums[:, :, None, None] * mean[:, None, :, None]) * scale[:, None, :, None]
-    along = (grad * weight).sum((1, 3))
-    level = (sums[:, :, None] * weight.sum(-1)).sum(1)
-    slope = -scale.square() * along * (measure / channels)
-    offset = -scale * level * (measure / channels) - slope * mean
-    return grad.sum(0), torch.stack([offset, slope], dim=-1)
-
-
 def output(
     values: Tensor, statistics: Tensor, first: Tensor, second: Tensor, residual: Tensor, weights: Tensor | None
 ) -> Tensor:

@@ -103,7 +103,11 @@ def head_terms_kernel(
     BLOCK_D: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
-    """What `factformer.nn.fused.output.normalization_terms` gives for one sample and head, from the parts."""
+    """Of a sample and head the gradient of ``W₁`` in ``h = W₁ ẑ``, and ``α, β`` of ``∂z = ∂h (ρ W₁) + w (α + β z)``.
+
+    From parts of ``raw = ∂hᵀ z`` and of ``Σ ∂h``; ``measure`` is one over the number of entries of a head where all
+    points weigh the same.
+    """
     head, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
     d, c = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_C)
     mask = (d < dim)[:, None] & (c < channels)[None, :]
