@@ -134,9 +134,6 @@ def test_nothing_is_begun_that_does_not_fit_into_the_time(tmp_path):
 
 
 def test_a_signal_ends_the_campaign_and_not_only_the_run(tmp_path, monkeypatch):
-    from factformer.training import signals
-
-    monkeypatch.setattr(signals, "_RECEIVED", [])
     real = module.train
 
     def interrupted(*arguments, **options):
@@ -147,6 +144,9 @@ def test_a_signal_ends_the_campaign_and_not_only_the_run(tmp_path, monkeypatch):
     (status,) = tiny(tmp_path, minutes=0.2).run(find_entries(["darcy/fno", "darcy/ffno"]))
     assert status.word == "stopped"
     assert "SIGTERM" in status.detail
+    monkeypatch.setattr(module, "train", real)
+    after = tiny(tmp_path / "after").run(find_entries(["darcy/fno", "darcy/ffno"]))
+    assert [status.word for status in after] == ["done", "done"], "a later campaign of this process knows nothing of it"
 
 
 def test_warming_up_leaves_nothing_behind(tmp_path, monkeypatch):

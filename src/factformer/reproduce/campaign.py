@@ -36,7 +36,7 @@ from factformer.training.experiment import Experiment
 from factformer.training.loop import train
 from factformer.training.outcome import Outcome
 from factformer.training.progress import Reporter
-from factformer.training.signals import received
+from factformer.training.signals import by_signal
 
 Say = Callable[[str], None]
 STORAGE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -96,6 +96,7 @@ class Campaign:
         self.around = SECONDS_AROUND
         self.warm: set[tuple[Any, ...]] = set()
         self.made: tuple[str, dict[int, Splits]] | None = None
+        self.signalled = ""
 
     def run(self, entries: Sequence[Entry]) -> list[Status]:
         """Every entry in turn; a failure is a status and the others go on."""
@@ -116,8 +117,8 @@ class Campaign:
             statuses.append(status)
             self.say(f"[{time.monotonic() - self.began:5.0f} s] {entry.path}: {status.word} {status.detail}".rstrip())
             gc.collect()  # recorded steps hold memory until they are collected
-            if received():
-                self.say(f"{received()}: nothing more is begun")
+            if self.signalled:
+                self.say(f"{self.signalled}: nothing more is begun")
                 break
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -153,7 +154,9 @@ class Campaign:
         if entry.in_legs and self.state is not None and not folder.exists():
             legs.unpack(self.state, folder.name, folder)
         self.warm_up(experiment, splits[size])
-        outcome = self.train(experiment, splits[size], folder, entry)
+        if self.signalled:
+            return Status(entry, "stopped", self.signalled)
+        outcome = self.listened(self.train(experiment, splits[size], folder, entry))
         if outcome.surrogate is None:
             if self.pack is not None:
                 legs.pack(folder, self.pack, folder.name)
@@ -192,7 +195,14 @@ class Campaign:
             "protocol.pushforward_from=0.5", "protocol.pushforward_every=2", "protocol.calls_from=0.75",
         ]  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
-            train(experiment.override(changes), splits["train"], folder=Path(folder) / "run", machine=self.machine)
+            run = Path(folder) / "run"
+            self.listened(train(experiment.override(changes), splits["train"], folder=run, machine=self.machine))
+
+    def listened(self, outcome: Outcome) -> Outcome:
+        """A run that a signal ended takes the campaign with it."""
+        if by_signal(outcome.reason):
+            self.signalled = outcome.reason
+        return outcome
 
     @property
     def machine(self) -> Machine:

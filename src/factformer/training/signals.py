@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_RECEIVED: list[int] = []
+_RECEIVED = "received "
 
 
-def received() -> str:
-    """The name of the first signal that asked any run of this process to stop; empty if there was none."""
-    return signal.Signals(_RECEIVED[0]).name if _RECEIVED else ""
+def by_signal(reason: str) -> bool:
+    """Whether a run that stopped for ``reason`` was asked to by a signal, and not by its time limit."""
+    return reason.startswith(_RECEIVED)
 
 
 class StopRequest:
@@ -33,8 +33,7 @@ class StopRequest:
 
     def receive(self, number: int, _frame: FrameType | None) -> None:
         """The signal handler; a second signal of the same kind ends the process at once."""
-        _RECEIVED.append(number)
-        self._reason = f"received {signal.Signals(number).name}"
+        self._reason = f"{_RECEIVED}{signal.Signals(number).name}"
         signal.signal(number, signal.SIG_DFL)
 
 
