@@ -110,8 +110,11 @@ class Textbook(Contender):
             if isinstance(module, AxialKernel):
                 TextbookKernel.replace(module)
         self.compiled = compiled
-        predict: Callable[..., Tensor] = self.surrogate.predict
-        self.predict = torch.compile(predict, dynamic=False) if compiled else predict
+        self.predict: Callable[..., Tensor] = self.surrogate.predict
+        if compiled:
+            with torch.no_grad():  # tables of the grid are made now: made while compiling, they would compile it twice
+                self.call()
+            self.predict = torch.compile(self.predict, dynamic=False)
 
     def call(self) -> Tensor:
         with textbook(), torch.autocast(self.device, torch.bfloat16, enabled=self.compiled):
