@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import triton_interpreter  # noqa: F401, I001
 import triton
 import triton.language as tl
-from factformer.nn.fused._common import gelu, gelu_and_slope, gelu_slope
+from factformer.nn.fused._common import gelu, gelu_and_slope, gelu_slope, to_nearest
 
 GRIDS = {
     "line": Grid(70, 2 * math.pi, True),
@@ -32,6 +32,12 @@ def _gelu_kernel(x, values, slopes, both_values, both_slopes, BLOCK: tl.constexp
     tl.store(slopes + i, gelu_slope(at))
     tl.store(both_values + i, value)
     tl.store(both_slopes + i, slope)
+
+
+@triton.jit
+def _nearest_kernel(x, result, PRECISION: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(result + i, to_nearest(tl.load(x + i), PRECISION))
 
 
 def relative(a, b):
@@ -129,3 +135,18 @@ def test_the_gelu_and_its_slope_are_exact_to_a_millionth():
     for got, wanted in zip(out, (value, slope, value, slope), strict=True):
         assert float((got - wanted)[:-1].abs().max()) < 1e-6
         assert bool(got[-1].isnan())
+
+
+def test_factors_of_tf32_products_are_rounded_to_the_nearest():
+    x = torch.randn(1024)
+    x[:4] = torch.tensor([float("inf"), -float("inf"), float("nan"), 0.0])
+    x[4:5].view(torch.int32).fill_(0x7FFFFFFF)  # the NaN that the device makes
+    rounded, kept = torch.empty_like(x), torch.empty_like(x)
+    _nearest_kernel[(1,)](x, rounded, PRECISION="tf32", BLOCK=1024)
+    _nearest_kernel[(1,)](x, kept, PRECISION="ieee", BLOCK=1024)
+    assert torch.equal(kept.nan_to_num(7.0), x.nan_to_num(7.0))
+    cut = (rounded.view(torch.int32) & ~0x1FFF).view(torch.float32)  # what the matrix units read
+    assert torch.equal(cut[:2], x[:2])
+    assert bool(cut[2:5:2].isnan().all())
+    exponent = torch.frexp(x[5:])[1]
+    assert bool(((cut - x)[5:].abs() <= torch.ldexp(torch.tensor(2.0**-12), exponent)).all())

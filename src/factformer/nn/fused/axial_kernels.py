@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from factformer.nn.fused._common import gelu
+from factformer.nn.fused._common import gelu, to_nearest
 
 
 @triton.jit
@@ -14,6 +14,13 @@ def matrix(weight, o, i, rows, columns):
     """Rows ``o`` and columns ``i`` of a matrix."""
     mask = (o < rows)[:, None] & (i < columns)[None, :]
     return tl.load(weight + o[:, None] * columns + i[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def against(x, w, PRECISION: tl.constexpr):
+    """``x wᵀ`` in float32, or nearly so."""
+    x, w = to_nearest(x.to(tl.float32), PRECISION), to_nearest(w.to(tl.float32), PRECISION)
+    return tl.dot(x, tl.trans(w), input_precision=PRECISION)
 
 
 @triton.jit
@@ -46,17 +53,17 @@ def phi_kernel(
     inside = d < dim
     mask = (r < rows)[:, None] & inside[None, :]
     m = tl.load(mean + r[:, None] * dim + d[None, :], mask=mask, other=0.0)
-    a = tl.dot(m, tl.trans(matrix(gamma, d, d, dim, dim).to(tl.float32)), input_precision=PRECISION)
+    a = against(m, matrix(gamma, d, d, dim, dim), PRECISION)
     centred = tl.where(inside[None, :], a - (tl.sum(a, axis=1) / dim)[:, None], 0.0)
     scale = tl.rsqrt(tl.sum(centred * centred, axis=1) / dim + eps)[:, None]
     n = centred * scale * tl.load(gain + d, mask=inside, other=0.0)[None, :]
     n = n + tl.load(bias + d, mask=inside, other=0.0)[None, :]
-    v = tl.dot(n, tl.trans(matrix(expand, d, d, dim, dim).to(tl.float32)), input_precision=PRECISION)
+    v = against(n, matrix(expand, d, d, dim, dim), PRECISION)
     v += tl.load(expand_bias + d, mask=inside, other=0.0)[None, :]
-    g = tl.dot(n, tl.trans(matrix(expand + dim * dim, d, d, dim, dim).to(tl.float32)), input_precision=PRECISION)
+    g = against(n, matrix(expand + dim * dim, d, d, dim, dim), PRECISION)
     g += tl.load(expand_bias + dim + d, mask=inside, other=0.0)[None, :]
     p = v * gelu(g)
-    out = tl.dot(p, tl.trans(matrix(contract, d, d, dim, dim).to(tl.float32)), input_precision=PRECISION)
+    out = against(p, matrix(contract, d, d, dim, dim), PRECISION)
     out += tl.load(contract_bias + d, mask=inside, other=0.0)[None, :]
     tl.store(phi + r[:, None] * dim + d[None, :], out, mask=mask)
     if SAVE:
@@ -89,8 +96,8 @@ def _encoded(
     )
     mask = (pair < half)[:, None] & (d < dim)[None, :]
     base = weight + (head * 2 * half + 2 * pair)[:, None] * dim + d[None, :]
-    even = tl.dot(f, tl.trans(tl.load(base, mask=mask, other=0.0).to(tl.float32)), input_precision=PRECISION)
-    odd = tl.dot(f, tl.trans(tl.load(base + dim, mask=mask, other=0.0).to(tl.float32)), input_precision=PRECISION)
+    even = against(f, tl.load(base, mask=mask, other=0.0), PRECISION)
+    odd = against(f, tl.load(base + dim, mask=mask, other=0.0), PRECISION)
     if ROTARY:
         inside = (r < size)[:, None] & (pair < half)[None, :]
         c = tl.load(cosine + r[:, None] * half + pair[None, :], mask=inside, other=0.0)
@@ -149,8 +156,7 @@ def operator_kernel(
     if SAVE:  # noqa: SIM102 - a compile-time condition around one of the device
         if tl.program_id(0) == 0:
             _store_pairs(keys, even_j, odd_j, row, j, size, half, BLOCK_L)
-    a = tl.dot(even_i, tl.trans(even_j), input_precision=PRECISION)
-    a = tl.dot(odd_i, tl.trans(odd_j), a, input_precision=PRECISION)
+    a = against(even_i, even_j, PRECISION) + against(odd_i, odd_j, PRECISION)
     a *= (tl.load(weights + j, mask=j < size, other=0.0) * factor)[None, :]
     mask = (i < size)[:, None] & (j < size)[None, :]
     tl.store(result + (row * size + i)[:, None] * size + j[None, :], a.to(result.dtype.element_ty), mask=mask)

@@ -16,9 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.nn.fused._common import gelu_and_slope, pieces, precision
+from factformer.nn.fused._common import gelu, gelu_and_slope, gelu_slope, pieces, precision
 from factformer.nn.fused.decoder import Layers
-from factformer.nn.fused.resident import Tile, column_blocks, grouped_blocks
+from factformer.nn.fused.resident import Tile
 
 TILE = Tile(64, 4, 2)
 WEIGHTS_TILE = Tile(64, 8, 3)
@@ -57,23 +57,35 @@ def _decode_gradient_kernel(
 ):
     """Gradients before both activations, the first activated layer, and what the last matrix needs."""
     sample = tl.program_id(1).to(tl.int64)
+    dtype = states.dtype.element_ty
     k, o, n, f = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_W), tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_C)
     inside_k, inside_o = k < LATENT // CHUNKS, o < WIDE // CHUNKS
     inside_n, inside_f = n < NARROW, f < CHANNELS
-    firsts = grouped_blocks(first + sample * WIDE * LATENT, WIDE, LATENT, CHUNKS, BLOCK_W, BLOCK_K)
-    dtype = states.dtype.element_ty
-    seconds = column_blocks(second, dtype, NARROW, WIDE, CHUNKS, BLOCK_N, BLOCK_W)
     w3 = tl.load(third + f[:, None] * NARROW + n[None, :], mask=inside_f[:, None] & inside_n[None, :], other=0.0)
     w3 = w3.to(dtype)
     states += (sample + batch) * points * LATENT
+    first += sample * WIDE * LATENT
+    first_bias += sample * WIDE
     turned = (sample % batch) * num_steps + sample // batch
     of_third = tl.zeros((BLOCK_N, BLOCK_C), dtype=tl.float32)
     sums_third = tl.zeros((BLOCK_C,), dtype=tl.float32)
     begin = tl.program_id(0) * per_program
-    for tile in tl.range(begin, min(tiles, begin + per_program), num_stages=STAGES):
+    for tile in range(begin, min(tiles, begin + per_program)):
         p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
         inside = (p < points)[:, None]
         row = sample * points + p
+        h2 = tl.zeros((BLOCK_P, BLOCK_N), dtype=tl.float32)
+        for j in tl.range(0, CHUNKS, num_stages=STAGES):
+            c, q = j * (LATENT // CHUNKS) + k, j * (WIDE // CHUNKS) + o
+            z = tl.load(states + p[:, None] * LATENT + c[None, :], mask=inside & inside_k[None, :], other=0.0)
+            keep = inside_o[:, None] & inside_k[None, :]
+            w1 = tl.load(first + q[:, None] * LATENT + c[None, :], mask=keep, other=0.0)
+            h = tl.dot(z, tl.trans(w1), input_precision=PRECISION)
+            active = gelu(h + tl.load(first_bias + q, mask=inside_o, other=0.0)[None, :]).to(dtype)
+            tl.store(activated + row[:, None] * WIDE + q[None, :], active, mask=inside & inside_o[None, :])
+            keep = inside_n[:, None] & inside_o[None, :]
+            w2 = tl.load(second + n[:, None] * WIDE + q[None, :], mask=keep, other=0.0).to(dtype)
+            h2 = tl.dot(active, tl.trans(w2), h2, input_precision=PRECISION)
         y = tl.load(
             grad + (turned * points + p)[:, None] * CHANNELS + f[None, :],
             mask=inside & inside_f[None, :],
@@ -81,27 +93,22 @@ def _decode_gradient_kernel(
         )
         sums_third += tl.sum(y, axis=0)
         y = y.to(dtype)
-        h2 = tl.zeros((BLOCK_P, BLOCK_N), dtype=tl.float32)
-        slopes = ()
-        for j in tl.static_range(CHUNKS):
-            c = j * (LATENT // CHUNKS) + k
-            z = tl.load(states + p[:, None] * LATENT + c[None, :], mask=inside & inside_k[None, :], other=0.0)
-            h = tl.dot(z, tl.trans(firsts[j]), input_precision=PRECISION)
-            bias = first_bias + sample * WIDE + j * (WIDE // CHUNKS) + o
-            active, slope = gelu_and_slope(h + tl.load(bias, mask=inside_o, other=0.0)[None, :])
-            active = active.to(dtype)
-            where = activated + row[:, None] * WIDE + (j * (WIDE // CHUNKS) + o)[None, :]
-            tl.store(where, active, mask=inside & inside_o[None, :])
-            h2 = tl.dot(active, tl.trans(seconds[j]), h2, input_precision=PRECISION)
-            slopes = slopes + (slope,)
-        active, slope = gelu_and_slope(h2 + tl.load(second_bias + n, mask=inside_n, other=0.0)[None, :])
+        value, slope = gelu_and_slope(h2 + tl.load(second_bias + n, mask=inside_n, other=0.0)[None, :])
         grad2 = (tl.dot(y, w3, input_precision=PRECISION) * slope).to(dtype)
         tl.store(grad_second + row[:, None] * NARROW + n[None, :], grad2, mask=inside & inside_n[None, :])
-        of_third = tl.dot(tl.trans(active.to(dtype)), y, of_third, input_precision=PRECISION)
-        for j in tl.static_range(CHUNKS):
-            grad1 = (tl.dot(grad2, seconds[j], input_precision=PRECISION) * slopes[j]).to(dtype)
-            where = grad_first + row[:, None] * WIDE + (j * (WIDE // CHUNKS) + o)[None, :]
-            tl.store(where, grad1, mask=inside & inside_o[None, :])
+        of_third = tl.dot(tl.trans(value.to(dtype)), y, of_third, input_precision=PRECISION)
+        for j in tl.range(0, CHUNKS, num_stages=STAGES):
+            # The layer once more: keeping it takes registers that are not there.
+            c, q = j * (LATENT // CHUNKS) + k, j * (WIDE // CHUNKS) + o
+            z = tl.load(states + p[:, None] * LATENT + c[None, :], mask=inside & inside_k[None, :], other=0.0)
+            keep = inside_o[:, None] & inside_k[None, :]
+            w1 = tl.load(first + q[:, None] * LATENT + c[None, :], mask=keep, other=0.0)
+            h = tl.dot(z, tl.trans(w1), input_precision=PRECISION)
+            slope1 = gelu_slope(h + tl.load(first_bias + q, mask=inside_o, other=0.0)[None, :])
+            keep = inside_n[:, None] & inside_o[None, :]
+            w2 = tl.load(second + n[:, None] * WIDE + q[None, :], mask=keep, other=0.0).to(dtype)
+            grad1 = (tl.dot(grad2, w2, input_precision=PRECISION) * slope1).to(dtype)
+            tl.store(grad_first + row[:, None] * WIDE + q[None, :], grad1, mask=inside & inside_o[None, :])
     program = sample * tl.num_programs(0) + tl.program_id(0)
     parts += program * CHANNELS * (NARROW + 1)
     tl.store(parts + f[None, :] * NARROW + n[:, None], of_third, mask=inside_n[:, None] & inside_f[None, :])
@@ -140,8 +147,8 @@ def _decoder_weights_kernel(
     activated += sample * points * WIDE
     grad_second += sample * points * NARROW
     # Products with ones are sums; as many rows of them as the matrix units take.
-    rows_of_ones = tl.full((BLOCK_K, BLOCK_P), 1.0, dtype=dtype)
-    columns_of_ones = tl.full((BLOCK_P, 16), 1.0, dtype=dtype)
+    rows_of_ones = tl.full((BLOCK_K, BLOCK_P), 1.0, dtype=tl.float32).to(dtype)
+    columns_of_ones = tl.full((BLOCK_P, 16), 1.0, dtype=tl.float32).to(dtype)
     of_first, of_second, sums_first = (), (), ()
     for _ in tl.static_range(CHUNKS):
         of_first = of_first + (tl.zeros((BLOCK_K, BLOCK_W), dtype=tl.float32),)

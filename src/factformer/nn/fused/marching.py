@@ -1,13 +1,12 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-# mypy: disable-error-code=assignment
-# ruff: noqa: RUF005 - inside kernels tuples are joined by a sum, the compiler knows no unpacking
 """All steps of latent marching in one kernel.
 
     z' = z + e,   y = z' + W₂ gelu( W₁ LayerNorm(z') + b₁ ) + b₂
 
-A program keeps both matrices in shared memory and the state of its points in registers from step to step; every state
-is written once, for the decoder. The sums of each group of channels are taken on the way, from which the group norm of
-the decoder follows without reading the states again. Plain twin: `factformer.nn.marching.LatentMarching`.
+A program takes a tile of points through all steps, so that the state it has just written comes from the cache; every
+state is written once, for the decoder as well. The sums of each group of channels are taken on the way, from which the
+group norm of the decoder follows without reading the states again.
+Plain twin: `factformer.nn.marching.LatentMarching`.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.nn.fused._common import MULTIPROCESSORS, gelu, padded, precision
+from factformer.nn.fused._common import gelu, padded, precision
 from factformer.nn.fused.network import Network
-from factformer.nn.fused.resident import Tile, blocks, pack, unpack
+from factformer.nn.fused.resident import Tile
 
-TILE = Tile(128, 8)
+TILE = Tile(64, 4, 3)
 BLOCK_LATENT = 64
 
 
@@ -54,79 +53,78 @@ def _march_kernel(
     BLOCK_K: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_G: tl.constexpr,
-    CHUNKS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
-    """All steps of one tile of points after another, with the weights and the tile's state on the chip."""
+    """All steps of one tile of points."""
     dtype = states.dtype.element_ty
+    samples = (jobs // tiles).to(tl.int64)
+    sample, tile = (tl.program_id(0) // tiles).to(tl.int64), tl.program_id(0) % tiles
     k, d, group = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_H), tl.arange(0, BLOCK_G)
     inside_d = d < HIDDEN
-    firsts = blocks(first, dtype, HIDDEN, LATENT, BLOCK_H, BLOCK_K)
-    seconds = blocks(second, dtype, LATENT, HIDDEN, BLOCK_K, BLOCK_H)
-    members = ()
-    for j in tl.static_range(CHUNKS):
-        belongs = ((j * BLOCK_K + k) // CHANNELS)[:, None] == group[None, :]
-        members = members + (tl.where(belongs, 1.0, 0.0).to(dtype),)
-    samples = (jobs // tiles).to(tl.int64)
-    for index in range(tl.program_id(0), jobs, tl.num_programs(0)):
-        sample, tile = (index // tiles).to(tl.int64), index % tiles
-        p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
-        inside = p < points
-        measure = tl.where(inside, 1.0, 0.0)
-        if HAS_WEIGHTS:
-            measure = tl.load(weights + p, mask=inside, other=0.0)
-        tl.store(counts + tile, tl.sum(measure, axis=0))
-        where = states + sample * points * LATENT
-        total = tl.zeros((BLOCK_P,), dtype=tl.float32)
-        length = tl.zeros((BLOCK_P,), dtype=tl.float32)
-        state = ()
-        for j in tl.static_range(CHUNKS):
-            c = j * BLOCK_K + k
-            mask = inside[:, None] & (c < LATENT)[None, :]
-            z = tl.load(where + p[:, None] * LATENT + c[None, :], mask=mask, other=0.0)
-            moved = z.to(tl.float32) + tl.load(embeddings + c, mask=c < LATENT, other=0.0)[None, :]
-            total += tl.sum(moved, axis=1)
-            length += tl.sum(moved * moved, axis=1)
-            state = state + (pack(z.to(tl.float32), dtype),)
-        for step in range(num_steps):
-            mean = total / LATENT
-            scale = tl.rsqrt(tl.maximum(length / LATENT - mean * mean, 0.0) + eps)
-            at = step * samples + sample
-            row = rows + (at * points + p)[:, None] * 2 + tl.arange(0, 2)[None, :]
-            tl.store(row, tl.join(mean, scale), mask=inside[:, None])
-            h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
-            for j in tl.static_range(CHUNKS):
-                h = tl.dot(unpack(state[j], dtype), tl.trans(firsts[j]), h, input_precision=PRECISION)
-            h += tl.load(first_shift + step * HIDDEN + d, mask=inside_d, other=0.0)[None, :]
-            h -= mean[:, None] * tl.load(first_sum + d, mask=inside_d, other=0.0)[None, :]
-            h = h * scale[:, None] + tl.load(first_bias + d, mask=inside_d, other=0.0)[None, :]
-            active = gelu(h).to(dtype)
-            where += samples * points * LATENT
-            following = embeddings + (step + 1) * LATENT
-            sums = tl.zeros((BLOCK_P, BLOCK_G), dtype=tl.float32)
-            squares = tl.zeros((BLOCK_P, BLOCK_G), dtype=tl.float32)
-            cross = tl.zeros((BLOCK_P,), dtype=tl.float32)
-            new = ()
-            for j in tl.static_range(CHUNKS):
-                c = j * BLOCK_K + k
-                inside_c = c < LATENT
-                y = unpack(state[j], tl.float32)
-                y += tl.load(constant + step * LATENT + c, mask=inside_c, other=0.0)[None, :]
-                y = tl.dot(active, tl.trans(seconds[j]), y, input_precision=PRECISION)
-                rounded = y.to(dtype)
-                mask = inside[:, None] & inside_c[None, :]
-                tl.store(where + p[:, None] * LATENT + c[None, :], rounded, mask=mask)
-                # Sums over a group of channels on the matrix units: what rounding does to so many squares averages out.
-                sums = tl.dot(rounded, members[j], sums, input_precision=PRECISION)
-                squares = tl.dot((y * y).to(dtype), members[j], squares, input_precision=PRECISION)
-                cross += tl.sum(y * tl.load(following + c, mask=inside_c, other=0.0)[None, :], axis=1)
-                new = new + (pack(y, dtype),)
-            state = new
-            # Of the state with the next embedding added, for the next LayerNorm.
-            total = tl.sum(sums, axis=1) + tl.load(embedding_sums + (step + 1) * 2)
-            length = tl.sum(squares, axis=1) + 2.0 * cross + tl.load(embedding_sums + (step + 1) * 2 + 1)
-            part = parts + (at * tiles + tile) * 2 * BLOCK_G + group
-            tl.store(part, tl.sum(sums * measure[:, None], axis=0))
-            tl.store(part + BLOCK_G, tl.sum(squares * measure[:, None], axis=0))
+    p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
+    inside = p < points
+    measure = tl.where(inside, 1.0, 0.0)
+    if HAS_WEIGHTS:
+        measure = tl.load(weights + p, mask=inside, other=0.0)
+    tl.store(counts + tile, tl.sum(measure, axis=0))
+    where = states + sample * points * LATENT + p[:, None] * LATENT
+    total = tl.zeros((BLOCK_P,), dtype=tl.float32)
+    length = tl.zeros((BLOCK_P,), dtype=tl.float32)
+    for start in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
+        c = start + k
+        mask = inside[:, None] & (c < LATENT)[None, :]
+        z = tl.load(where + c[None, :], mask=mask, other=0.0).to(tl.float32)
+        z += tl.load(embeddings + c, mask=c < LATENT, other=0.0)[None, :]
+        total += tl.sum(z, axis=1)
+        length += tl.sum(z * z, axis=1)
+    for step in range(num_steps):
+        at = step * samples + sample
+        mean = total / LATENT
+        scale = tl.rsqrt(tl.maximum(length / LATENT - mean * mean, 0.0) + eps)
+        row = rows + (at * points + p)[:, None] * 2 + tl.arange(0, 2)[None, :]
+        tl.store(row, tl.join(mean, scale), mask=inside[:, None])
+        h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
+        for start in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
+            c = start + k
+            inside_c = c < LATENT
+            z = tl.load(where + c[None, :], mask=inside[:, None] & inside_c[None, :], other=0.0)
+            keep = inside_d[:, None] & inside_c[None, :]
+            w = tl.load(first + d[:, None] * LATENT + c[None, :], mask=keep, other=0.0)
+            h = tl.dot(z, tl.trans(w), h, input_precision=PRECISION)
+        h += tl.load(first_shift + step * HIDDEN + d, mask=inside_d, other=0.0)[None, :]
+        h -= mean[:, None] * tl.load(first_sum + d, mask=inside_d, other=0.0)[None, :]
+        h = h * scale[:, None] + tl.load(first_bias + d, mask=inside_d, other=0.0)[None, :]
+        active = gelu(h).to(dtype)
+        following = where + samples * points * LATENT
+        sums = tl.zeros((BLOCK_P, BLOCK_G), dtype=tl.float32)
+        squares = tl.zeros((BLOCK_P, BLOCK_G), dtype=tl.float32)
+        cross = tl.zeros((BLOCK_P,), dtype=tl.float32)
+        for start in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
+            c = start + k
+            inside_c = c < LATENT
+            mask = inside[:, None] & inside_c[None, :]
+            keep = inside_c[:, None] & inside_d[None, :]
+            w = tl.load(second + c[:, None] * HIDDEN + d[None, :], mask=keep, other=0.0)
+            y = tl.load(where + c[None, :], mask=mask, other=0.0).to(tl.float32)
+            y += tl.load(constant + step * LATENT + c, mask=inside_c, other=0.0)[None, :]
+            y = tl.dot(active, tl.trans(w), y, input_precision=PRECISION)
+            rounded = y.to(dtype)
+            tl.store(following + c[None, :], rounded, mask=mask)
+            # Sums over a group of channels on the matrix units: what rounding does to so many squares averages out.
+            members = tl.where((c // CHANNELS)[:, None] == group[None, :], 1.0, 0.0).to(dtype)
+            sums = tl.dot(rounded, members, sums, input_precision=PRECISION)
+            squares = tl.dot((y * y).to(dtype), members, squares, input_precision=PRECISION)
+            e = tl.load(embeddings + (step + 1) * LATENT + c, mask=inside_c, other=0.0)
+            cross += tl.sum(y * e[None, :], axis=1)
+        # Of the state with the next embedding added, for the next LayerNorm.
+        total = tl.sum(sums, axis=1) + tl.load(embedding_sums + (step + 1) * 2)
+        length = tl.sum(squares, axis=1) + 2.0 * cross + tl.load(embedding_sums + (step + 1) * 2 + 1)
+        part = parts + (at * tiles + tile) * 2 * BLOCK_G + group
+        tl.store(part, tl.sum(sums * measure[:, None], axis=0))
+        tl.store(part + BLOCK_G, tl.sum(squares * measure[:, None], axis=0))
+        where = following
+        # The next step reads what other threads of this program have written.
+        tl.debug_barrier()
 
 
 @triton.jit(do_not_specialize=["tiles", "groups", "channels"])
@@ -177,7 +175,7 @@ def march(
     parts = states.new_empty(num_steps * batch, tiles, 2, block_groups, dtype=torch.float32)
     counts = states.new_empty(tiles, dtype=torch.float32)
     block, block_hidden = min(padded(latent), BLOCK_LATENT), padded(hidden)
-    _march_kernel[(min(MULTIPROCESSORS, tiles * batch),)](
+    _march_kernel[(tiles * batch,)](
         states,
         rows,
         parts,
@@ -205,7 +203,7 @@ def march(
         BLOCK_K=block,
         BLOCK_H=block_hidden,
         BLOCK_G=block_groups,
-        CHUNKS=triton.cdiv(latent, block),
+        STAGES=TILE.stages,
         num_warps=TILE.warps,
         num_stages=TILE.stages,
     )

@@ -22,6 +22,7 @@ def _network_kernel(
     bias,
     first,
     first_bias,
+    second,
     second_bias,
     embeddings,
     embedding_sums,
@@ -29,6 +30,7 @@ def _network_kernel(
     folded_sum,
     folded_shift,
     folded_bias,
+    rounded,
     constant,
     num_steps,
     LATENT: tl.constexpr,
@@ -48,6 +50,10 @@ def _network_kernel(
     # With the rounded matrix, so that a constant state still gives exactly nothing.
     exact = f.to(tl.float32)
     tl.store(folded_sum + r, tl.sum(exact, axis=1), mask=inside_r)
+    other = c[:, None] * HIDDEN + r[None, :]
+    turned = inside_c[:, None] & inside_r[None, :]
+    v = tl.load(second + other, mask=turned, other=0.0)
+    tl.store(rounded + other, v.to(rounded.dtype.element_ty), mask=turned)
     own = inside_c & (tl.program_id(0) == 0)
     for step in range(num_steps + 1):
         e = tl.load(steps + step * LATENT + c, mask=inside_c & (step < num_steps), other=0.0)
@@ -74,8 +80,7 @@ class Network(NamedTuple):
     """One marching step with the LayerNorm's affine map inside its first matrix.
 
     ``W₁ (γ x̂ + β) + b₁`` with ``x̂ = (z + e - μ) ρ`` is ``ρ (Wz + We - μ W1) + b``, so the product runs on the state as
-    it lies in memory; the second matrix is rounded where it is used.
-    Behind the embeddings of the steps lies one of zeros.
+    it lies in memory. Behind the embeddings of the steps lies one of zeros.
     """
 
     embeddings: Tensor
@@ -95,17 +100,17 @@ class Network(NamedTuple):
         hidden, latent = weights.first.shape
         embeddings, constant = steps.new_empty(2, num_steps + 1, latent).unbind(0)
         embedding_sums = steps.new_empty(num_steps + 1, 2)
-        folded = torch.empty_like(weights.first, dtype=dtype)
+        folded, rounded = (torch.empty_like(w, dtype=dtype) for w in (weights.first, weights.second))
         vectors = steps.new_empty(num_steps + 3, hidden)
         _network_kernel[(triton.cdiv(hidden, BLOCK_ROWS),)](
-            *weights[:5],
-            weights.second_bias,
+            *weights,
             embeddings,
             embedding_sums,
             folded,
             vectors[0],
             vectors[2:],
             vectors[1],
+            rounded,
             constant,
             num_steps,
             LATENT=latent,
@@ -113,6 +118,4 @@ class Network(NamedTuple):
             BLOCK_R=BLOCK_ROWS,
             BLOCK_K=padded(latent),
         )
-        return cls(
-            embeddings, embedding_sums, folded, vectors[0], vectors[2:], vectors[1], weights.second, constant, eps
-        )
+        return cls(embeddings, embedding_sums, folded, vectors[0], vectors[2:], vectors[1], rounded, constant, eps)
