@@ -75,9 +75,9 @@ def floor_seconds(surrogate: Surrogate, batch: int, num_steps: int) -> tuple[flo
     # Layer: field in; normed field out; values out; each contraction in and out; values and field in, field out.
     forward = sizes.depth * (3 * u + v + 2 * axes * v + v + 2 * u)
     forward += u + 2 * num_steps * z + n * sizes.frames * sizes.channels * 4
-    # Backward: output network (two fields in, one out, values in twice, their gradient out), each contraction's two
-    # gradients (two in; one in, one out), values made again, projection's gradients, norm's gradient.
-    backward = sizes.depth * (3 * u + u + v + u + 2 * v + axes * 4 * v + u + v + 2 * (u + v) + 4 * u)
+    # Backward: output network (two fields in, one out, values in twice, their gradient out), both gradients of each
+    # contraction (two in, one out), values made again, projection's gradients, norm's gradient.
+    backward = sizes.depth * (3 * u + u + v + u + 2 * v + axes * 3 * v + u + v + 2 * (u + v) + 4 * u)
     backward += num_steps * (10 * z) + 4 * u
     flops = 2 * n * sizes.dim * (2 * sizes.values + sizes.dim) + 2 * n * sizes.values * sum(sizes.shape)
     flops = sizes.depth * flops + num_steps * 2 * n * sizes.latent * sizes.dim * 3
