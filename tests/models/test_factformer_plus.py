@@ -16,7 +16,7 @@ OFF = {"local_branch": False, "rotary": "paper", "fourier": "paper", "residual":
 
 def plus(problem: Problem = PROBLEM, **options) -> Surrogate:
     torch.manual_seed(0)
-    return build_surrogate(problem, "factformer_plus", **SMALL, **options)
+    return build_surrogate(problem, "factformer_plus", **{**SMALL, **options})
 
 
 def frames(problem: Problem = PROBLEM) -> torch.Tensor:
@@ -37,6 +37,7 @@ def test_without_its_additions_it_is_factformer():
     [
         ("local_branch", False),
         ("local_kernel", 3),
+        ("local_dilations", (2,)),
         ("feed_forward", 1),
         ("rotary", "paper"),
         ("fourier", "paper"),
@@ -70,6 +71,11 @@ def test_the_kernel_is_five_wide_in_the_plane_and_three_in_space(num_axes, width
     problem = Problem("torus", Grid((6,) * num_axes, 1.0, True), (Field("u"),))
     layer = plus(problem).backbone.layers[0]
     assert layer.local.convolution.weight.shape == (16, 1, *[width] * num_axes)
+
+
+def test_dilations_go_from_layer_to_layer_and_start_again():
+    layers = plus(depth=3, local_dilations=(1, 4)).backbone.layers
+    assert [layer.local.convolution.dilation for layer in layers] == [1, 4, 1]
 
 
 def test_increments_are_the_default_in_time_and_not_for_steady_problems():

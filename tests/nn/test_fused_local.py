@@ -12,11 +12,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import triton_interpreter  # noqa: F401
 
 CASES = {
-    "line": ((70,), ("periodic",), 5, 1),
-    "wall on one side of a plane": ((9, 11), ("periodic", "zero"), 5, 2),
-    "smallest plane that holds its neighbours": ((3, 4), ("periodic", "periodic"), 5, 1),
-    "box": ((4, 3, 5), ("zero", "periodic", "periodic"), 3, 2),
-    "four axes": ((3, 2, 4, 3), ("periodic", "zero", "periodic", "zero"), 3, 1),
+    "line": ((70,), ("periodic",), 5, 1, 1),
+    "every eighth point of a line": ((70,), ("periodic",), 5, 8, 1),
+    "wall on one side of a plane": ((9, 11), ("periodic", "zero"), 5, 1, 2),
+    "every third point of a plane": ((9, 11), ("periodic", "zero"), 5, 3, 2),
+    "smallest plane that holds its neighbours": ((3, 4), ("periodic", "periodic"), 5, 1, 1),
+    "box": ((4, 3, 5), ("zero", "periodic", "periodic"), 3, 1, 2),
+    "every second point of a box": ((4, 3, 5), ("zero", "periodic", "periodic"), 3, 2, 2),
+    "four axes": ((3, 2, 4, 3), ("periodic", "zero", "periodic", "zero"), 3, 1, 1),
 }
 
 
@@ -24,9 +27,9 @@ def relative(a, b):
     return float(((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-30)).detach())
 
 
-def branch_for(kinds, kernel_size, dim=16):
+def branch_for(kinds, kernel_size, dilation=1, dim=16):
     torch.manual_seed(0)
-    branch = LocalBranch(dim, kernel_size, 2, kinds)
+    branch = LocalBranch(dim, kernel_size, 2, kinds, dilation)
     with torch.no_grad():
         for parameter in branch.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -43,8 +46,8 @@ def run(branch, u, mode, monkeypatch, dtype):
 
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_the_plain_path_forward_and_backward(name, monkeypatch):
-    shape, kinds, kernel_size, batch = CASES[name]
-    branch = branch_for(kinds, kernel_size)
+    shape, kinds, kernel_size, dilation, batch = CASES[name]
+    branch = branch_for(kinds, kernel_size, dilation)
     u = torch.randn(batch, *shape, 16, generator=torch.Generator().manual_seed(1)) + 0.5
     fused, fused_grads = run(branch, u, "force", monkeypatch, torch.float32)
     plain, plain_grads = run(branch, u, "off", monkeypatch, torch.float64)

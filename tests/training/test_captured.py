@@ -9,6 +9,7 @@ from factformer import Field, Grid, Problem, build_surrogate
 from factformer.protocols import ProtocolConfig, Window, build_protocol
 from factformer.training.captured import CapturedStep
 from factformer.training.machine import keep_inputs
+from factformer.training.muon import Muon, layer_matrices
 from factformer.training.objective import Objective
 from factformer.training.step import StepParts, train_step
 
@@ -17,10 +18,17 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 PLANS = [{"marching_steps": 1, "pushforward": 0}, {"marching_steps": 2, "pushforward": 1}] * 3
+OPTIMISERS = {
+    "adamw": lambda surrogate: torch.optim.AdamW(surrogate.parameters(), lr=1e-3, fused=True),
+    "muon": lambda surrogate: Muon(
+        list(surrogate.parameters()), layer_matrices(surrogate.backbone), lr=1e-3, weight_decay=1e-4
+    ),
+    "sgd": lambda surrogate: torch.optim.SGD(surrogate.parameters(), lr=1e-3),
+}
 SIZES = {"dim": 32, "depth": 2, "heads": 2, "head_dim": 16, "kernel_dim": 16}
 
 
-def trained(kind, precision, clip=1.0, plans=PLANS, restore_after=None, fused=True, shape=(16, 16), **sizes):
+def trained(kind, precision, clip=1.0, plans=PLANS, restore_after=None, optimiser="adamw", shape=(16, 16), **sizes):
     from lightning_fabric import Fabric
 
     fabric = Fabric(accelerator="cuda", devices=1, precision=precision)
@@ -34,10 +42,10 @@ def trained(kind, precision, clip=1.0, plans=PLANS, restore_after=None, fused=Tr
     )
     objective = Objective(surrogate, protocol)
     wrapped = fabric.setup_module(objective)
-    optimizer = torch.optim.AdamW(surrogate.parameters(), lr=1e-3, fused=fused)
+    optimizer = OPTIMISERS[optimiser](surrogate)
     parts = StepParts(fabric, wrapped, fabric.setup_optimizers(optimizer), list(surrogate.parameters()), clip, 1)
     captured = CapturedStep(objective, parts)
-    if fused:
+    if captured.whole:
         captured.prepare()  # both ways take the learning rate from the device
     step = captured if kind == "captured" else train_step
     frames = torch.randn(len(plans), 2, 8, *shape, 1, generator=torch.Generator().manual_seed(3)).cuda()
@@ -80,7 +88,14 @@ def test_a_restored_optimiser_is_recorded_again():
 
 
 def test_an_optimiser_that_cannot_be_recorded_moves_the_weights_afterwards():
-    losses, weights = trained("captured", "32-true", fused=False)
-    plain_losses, plain_weights = trained("plain", "32-true", fused=False)
+    losses, weights = trained("captured", "32-true", optimiser="sgd")
+    plain_losses, plain_weights = trained("plain", "32-true", optimiser="sgd")
+    assert torch.equal(losses, plain_losses)
+    assert torch.equal(weights, plain_weights)
+
+
+def test_muon_is_recorded_as_a_whole():
+    losses, weights = trained("captured", "bf16-mixed", optimiser="muon", restore_after=3)
+    plain_losses, plain_weights = trained("plain", "bf16-mixed", optimiser="muon", restore_after=3)
     assert torch.equal(losses, plain_losses)
     assert torch.equal(weights, plain_weights)

@@ -61,3 +61,15 @@ def test_a_run_learns_and_goes_on_to_the_same_weights(tmp_path):
     resumed = train(experiment, *wave_data(), folder=tmp_path / "parts", resume=True)
     for ours, theirs in zip(whole.surrogate.parameters(), resumed.surrogate.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_the_learning_rate_may_be_a_number_on_the_device():
+    moved = []
+    for rate in (0.01, torch.tensor(0.01)):
+        torch.manual_seed(0)
+        layer = nn.Linear(6, 4)
+        optimizer = Muon(layer.parameters(), [layer.weight], lr=rate, weight_decay=0.1)
+        layer(torch.ones(3, 6)).square().mean().backward()
+        optimizer.step()
+        moved.append(torch.cat([p.detach().flatten() for p in layer.parameters()]))
+    assert torch.equal(*moved)

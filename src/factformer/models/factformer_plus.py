@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Literal
 
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from factformer.grid import Grid
@@ -37,6 +37,8 @@ class Config(AttentionConfig):
     """A depthwise convolution and a pointwise network after each attention."""
     local_kernel: int | None = Field(None, ge=1)
     """Points along an axis that the convolution sees; by default 5 in one and two dimensions and 3 above."""
+    local_dilations: tuple[PositiveInt, ...] = Field((1,), min_length=1)
+    """Distance between the points that the convolution sees, layer by layer and then from the start again."""
     feed_forward: int = Field(2, ge=1)
     """Width of the pointwise network of the local branch over ``dim``."""
 
@@ -44,16 +46,18 @@ class Config(AttentionConfig):
 class LocalBranch(nn.Module):
     """Depthwise convolution, normalisation, pointwise network (the block of ConvNeXt, Liu et al. 2022)."""
 
-    def __init__(self, dim: int, kernel_size: int, feed_forward: int, padding: tuple[Boundary, ...]) -> None:
+    def __init__(
+        self, dim: int, kernel_size: int, feed_forward: int, padding: tuple[Boundary, ...], dilation: int = 1
+    ) -> None:
         super().__init__()
-        self.convolution = Convolution(padding, dim, dim, kernel_size, groups=dim)
+        self.convolution = Convolution(padding, dim, dim, kernel_size, dilation=dilation, groups=dim)
         self.norm = nn.LayerNorm(dim)
         self.mlp = MLP(dim, feed_forward * dim, dim)
 
     def add_to(self, u: Float[Tensor, "batch *grid dim"]) -> Float[Tensor, "batch *grid dim"]:
         """``u + branch(u)``; on a GPU in bfloat16 with fused kernels."""
         convolution = self.convolution
-        fits = local_fits(u.shape[1:-1], convolution.padding, convolution.weight.shape[-1], u.shape[-1])
+        fits = local_fits(u.shape[1:-1], convolution.padding, convolution.width, u.shape[-1])
         dtype = working_dtype(u, fits, u.shape[-1])
         if dtype is not None:
             from factformer.nn.fused.local import local_block
@@ -70,14 +74,15 @@ class LocalBranch(nn.Module):
 class Layer(nn.Module):
     """The layer of FactFormer and the local branch, each with its residual."""
 
-    def __init__(self, config: Config, problem: Problem) -> None:
+    def __init__(self, config: Config, problem: Problem, index: int) -> None:
         super().__init__()
         num_axes = problem.grid.num_axes
         self.attention = AttentionLayer(config, num_axes)
         self.local: LocalBranch | None = None
         if config.local_branch:
             kernel_size = config.local_kernel or (5 if num_axes <= 2 else 3)
-            self.local = LocalBranch(config.dim, kernel_size, config.feed_forward, problem.padding)
+            dilation = config.local_dilations[index % len(config.local_dilations)]
+            self.local = LocalBranch(config.dim, kernel_size, config.feed_forward, problem.padding, dilation)
 
     def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
         result: Tensor = self.attention(u, grid)
@@ -90,7 +95,7 @@ class Model(Backbone):
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.layers = nn.ModuleList(Layer(config, problem) for _ in range(config.depth))
+        self.layers = nn.ModuleList(Layer(config, problem, index) for index in range(config.depth))
 
     def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
         for layer in self.layers:

@@ -23,8 +23,8 @@ class CapturedStep:
 
     def __init__(self, objective: Objective, parts: StepParts) -> None:
         self.objective, self.parts = objective, parts
-        # Torch's fused optimisers can be recorded; another kind may ask the device, and moves the weights afterwards.
-        self.whole = all(group.get("fused") for group in parts.optimizer.param_groups)
+        # Some optimisers can be recorded; another kind may ask the device, and moves the weights afterwards.
+        self.whole = all("capturable" in group for group in parts.optimizer.param_groups)
         self.graphs = StepGraphs(self.compute, parts.parameters, self.finish if self.whole else None)
         self.rates: list[Tensor] = []
 

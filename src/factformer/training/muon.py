@@ -31,20 +31,24 @@ def orthogonalized(matrices: Tensor) -> Tensor:
     x = x.mT if tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(NUM_STEPS):
-        product = x @ x.mT
-        x = a * x + (b * product + c * product @ product) @ x
+        product = torch.bmm(x, x.mT)
+        x = torch.baddbmm(x, torch.baddbmm(product, product, product, beta=b, alpha=c), x, beta=a)
     result: Tensor = (x.mT if tall else x).to(matrices.dtype)
     return result
 
 
 class Muon(Optimizer):
-    """``matrices`` are those parameters of ``parameters`` that are moved by Muon."""
+    """``matrices`` are those parameters of ``parameters`` that are moved by Muon.
+
+    Nothing in a step asks the device, so that it can be recorded: the learning rate may be a number on the device, and
+    the steps are counted there.
+    """
 
     def __init__(
         self, parameters: Iterable[Tensor], matrices: Collection[Tensor], *, lr: float, weight_decay: float
     ) -> None:
         # One group in the order of the network: a checkpoint names the state of a weight by its place there.
-        super().__init__(list(parameters), {"lr": lr, "weight_decay": weight_decay})
+        super().__init__(list(parameters), {"lr": lr, "weight_decay": weight_decay, "capturable": False})
         self.chosen = {id(matrix) for matrix in matrices}
 
     @torch.no_grad()
@@ -52,12 +56,14 @@ class Muon(Optimizer):
         assert closure is None, "training takes one gradient per step"
         for group in self.param_groups:
             present = [p for p in group["params"] if p.grad is not None]
-            if present:
-                torch._foreach_mul_(present, 1.0 - group["lr"] * group["weight_decay"])
-            self._move_matrices([p for p in present if id(p) in self.chosen], group["lr"])
-            self._move_others([p for p in present if id(p) not in self.chosen], group["lr"])
+            if not present:
+                continue
+            rate = torch.as_tensor(group["lr"], dtype=torch.float32, device=present[0].device)
+            torch._foreach_mul_(present, 1.0 - rate * group["weight_decay"])
+            self._move_matrices([p for p in present if id(p) in self.chosen], rate)
+            self._move_others([p for p in present if id(p) not in self.chosen], rate)
 
-    def _move_matrices(self, weights: list[Tensor], learning_rate: float) -> None:
+    def _move_matrices(self, weights: list[Tensor], rate: Tensor) -> None:
         for weight in weights:
             if not self.state[weight]:
                 self.state[weight] = {"momentum": torch.zeros_like(weight)}
@@ -70,29 +76,30 @@ class Muon(Optimizer):
             torch._foreach_mul_(momenta, MOMENTUM)
             torch._foreach_add_(momenta, gradients)
             ahead = torch._foreach_add(gradients, momenta, alpha=MOMENTUM)
-            moved = orthogonalized(torch.stack(list(ahead)))
-            torch._foreach_add_(members, list(moved.unbind()), alpha=-learning_rate * 0.2 * max(shape) ** 0.5)
+            moved = orthogonalized(torch.stack(list(ahead))) * (rate * (-0.2 * max(shape) ** 0.5))
+            torch._foreach_add_(members, list(moved.unbind()))
 
-    def _move_others(self, weights: list[Tensor], learning_rate: float) -> None:
+    def _move_others(self, weights: list[Tensor], rate: Tensor) -> None:
         if not weights:
             return
         for weight in weights:
             if not self.state[weight]:
-                empty = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_avg_sq")}
-                self.state[weight] = {"step": torch.zeros(()), **empty}
+                empty = {name: torch.zeros_like(weight) for name in ("mean", "square")}
+                self.state[weight] = {"count": torch.zeros((), device=weight.device), **empty}
         gradients: list[Any] = [weight.grad for weight in weights]
-        states = [self.state[weight] for weight in weights]
-        for state in states:
-            state["step"] += 1
-        count = float(states[0]["step"])
-        means, squares = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        counts, means, squares = (
+            [self.state[weight][name] for weight in weights] for name in ("count", "mean", "square")
+        )
+        torch._foreach_add_(counts, 1.0)
         torch._foreach_lerp_(means, gradients, 1 - BETAS[0])
         torch._foreach_mul_(squares, BETAS[1])
         torch._foreach_addcmul_(squares, gradients, gradients, 1 - BETAS[1])
-        scale = torch._foreach_sqrt(squares)
-        torch._foreach_div_(scale, (1 - BETAS[1] ** count) ** 0.5)
-        torch._foreach_add_(scale, EPSILON)
-        torch._foreach_addcdiv_(weights, means, scale, -learning_rate / (1 - BETAS[0] ** count))
+        scales = torch._foreach_sqrt(squares)
+        torch._foreach_div_(scales, (1.0 - BETAS[1] ** counts[0]).sqrt())
+        torch._foreach_add_(scales, EPSILON)
+        steps = torch._foreach_div(means, scales)
+        torch._foreach_mul_(steps, -rate / (1.0 - BETAS[0] ** counts[0]))
+        torch._foreach_add_(weights, steps)
 
 
 def layer_matrices(backbone: nn.Module) -> list[Tensor]:

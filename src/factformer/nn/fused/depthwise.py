@@ -19,7 +19,9 @@ import triton.language as tl
 from factformer.problem import Boundary
 
 
-def surroundings(shape: Sequence[int], kinds: Sequence[Boundary], kernel_size: int) -> dict[str, Any]:
+def surroundings(
+    shape: Sequence[int], kinds: Sequence[Boundary], kernel_size: int, dilation: int = 1
+) -> dict[str, Any]:
     """Arguments by which a kernel finds the neighbours of a point: sizes of four axes, the first ones of length 1."""
     absent = 4 - len(shape)
     sizes = [1] * absent + list(shape)
@@ -29,6 +31,7 @@ def surroundings(shape: Sequence[int], kinds: Sequence[Boundary], kernel_size: i
         "size2": sizes[2],
         "size3": sizes[3],
         "size0": sizes[0],
+        "step": dilation,
         "WRAPS": sum(1 << (absent + m) for m, wrap in enumerate(wraps) if wrap),
         "REACH": kernel_size // 2,
         "ABSENT": absent,
@@ -47,7 +50,7 @@ def _moved(place, by, size, wraps: tl.constexpr):
 
 
 @triton.jit
-def _neighbours(p, outer, size0, size1, size2, size3, SIGN: tl.constexpr, WRAPS: tl.constexpr,
+def _neighbours(p, outer, size0, size1, size2, size3, step, SIGN: tl.constexpr, WRAPS: tl.constexpr,
                 REACH: tl.constexpr, ABSENT: tl.constexpr):  # fmt: skip
     """First place of the rows that the points ``p`` see at the ``outer``-th offset along all axes but the last."""
     WIDTH: tl.constexpr = 2 * REACH + 1
@@ -55,19 +58,19 @@ def _neighbours(p, outer, size0, size1, size2, size3, SIGN: tl.constexpr, WRAPS:
     by = 0
     number = outer
     if ABSENT < 3:
-        by = SIGN * (number % WIDTH - REACH)
+        by = SIGN * step * (number % WIDTH - REACH)
         number //= WIDTH
     c2, inside = _moved(rest % size2, by, size2, (WRAPS >> 2) & 1)
     rest //= size2
     by = 0
     if ABSENT < 2:
-        by = SIGN * (number % WIDTH - REACH)
+        by = SIGN * step * (number % WIDTH - REACH)
         number //= WIDTH
     c1, within = _moved(rest % size1, by, size1, (WRAPS >> 1) & 1)
     inside &= within
     by = 0
     if ABSENT < 1:
-        by = SIGN * (number - REACH)
+        by = SIGN * step * (number - REACH)
     c0, within = _moved(rest // size1, by, size0, WRAPS & 1)
     return ((c0 * size1 + c1) * size2 + c2) * size3, inside & within
 
@@ -75,10 +78,10 @@ def _neighbours(p, outer, size0, size1, size2, size3, SIGN: tl.constexpr, WRAPS:
 @triton.jit
 def correlate(
     source, weight, p, d, points, dim, total,
-    size0, size1, size2, size3,
+    size0, size1, size2, size3, step,
     SIGN: tl.constexpr, WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr,
 ):  # fmt: skip
-    """``total + Σ_o w_o source(p + SIGN · o)`` of points ``p`` and channels ``d``, in float32.
+    """``total + Σ_o w_o source(p + SIGN · step · o)`` of points ``p`` and channels ``d``, in float32.
 
     ``weight`` is ``(offset, dim)``. With ``SIGN = -1`` this is the transpose of the convolution.
     """
@@ -88,9 +91,9 @@ def correlate(
     for _ in tl.static_range(3 - ABSENT):
         outer_offsets *= WIDTH
     for outer in range(outer_offsets):
-        row, inside = _neighbours(p, outer, size0, size1, size2, size3, SIGN, WRAPS, REACH, ABSENT)
+        row, inside = _neighbours(p, outer, size0, size1, size2, size3, step, SIGN, WRAPS, REACH, ABSENT)
         for inner in tl.static_range(WIDTH):
-            column, within = _moved(p % size3, SIGN * (inner - REACH), size3, (WRAPS >> 3) & 1)
+            column, within = _moved(p % size3, SIGN * step * (inner - REACH), size3, (WRAPS >> 3) & 1)
             mask = (inside & within & (p < points))[:, None] & inside_d
             x = tl.load(source + (row + column)[:, None] * dim + d[None, :], mask=mask, other=0.0)
             w = tl.load(weight + (outer * WIDTH + inner) * dim + d, mask=d < dim, other=0.0)
@@ -101,11 +104,11 @@ def correlate(
 @triton.jit
 def depthwise_weight_kernel(
     source, grad, parts, points, dim, tiles, tiles_per_program,
-    size0, size1, size2, size3,
+    size0, size1, size2, size3, step,
     WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """``Σ_p ∂y(p) source(p + o)`` for the offsets of one row of the kernel, summed over a part of all points."""
+    """``Σ_p ∂y(p) source(p + step · o)`` for the offsets of one row of the kernel, summed over a part of all points."""
     WIDTH: tl.constexpr = 2 * REACH + 1
     outer, part = tl.program_id(0), tl.program_id(1)
     d = tl.arange(0, BLOCK_D)
@@ -122,10 +125,10 @@ def depthwise_weight_kernel(
         valid = p < points
         y = tl.load(grad + sample + p[:, None] * dim + d[None, :], mask=valid[:, None] & inside_d, other=0.0)
         y = y.to(tl.float32)
-        row, inside = _neighbours(p, outer, size0, size1, size2, size3, 1, WRAPS, REACH, ABSENT)
+        row, inside = _neighbours(p, outer, size0, size1, size2, size3, step, 1, WRAPS, REACH, ABSENT)
         following = ()
         for inner in tl.static_range(WIDTH):
-            column, within = _moved(p % size3, inner - REACH, size3, (WRAPS >> 3) & 1)
+            column, within = _moved(p % size3, step * (inner - REACH), size3, (WRAPS >> 3) & 1)
             mask = (inside & within & valid)[:, None] & inside_d
             x = tl.load(source + sample + (row + column)[:, None] * dim + d[None, :], mask=mask, other=0.0)
             following = following + (sums[inner] + y * x.to(tl.float32),)

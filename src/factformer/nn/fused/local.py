@@ -32,7 +32,7 @@ BLOCK_POINTS = 32
 def _local_kernel(
     field, weight, bias, gain, shift, first, first_bias, second, second_bias, convolved, result,
     points, dim, hidden, eps,
-    size0, size1, size2, size3,
+    size0, size1, size2, size3, step,
     WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr,
     SAVE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_H: tl.constexpr,
@@ -45,7 +45,7 @@ def _local_kernel(
     offset = sample + p[:, None] * dim + d[None, :]
     y = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32) + tl.load(bias + d, mask=inside_d, other=0.0)[None, :]
     y = correlate(
-        field + sample, weight, p, d, points, dim, y, size0, size1, size2, size3, 1, WRAPS, REACH, ABSENT
+        field + sample, weight, p, d, points, dim, y, size0, size1, size2, size3, step, 1, WRAPS, REACH, ABSENT
     )  # fmt: skip
     rounded = y.to(result.dtype.element_ty)
     if SAVE:
@@ -125,7 +125,7 @@ def _pointwise_gradient_kernel(
 @triton.jit
 def _field_gradient_kernel(
     grad, grad_convolved, weight, grad_field, points, dim,
-    size0, size1, size2, size3,
+    size0, size1, size2, size3, step,
     WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     sample = tl.program_id(1).to(tl.int64) * points * dim
@@ -136,7 +136,7 @@ def _field_gradient_kernel(
     total = tl.load(grad + offset, mask=mask, other=0.0).to(tl.float32)
     total = correlate(
         grad_convolved + sample, weight, p, d, points, dim, total,
-        size0, size1, size2, size3, -1, WRAPS, REACH, ABSENT,
+        size0, size1, size2, size3, step, -1, WRAPS, REACH, ABSENT,
     )  # fmt: skip
     tl.store(grad_field + offset, total.to(grad_field.dtype.element_ty), mask=mask)
 
@@ -212,7 +212,8 @@ class _Local(torch.autograd.Function):
 def local_block(branch: LocalBranch, field: Tensor, dtype: torch.dtype) -> Tensor:
     """``field + branch(field)`` of a field ``(batch, *grid, dim)``, in ``dtype``."""
     convolution, norm, mlp = branch.convolution, branch.norm, branch.mlp
-    around = surroundings(field.shape[1:-1], convolution.padding, convolution.weight.shape[-1])
+    kernel_size, dilation = convolution.weight.shape[-1], convolution.dilation
+    around = surroundings(field.shape[1:-1], convolution.padding, kernel_size, dilation)
     parameters = (
         convolution.weight, convolution.bias, norm.weight, norm.bias,
         mlp[0].weight, mlp[0].bias, mlp[2].weight, mlp[2].bias,
