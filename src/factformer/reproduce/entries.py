@@ -127,12 +127,15 @@ def long() -> list[Entry]:
     ]  # fmt: skip
 
 
-def variants(group: str, folder: str, model: str, changes: Mapping[str, tuple[str, ...]]) -> list[Entry]:
-    """Kolmogorov flow at 64², one change at a time; the change is the title."""
+def variants(
+    group: str, folder: str, model: str, changes: Mapping[str, tuple[str, ...]], resolution: int = 64
+) -> list[Entry]:
+    """Kolmogorov flow for a minute, one change at a time; the change is the title."""
     return [
-        Entry(group, folder, _slug(title), Training("kolmogorov", model, LATENT, 64, (*BFLOAT, *settings)), 1.0, title)
+        Entry(group, folder, _slug(title), Training("kolmogorov", model, LATENT, resolution, (*BFLOAT, *settings)), 1.0,
+              title)
         for title, settings in changes.items()
-    ]
+    ]  # fmt: skip
 
 
 def ablations() -> list[Entry]:
@@ -166,13 +169,19 @@ def ablations() -> list[Entry]:
     ]
 
 
+MUON = ("training.optimizer=muon",)
+WIDE = "model.local_dilations=[1,2,4,8]"
 IDEAS: dict[str, tuple[str, ...]] = {
     "base recipe": (),
     "base recipe again": ("training.seed=1",),
-    "Muon for the matrices of the layers": ("training.optimizer=muon",),
-    "Muon, learning rate 2e-3": ("training.optimizer=muon", "training.learning_rate=2e-3"),
-    "learning rate 2e-3": ("training.learning_rate=2e-3",),
+    "Muon for the matrices of the layers": MUON,
+    "Muon, learning rate 3e-3": (*MUON, "training.learning_rate=3e-3"),
+    "Muon, learning rate 6e-3": (*MUON, "training.learning_rate=6e-3"),
+    "Muon, learning rate 1e-2": (*MUON, "training.learning_rate=1e-2"),
     "learning rate 3e-3": ("training.learning_rate=3e-3",),
+    "Muon, 3e-3, batch 8": (*MUON, "training.learning_rate=3e-3", "training.batch_size=8"),
+    "Muon, 3e-3, local branch dilated 1, 2, 4, 8": (*MUON, "training.learning_rate=3e-3", WIDE),
+    "local branch dilated 1, 2, 4, 8": (WIDE,),
     "batch 8": ("training.batch_size=8",),
     "batch 32": ("training.batch_size=32",),
     "warm-up over 5 %": ("training.warmup=0.05",),
@@ -202,9 +211,20 @@ IDEAS: dict[str, tuple[str, ...]] = {
 """What might lower the error per second of training of factformer_plus, in the order in which it is tried."""
 
 
+FINE_IDEAS: dict[str, tuple[str, ...]] = {
+    "base recipe, 128 points": (),
+    "Muon, 3e-3, 128 points": (*MUON, "training.learning_rate=3e-3"),
+    "Muon, 3e-3, local branch dilated 1, 2, 4, 8, 128 points": (*MUON, "training.learning_rate=3e-3", WIDE),
+}
+"""What may depend on how many points lie between two vortices, tried where the tables are made."""
+
+
 def research() -> list[Entry]:
     """The ideas of the research log."""
-    return variants("research", "research", PLUS, IDEAS)
+    return [
+        *variants("research", "research", PLUS, IDEAS),
+        *variants("research", "research", PLUS, FINE_IDEAS, 128),
+    ]
 
 
 GROUPS = {

@@ -13,7 +13,6 @@ from factformer.reproduce.entries import (
     DARCY_MODELS,
     DARCY_RESOLUTIONS,
     GROUPS,
-    IDEAS,
     RESOLUTION_MODELS,
     STEADY,
     Entry,
@@ -187,19 +186,22 @@ def ablations(found: Found) -> list[str]:
 def research_log(found: Found) -> str:
     """The page of ideas: what was tried, what it did, what it cost, failures too."""
     entries = GROUPS["research"]()
-    bases = {"factformer_plus": [entry.path for entry in entries if entry.title.startswith("base recipe")]}
+    sizes = sorted({entry.run.resolution or 0 for entry in entries})
     done = [found[entry.path] for entry in entries if entry.path in found]
     others = sorted(path for path in found if path.startswith("research/") and path not in {e.path for e in entries})
     lines = [
         "# Research log", "",
-        "What might lower the error of `factformer_plus` per second of training, one idea at a time: Kolmogorov flow",
-        "at 64 × 64, 100 training trajectories, one minute each (`python benchmarks/campaign.py run research`). The",
-        f"same configuration again moves by up to {NOISE}, so smaller differences are called noise. Cost is the time",
-        "of an update over that of the base. Made by `docs/make_results.py` from `results/research/`.",
+        "What might lower the error of `factformer_plus` per second of training, one idea at a time: Kolmogorov flow,",
+        "100 training trajectories, one minute each (`python benchmarks/campaign.py run research`). The same",
+        f"configuration again moves by up to {NOISE}, so smaller differences are called noise. Cost is the time of an",
+        "update over that of the base. Made by `docs/make_results.py` from `results/research/`.",
         "",
-        f"{len(done)} of {len(IDEAS)} ideas tried." if done else "No idea has been tried on a GPU yet.",
-        "", *variants(entries, found, bases), "",
+        f"{len(done)} of {len(entries)} ideas tried." if done else "No idea has been tried on a GPU yet.", "",
     ]  # fmt: skip
+    for size in sizes:
+        here = [entry for entry in entries if entry.run.resolution == size]
+        bases = {"factformer_plus": [entry.path for entry in here if entry.title.startswith("base recipe")]}
+        lines += [f"## {size} × {size} points", "", *variants(here, found, bases), ""]
     if done:
         lines += [_conditions(done), ""]
     if others:
