@@ -95,7 +95,7 @@ def test_an_optimiser_that_cannot_be_recorded_moves_the_weights_afterwards():
 
 
 def test_muon_is_recorded_as_a_whole():
-    losses, weights = trained("captured", "bf16-mixed", optimiser="muon", restore_after=3)
-    plain_losses, plain_weights = trained("plain", "bf16-mixed", optimiser="muon", restore_after=3)
+    losses, weights = trained("captured", "bf16-mixed", optimiser="muon", plans=PLANS * 2, restore_after=5)
+    plain_losses, plain_weights = trained("plain", "bf16-mixed", optimiser="muon", plans=PLANS * 2, restore_after=5)
     assert torch.equal(losses, plain_losses)
     assert torch.equal(weights, plain_weights)
