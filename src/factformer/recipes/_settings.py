@@ -12,7 +12,7 @@ from factformer.training.experiment import Experiment, parse_model
 Scale = Literal["small", "paper"]
 PAPER_UPDATES = {"latent_marching": 100_000, "autoregressive": 64_000, "steady": 100_000}
 
-OWN = {"learning_rate": 1e-3, "ema_decay": 0.999, "augment": True}
+OWN = {"optimizer": "muon", "learning_rate": 3e-3, "ema_decay": 0.999, "augment": True}
 """How factformer_plus, which is not the paper's, is trained at the paper's scale where a recipe says nothing else."""
 
 SCALES = {"small": {"log_every": 10}, "paper": {"log_every": 50, "validate_every": 1000, "checkpoint_every": 1000}}

@@ -266,7 +266,8 @@ class Campaign:
         result = evaluate(outcome.surrogate, splits[size]["test"], timing=timing, **options)
         seed = experiment.training.seed
         result |= provenance(seed=seed, device=self.device)
-        result["command"] = f"python benchmarks/campaign.py run {entry.group}/{entry.name}"
+        own = "".join(f" --set {assignment}" for assignment in self.assignments)
+        result["command"] = f"python benchmarks/campaign.py run {entry.group}/{entry.name}{own}"
         known = outcome.surrogate.provenance
         result["entry"] = {"group": entry.group, "title": entry.title, "minutes": experiment.training.budget_minutes,
                            "protocol": experiment.protocol.name, "bundle": entry.bundle}  # fmt: skip

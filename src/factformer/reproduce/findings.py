@@ -49,6 +49,13 @@ class Finding:
         return int(self.result["training"]["updates"])
 
     @property
+    def trouble(self) -> str:
+        """Says so where training diverged and went on from a checkpoint with half the learning rate."""
+        rates = [line["learning_rate"] for line in self.result.get("metrics", ()) if "learning_rate" in line]
+        wanted = float(self.training["learning_rate"])
+        return "diverged, then with a smaller learning rate" if rates and max(rates) < 0.7 * wanted else ""
+
+    @property
     def test_set(self) -> str:
         return str(self.result["dataset_fingerprint"])
 

@@ -14,6 +14,7 @@ from factformer.reproduce.entries import (
     DARCY_RESOLUTIONS,
     GROUPS,
     RESOLUTION_MODELS,
+    ROUNDS,
     STEADY,
     Entry,
     entry_name,
@@ -143,12 +144,15 @@ def long_runs(found: Found) -> list[str]:
     return markdown(columns, rows)
 
 
-def variants(entries: Sequence[Entry], found: Found, bases: Mapping[str, Sequence[str]]) -> list[str]:
-    """One change at a time against the mean of the base runs of the same model."""
+def variants(
+    entries: Sequence[Entry], found: Found, bases: Mapping[str, Sequence[str]], shared: int = 0
+) -> list[str]:
+    """One change at a time against the mean of the base runs of the same model; ``shared`` settings are in all."""
     rows = []
     for entry in entries:
         finding = found.get(entry.path)
-        settings = ", ".join(f"`{text}`" for text in entry.run.settings if "precision" not in text) or "–"
+        own = [text for text in entry.run.settings if "precision" not in text][shared:]
+        settings = ", ".join(f"`{text}`" for text in own) or "–"
         if finding is None:
             rows.append([entry.title, settings, NOT_RUN, "", "", "", ""])
             continue
@@ -161,7 +165,8 @@ def variants(entries: Sequence[Entry], found: Found, bases: Mapping[str, Sequenc
             verdict = _verdict(finding.total - mean)
             cost = f"{statistics.fmean(one.updates for one in base) / finding.updates:.2f} ×"
         rows.append([
-            entry.title, settings, finding.shown("vorticity"), change or "base", verdict, f"{finding.updates:,}", cost,
+            entry.title, settings, finding.shown("vorticity"), "base" if is_base else change,
+            ", ".join(word for word in (verdict, finding.trouble) if word), f"{finding.updates:,}", cost,
         ])  # fmt: skip
     columns = ["variant", "settings", "error", "against the base", "", "updates", "cost of an update"]
     return markdown(columns, rows)
@@ -186,22 +191,24 @@ def ablations(found: Found) -> list[str]:
 def research_log(found: Found) -> str:
     """The page of ideas: what was tried, what it did, what it cost, failures too."""
     entries = GROUPS["research"]()
-    sizes = sorted({entry.run.resolution or 0 for entry in entries})
     done = [found[entry.path] for entry in entries if entry.path in found]
     others = sorted(path for path in found if path.startswith("research/") and path not in {e.path for e in entries})
     lines = [
         "# Research log", "",
         "What might lower the error of `factformer_plus` per second of training, one idea at a time: Kolmogorov flow,",
         "100 training trajectories, one minute each (`python benchmarks/campaign.py run research`). The same",
-        f"configuration again moves by up to {NOISE}, so smaller differences are called noise. Cost is the time of an",
-        "update over that of the base. Made by `docs/make_results.py` from `results/research/`.",
+        f"configuration again moved by up to {NOISE} in earlier runs of twice the error, so differences under that want a",
+        "second run before they are believed. Cost is the time of an update over that of the recipe which the idea is",
+        "held against. Made by `docs/make_results.py` from `results/research/`.",
         "",
         f"{len(done)} of {len(entries)} ideas tried." if done else "No idea has been tried on a GPU yet.", "",
     ]  # fmt: skip
-    for size in sizes:
-        here = [entry for entry in entries if entry.run.resolution == size]
-        bases = {"factformer_plus": [entry.path for entry in here if entry.title.startswith("base recipe")]}
-        lines += [f"## {size} × {size} points", "", *variants(here, found, bases), ""]
+    for part in ROUNDS:
+        here, recipe = part.entries(), part.bases()
+        bases = {"factformer_plus": [entry.path for entry in here if entry.title in recipe]}
+        shown = ", ".join(f"`{text.partition('.')[2]}`" for text in part.recipe)
+        lines += [f"## {part.title}", "", f"{part.resolution} × {part.resolution} points; recipe: {shown}.", ""]
+        lines += [*variants(here, found, bases, len(part.recipe)), ""]
     if done:
         lines += [_conditions(done), ""]
     if others:
@@ -249,9 +256,8 @@ def _published(table: paper.Benchmark, model: str, protocol: str, fields: Sequen
 
 
 def _verdict(change: float) -> str:
-    if abs(change) < NOISE:
-        return "noise"
-    return "better" if change < 0 else "worse"
+    word = "better" if change < 0 else "worse"
+    return word if abs(change) >= NOISE else f"{word}, under {NOISE}"
 
 
 def _usual(values: Sequence[Any]) -> Any:
