@@ -8,6 +8,7 @@ import torch
 from small_waves import tiny_experiment, wave_data
 from torch import nn
 
+from factformer.nn.convolution import Convolution
 from factformer.training import checkpoint
 from factformer.training.loop import train
 from factformer.training.muon import Muon, layer_matrices, orthogonalized
@@ -73,3 +74,16 @@ def test_the_learning_rate_may_be_a_number_on_the_device():
         optimizer.step()
         moved.append(torch.cat([p.detach().flatten() for p in layer.parameters()]))
     assert torch.equal(*moved)
+
+
+def test_convolutions_between_channels_are_matrices_and_those_of_single_channels_are_not():
+    mixing, single = Convolution(("periodic",), 6, 4, 3), Convolution(("periodic",), 6, 6, 3, groups=6)
+    assert layer_matrices(nn.Sequential(mixing, single)) == [mixing.weight]
+    optimizer = Muon(mixing.parameters(), [mixing.weight], lr=0.1, weight_decay=0.0)
+    before = mixing.weight.detach().clone()
+    mixing(torch.randn(2, 9, 6)).square().mean().backward()
+    optimizer.step()
+    moved = (mixing.weight.detach() - before).flatten(1) / (0.1 * 0.2 * 18**0.5)
+    values = torch.linalg.svdvals(moved)
+    assert values.min() > 0.4
+    assert values.max() < 1.3

@@ -6,9 +6,11 @@ at the paper's scale: the paper's for its models, our own for ``factformer_plus`
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from factformer import recipes
 from factformer.config import unknown_name
 from factformer.reproduce.plan import Training
 
@@ -82,6 +84,19 @@ def kolmogorov() -> list[Entry]:
               Training("kolmogorov", model, protocol, 128, BFLOAT), 3.0,
               bundle="kolmogorov-128" if model == PLUS else "")
         for model, protocol in pairs
+    ]  # fmt: skip
+
+
+def recipe() -> list[Entry]:
+    """What our recipe does for models of the paper, so that it is not mistaken for what our network does."""
+    ours = recipes.build("kolmogorov", "paper", [f"model.name={PLUS}"]).training
+    keys = ("optimizer", "learning_rate", "weight_decay", "schedule", "warmup", "initial_fraction", "final_fraction",
+            "ema_decay", "augment", "batch_size")  # fmt: skip
+    settings = tuple(f"training.{key}={json.dumps(getattr(ours, key))}" for key in keys)
+    return [
+        Entry("recipe", "kolmogorov-128", f"{model}-our-recipe-3min",
+              Training("kolmogorov", model, LATENT, 128, (*BFLOAT, *settings)), 3.0)
+        for model in ("factformer", "dilated_resnet")
     ]  # fmt: skip
 
 
@@ -252,6 +267,7 @@ def research() -> list[Entry]:
 
 GROUPS = {
     "kolmogorov": kolmogorov,
+    "recipe": recipe,
     "darcy": darcy,
     "darcy-resolutions": darcy_resolutions,
     "turbulence": lambda: boxes("turbulence", 60),

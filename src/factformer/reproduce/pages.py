@@ -13,6 +13,7 @@ from factformer.reproduce.entries import (
     DARCY_MODELS,
     DARCY_RESOLUTIONS,
     GROUPS,
+    PLUS,
     RESOLUTION_MODELS,
     ROUNDS,
     STEADY,
@@ -23,7 +24,7 @@ from factformer.reproduce.findings import NOT_RUN, Finding, markdown, of_entries
 
 PAPER_TABLES = {"kolmogorov": paper.TABLE_1, "turbulence": paper.TABLE_2, "smoke": paper.TABLE_3}
 FIELDS = {
-    "kolmogorov": ("vorticity",), "darcy": ("solution",),
+    "kolmogorov": ("vorticity",), "recipe": ("vorticity",), "darcy": ("solution",),
     "turbulence": ("pressure", "velocity"), "smoke": ("density", "velocity"),
 }  # fmt: skip
 NOISE = 0.02
@@ -33,7 +34,10 @@ Found = Mapping[str, Finding]
 
 def equal_cost(group: str, found: Found) -> list[str]:
     """The table of one problem, best model first and in bold, and what every run was given."""
-    there, missing = of_entries(GROUPS[group](), found)
+    entries = GROUPS[group]()
+    if group == "recipe":  # beside the model whose recipe it is
+        entries += [entry for entry in GROUPS["kolmogorov"]() if entry.run.model == PLUS]
+    there, missing = of_entries(entries, found)
     fields = FIELDS[group]
     steady = group == "darcy"
     published = PAPER_TABLES.get(group)
@@ -197,9 +201,9 @@ def research_log(found: Found) -> str:
         "# Research log", "",
         "What might lower the error of `factformer_plus` per second of training, one idea at a time: Kolmogorov flow,",
         "100 training trajectories, one minute each (`python benchmarks/campaign.py run research`). The same",
-        f"configuration again moved by up to {NOISE} in earlier runs of twice the error, so differences under that want a",
-        "second run before they are believed. Cost is the time of an update over that of the recipe which the idea is",
-        "held against. Made by `docs/make_results.py` from `results/research/`.",
+        f"configuration again moved by up to {NOISE} in earlier runs of twice the error, so differences under that",
+        "want a second run before they are believed. Cost is the time of an update over that of the recipe which the",
+        "idea is held against. Made by `docs/make_results.py` from `results/research/`.",
         "",
         f"{len(done)} of {len(entries)} ideas tried." if done else "No idea has been tried on a GPU yet.", "",
     ]  # fmt: skip

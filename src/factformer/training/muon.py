@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from factformer.nn.convolution import Convolution
+
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 NUM_STEPS = 5
 MOMENTUM = 0.95
@@ -70,14 +72,15 @@ class Muon(Optimizer):
         by_shape: dict[torch.Size, list[Tensor]] = {}
         for weight in weights:
             by_shape.setdefault(weight.shape, []).append(weight)
-        for shape, members in by_shape.items():
+        for members in by_shape.values():
             gradients: list[Any] = [weight.grad for weight in members]
             momenta = [self.state[weight]["momentum"] for weight in members]
             torch._foreach_mul_(momenta, MOMENTUM)
             torch._foreach_add_(momenta, gradients)
-            ahead = torch._foreach_add(gradients, momenta, alpha=MOMENTUM)
-            moved = orthogonalized(torch.stack(list(ahead))) * (rate * (-0.2 * max(shape) ** 0.5))
-            torch._foreach_add_(members, list(moved.unbind()))
+            ahead = torch.stack(torch._foreach_add(gradients, momenta, alpha=MOMENTUM))
+            matrices = ahead.flatten(2)  # of a convolution: all that goes into one channel
+            moved = orthogonalized(matrices) * (rate * (-0.2 * max(matrices.shape[1:]) ** 0.5))
+            torch._foreach_add_(members, list(moved.view_as(ahead).unbind()))
 
     def _move_others(self, weights: list[Tensor], rate: Tensor) -> None:
         if not weights:
@@ -103,5 +106,10 @@ class Muon(Optimizer):
 
 
 def layer_matrices(backbone: nn.Module) -> list[Tensor]:
-    """The weights of linear maps between layers; those that meet fields or frames outside are AdamW's."""
-    return [part.weight for part in backbone.modules() if isinstance(part, nn.Linear)]
+    """The weights of linear maps and convolutions between layers.
+
+    Those that meet fields or frames outside are AdamW's, and so are convolutions of single channels, which mix none.
+    """
+    kinds = (nn.Linear, Convolution)
+    weights = [part.weight for part in backbone.modules() if isinstance(part, kinds)]
+    return [weight for weight in weights if weight.shape[1] > 1]
