@@ -24,7 +24,7 @@ from factformer.report.runs import read_rollouts
 from factformer.reproduce import pages
 from factformer.reproduce.cards import run_of, write_cards
 from factformer.reproduce.entries import GROUPS
-from factformer.reproduce.findings import Finding, read_findings
+from factformer.reproduce.findings import Finding, markdown, read_findings
 
 ROOT = Path(__file__).parents[1]
 FIGURE = ROOT / "docs" / "images" / "darcy-resolutions.png"
@@ -54,6 +54,18 @@ def additions() -> list[str]:
         "",
         *lines,
     ]
+
+
+def screening() -> list[str]:
+    """Ideas on a small problem on a CPU, which decided what was worth a GPU's time."""
+    result = json.loads((ROOT / "results" / "cpu" / "screening.json").read_text(encoding="utf-8"))
+    rows = [
+        [", ".join(f"`{text}`" for text in row["settings"]) or "AdamW at 1e-3",
+         f"{row['relative_l2']:.4f} ± {row['standard_error']:.4f}", f"{row['updates']:,}"]
+        for row in sorted(result["rows"], key=lambda row: row["relative_l2"])
+    ]  # fmt: skip
+    return ["## On a CPU", "", f"{result['what']} (`results/cpu/screening.json`).", "",
+            *markdown(["settings", "error", "updates"], rows), ""]  # fmt: skip
 
 
 def repeats(found: dict[str, Finding]) -> list[str]:
@@ -176,7 +188,7 @@ def written() -> dict[Path, str]:
     front = ROOT / "README.md"
     return {
         ROOT / "docs" / "results.md": results_page(found),
-        ROOT / "docs" / "research-log.md": pages.research_log(found),
+        ROOT / "docs" / "research-log.md": "\n".join([pages.research_log(found), *screening()]),
         front: readme(front.read_text(encoding="utf-8"), found),
         **write_cards(ROOT / "zoo", found),
     }
