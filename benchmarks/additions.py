@@ -45,7 +45,7 @@ def measure(name: str, options: argparse.Namespace, data: Path, seed: int) -> di
         *switches, *options.set, budget, f"training.seed={seed}",
         f"data.path={data}", f"data.resolution={options.resolution}",
     ]  # fmt: skip
-    planned = experiment(options.scale, model).override(settings)
+    planned = experiment(options.scale, PLUS).override([f"model.name={model}", *settings])  # all trained alike
     with tempfile.TemporaryDirectory() as folder:
         outcome = train(planned, open_dataset(data, "train"), folder=Path(folder) / "run")
     if outcome.surrogate is None:

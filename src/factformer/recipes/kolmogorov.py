@@ -15,7 +15,7 @@ TRAINING = {
         "updates": 1500, "batch_size": 4, "learning_rate": 1e-3, "validate_every": 250, "checkpoint_every": 250,
     },
 }  # fmt: skip
-OWN = {"batch_size": 4}  # of factformer_plus
+OWN = {"paper": {"batch_size": 4}}  # of factformer_plus
 PAPER_UNROLL = {"fno": 12, "ffno": 6}  # the caption of Table 1; every other model unrolls two steps
 
 
