@@ -21,7 +21,7 @@ BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILIN
 SHORTER = {
     "--trajectories 16": "--trajectories 2",
     "num_frames=60": "num_frames=28",
-    "training.updates=300": "training.updates=2",
+    "training.updates=600": "training.updates=2",
 }
 SETTINGS = {
     "factformer train burgers": " --set training.updates=2 --set training.batch_size=2",
