@@ -57,15 +57,21 @@ def additions() -> list[str]:
 
 
 def screening() -> list[str]:
-    """Ideas on a small problem on a CPU, which decided what was worth a GPU's time."""
+    """Ideas on small problems on a CPU, which decided what was worth a GPU's time."""
     result = json.loads((ROOT / "results" / "cpu" / "screening.json").read_text(encoding="utf-8"))
-    rows = [
-        [", ".join(f"`{text}`" for text in row["settings"]) or "AdamW at 1e-3",
-         f"{row['relative_l2']:.4f} ± {row['standard_error']:.4f}", f"{row['updates']:,}"]
-        for row in sorted(result["rows"], key=lambda row: row["relative_l2"])
+    lines = [
+        "## On a CPU", "",
+        "Small models and short trainings, to choose what is tried above (`results/cpu/screening.json`).", "",
     ]  # fmt: skip
-    return ["## On a CPU", "", f"{result['what']} (`results/cpu/screening.json`).", "",
-            *markdown(["settings", "error", "updates"], rows), ""]  # fmt: skip
+    for study in result["studies"]:
+        rows = [
+            [", ".join(f"`{text}`" if "=" in text else text for text in row["settings"]) or "–",
+             f"{row['relative_l2']:.4f} ± {row['standard_error']:.4f}", f"{row['updates']:,}"]
+            for row in sorted(study["rows"], key=lambda row: row["relative_l2"])
+        ]  # fmt: skip
+        lines += [f"### {study['title']}", "", f"{study['what'][0].upper()}{study['what'][1:]}.", "",
+                  *markdown(["settings", "error", "updates"], rows), ""]  # fmt: skip
+    return lines
 
 
 def repeats(found: dict[str, Finding]) -> list[str]:
