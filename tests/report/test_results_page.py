@@ -51,7 +51,7 @@ def test_every_result_says_what_made_it():
         assert result.get("hardware") or result.get("device"), path.name
         if "entry" in result:
             assert result["commit"], f"{path.name}: set FACTFORMER_COMMIT where there is no history"
-            assert result["data"]["fingerprints"]["test"] == result["dataset_fingerprint"]
+            assert result["data"]["fingerprints"][result["split"]] == result["dataset_fingerprint"]
 
 
 def finding(path, model, error, protocol="latent_marching", test_set="abc", updates=1000):

@@ -58,6 +58,11 @@ def test_frames_in_16_bits_keep_exact_statistics_and_tests():
     assert torch.equal(short["test"].read([0]), exact["test"].read([0]))
 
 
+def test_ideas_are_not_judged_by_the_test_set():
+    assert {entry.split for entry in GROUPS["research"]()} == {"valid"}
+    assert {entry.split for name, build in GROUPS.items() if name != "research" for entry in build()} == {"test"}
+
+
 def test_every_entry_of_every_group_is_a_valid_experiment():
     paths = []
     for name, build in GROUPS.items():

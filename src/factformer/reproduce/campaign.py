@@ -218,14 +218,17 @@ class Campaign:
         sizes = {size for other in pending if other.run.recipe == recipe
                  for size in (self.preset(other.run).resolution, *self.others(other))}  # fmt: skip
         preset, wanted = self.preset(entry.run), self.data[recipe]
+        held_out = sorted({other.split for other in pending if other.run.recipe == recipe})
+        counts = {"train": wanted.train, **dict.fromkeys(held_out, wanted.test)}
         began = time.monotonic()
         made = simulate_splits(
-            recipes.build(recipe).problem, preset, {"train": wanted.train, "test": wanted.test}, sorted(sizes),
+            recipes.build(recipe).problem, preset, counts, sorted(sizes),
             seed=DATA_SEED, device=self.device, storage=STORAGE[wanted.storage], batch_size=wanted.batch_size,
         )  # fmt: skip
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-        self.say(f"[{time.monotonic() - self.began:5.0f} s] {recipe}: {wanted.train} + {wanted.test} solutions at "
+        number = " + ".join(map(str, counts.values()))
+        self.say(f"[{time.monotonic() - self.began:5.0f} s] {recipe}: {number} solutions at "
                  f"{', '.join(map(str, sorted(sizes)))} in {time.monotonic() - began:.1f} s")  # fmt: skip
         scope = size_of(entry.run, self.scale)
         if scope.num_context_frames is not None:
@@ -262,8 +265,9 @@ class Campaign:
         options: dict[str, Any] = {"num_frames": scope.num_frames, "num_starts": scope.num_starts}
         options["device"] = self.device
         # In three dimensions a roll-out takes seconds: their time is measured elsewhere, at no cost to these runs.
-        timing = splits[size]["test"].problem.grid.num_axes < 3
-        result = evaluate(outcome.surrogate, splits[size]["test"], timing=timing, **options)
+        held_out = splits[size][entry.split]
+        timing = held_out.problem.grid.num_axes < 3
+        result = evaluate(outcome.surrogate, held_out, timing=timing, **options)
         seed = experiment.training.seed
         result |= provenance(seed=seed, device=self.device)
         own = "".join(f" --set {assignment}" for assignment in self.assignments)
@@ -280,29 +284,29 @@ class Campaign:
         result["config"] = outcome.surrogate.config.model_dump(mode="json")
         result["metrics"] = log_lines(folder / "metrics.jsonl")
         for other in self.others(entry):
-            found = evaluate(outcome.surrogate, splits[other]["test"], timing=False, **options)
+            found = evaluate(outcome.surrogate, splits[other][entry.split], timing=False, **options)
             result.setdefault("transfer", {})[str(other)] = short(found)
         if entry.bundle:
             path = save_bundle(outcome.surrogate, folder / "zoo" / entry.bundle, storage=torch.float16, overwrite=True)
-            stored = evaluate(load(path), splits[size]["test"], timing=False, **options)
+            stored = evaluate(load(path), held_out, timing=False, **options)
             result["stored_float16"] = short(stored)
         outcome.surrogate.cpu()
         return result
 
     def data_record(self, entry: Entry, splits: Splits) -> dict[str, Any]:
-        train_split, test = splits["train"], splits["test"]
+        train_split, held_out = splits["train"], splits[entry.split]
         problem = train_split.problem
         size = problem.grid.shape[0]
         generate = f"factformer generate {problem.name} --preset paper --resolution {size}"
         out = f"--out data/{entry.run.recipe}-{size} --seed {DATA_SEED} --device cuda"
         return {
             "command": f"{generate} --split train --trajectories {train_split.num_trajectories} {out}; "
-            f"{generate} --split test --trajectories {test.num_trajectories} {out}",
+            f"{generate} --split {entry.split} --trajectories {held_out.num_trajectories} {out}",
             "train": train_split.num_trajectories,
-            "test": test.num_trajectories,
+            entry.split: held_out.num_trajectories,
             "frames": train_split.num_frames,
             "storage": self.data[entry.run.recipe].storage,
-            "fingerprints": {name: split.fingerprint for name, split in splits.items()},
+            "fingerprints": {"train": train_split.fingerprint, entry.split: held_out.fingerprint},
             **train_split.provenance,
         }
 

@@ -70,6 +70,11 @@ class Entry:
         """Below the folder of results."""
         return f"{self.folder}/{self.name}.json"
 
+    @property
+    def split(self) -> str:
+        """What the run is judged by: whatever is chosen must not be chosen on the test set."""
+        return "valid" if self.group == "research" else "test"
+
 
 def entry_name(model: str, protocol: str, minutes: float) -> str:
     return f"{model}{'-ar' if protocol == AUTOREGRESSIVE else ''}-{minutes:g}min"

@@ -56,6 +56,10 @@ class Finding:
         return "diverged, then with a smaller learning rate" if rates and max(rates) < 0.7 * wanted else ""
 
     @property
+    def split(self) -> str:
+        return str(self.result.get("split", "test"))
+
+    @property
     def test_set(self) -> str:
         return str(self.result["dataset_fingerprint"])
 

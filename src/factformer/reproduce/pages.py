@@ -161,6 +161,7 @@ def variants(
             rows.append([entry.title, settings, NOT_RUN, "", "", "", ""])
             continue
         base = [found[path] for path in bases[entry.run.model] if path in found]
+        base = [one for one in base if one.test_set == finding.test_set]
         is_base = entry.path in bases[entry.run.model]
         change, verdict, cost = "", "", ""
         if base and not is_base:
@@ -168,8 +169,9 @@ def variants(
             change = f"{finding.total - mean:+.4f}"
             verdict = _verdict(finding.total - mean)
             cost = f"{statistics.fmean(one.updates for one in base) / finding.updates:.2f} ×"
+        mark = "" if finding.split == entry.split else " †"
         rows.append([
-            entry.title, settings, finding.shown("vorticity"), "base" if is_base else change,
+            entry.title, settings, finding.shown("vorticity") + mark, "base" if is_base else change,
             ", ".join(word for word in (verdict, finding.trouble) if word), f"{finding.updates:,}", cost,
         ])  # fmt: skip
     columns = ["variant", "settings", "error", "against the base", "", "updates", "cost of an update"]
@@ -215,6 +217,8 @@ def research_log(found: Found) -> str:
         lines += [*variants(here, found, bases, len(part.recipe)), ""]
     if done:
         lines += [_conditions(done), ""]
+    if any(finding.split == "test" for finding in done):
+        lines += ["† judged by the test set of the tables; since then ideas are judged by flows of their own.", ""]
     if others:
         lines += ["Further runs:", ""]
         rows = [[found[p].result.get("entry", {}).get("title") or p, found[p].shown("vorticity"),
