@@ -18,4 +18,6 @@ def experiment(scale: str = "small", model: str = "factformer", protocol: str = 
         "name": protocol, "marching_steps": 4, "curriculum": 0.06, "pushforward": 2, "pushforward_from": 0.10,
         "pushforward_every": 3, "unroll": 2,
     }  # fmt: skip
-    return assemble("smoke", "smoke_buoyancy", scale, model, plan, sizes=SIZES, training=turbulence.TRAINING)
+    return assemble(
+        "smoke", "smoke_buoyancy", scale, model, plan, sizes=SIZES, training=turbulence.TRAINING, own=turbulence.OWN
+    )

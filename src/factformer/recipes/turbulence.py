@@ -15,6 +15,7 @@ TRAINING = {
         "updates": 600, "batch_size": 2, "learning_rate": 1e-3, "validate_every": 100, "checkpoint_every": 100,
     },
 }  # fmt: skip
+OWN = {"paper": {"batch_size": 1}}  # of factformer_plus
 
 
 def experiment(scale: str = "small", model: str = "factformer", protocol: str = "latent_marching") -> Experiment:
@@ -23,4 +24,6 @@ def experiment(scale: str = "small", model: str = "factformer", protocol: str = 
         "name": protocol, "marching_steps": 2, "curriculum": 0.05, "pushforward": 2, "pushforward_from": 0.08,
         "pushforward_every": 2, "unroll": 2,
     }  # fmt: skip
-    return assemble("turbulence", "isotropic_turbulence", scale, model, plan, sizes=SIZES, training=TRAINING)
+    return assemble(
+        "turbulence", "isotropic_turbulence", scale, model, plan, sizes=SIZES, training=TRAINING, own=OWN
+    )
