@@ -28,7 +28,7 @@ FIELDS = {
     "turbulence": ("pressure", "velocity"), "smoke": ("density", "velocity"),
 }  # fmt: skip
 NOISE = 0.02
-"""Differences below this are noise between short runs: the same configuration again moved by as much."""
+"""Differences below this want a second run: the same configuration again moved by as much."""
 Found = Mapping[str, Finding]
 
 

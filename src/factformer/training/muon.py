@@ -50,6 +50,7 @@ class Muon(Optimizer):
         self, parameters: Iterable[Tensor], matrices: Collection[Tensor], *, lr: float, weight_decay: float
     ) -> None:
         # One group in the order of the network: a checkpoint names the state of a weight by its place there.
+        # That it can be recorded is seen from ``capturable``, as in torch's optimisers.
         super().__init__(list(parameters), {"lr": lr, "weight_decay": weight_decay, "capturable": False})
         self.chosen = {id(matrix) for matrix in matrices}
 

@@ -38,7 +38,7 @@ def rows_of(x: Tensor) -> Tensor:
 def to_nearest(x, PRECISION: tl.constexpr):
     """``x`` as a product in TF32 takes it, rounded to the nearest: the matrix units cut the last bits off.
 
-    Cutting errs in one direction and, in the kernels of the axes, cost more accuracy than all roundings to bfloat16.
+    Cutting errs in one direction: in a box it cost the kernels of the axes more than all roundings to bfloat16.
     """
     if PRECISION == "tf32":
         nearest = (x.to(tl.int32, bitcast=True) + 0x1000).to(tl.float32, bitcast=True)

@@ -24,6 +24,18 @@ TILE = Tile(64, 4, 2)
 WEIGHTS_TILE = Tile(64, 8, 3)
 
 
+@triton.jit
+def _hidden(
+    states, first, first_bias, p, c, q, inside, inside_k, inside_o, LATENT: tl.constexpr, PRECISION: tl.constexpr
+):  # fmt: skip
+    """Channels ``q`` of the first layer before its activation, from the channels ``c`` of the state that they see."""
+    z = tl.load(states + p[:, None] * LATENT + c[None, :], mask=inside & inside_k[None, :], other=0.0)
+    keep = inside_o[:, None] & inside_k[None, :]
+    w1 = tl.load(first + q[:, None] * LATENT + c[None, :], mask=keep, other=0.0)
+    h = tl.dot(z, tl.trans(w1), input_precision=PRECISION)
+    return h + tl.load(first_bias + q, mask=inside_o, other=0.0)[None, :]
+
+
 @triton.jit(do_not_specialize=["points", "tiles", "per_program", "batch", "num_steps"])
 def _decode_gradient_kernel(
     grad,
@@ -77,11 +89,8 @@ def _decode_gradient_kernel(
         h2 = tl.zeros((BLOCK_P, BLOCK_N), dtype=tl.float32)
         for j in tl.range(0, CHUNKS, num_stages=STAGES):
             c, q = j * (LATENT // CHUNKS) + k, j * (WIDE // CHUNKS) + o
-            z = tl.load(states + p[:, None] * LATENT + c[None, :], mask=inside & inside_k[None, :], other=0.0)
-            keep = inside_o[:, None] & inside_k[None, :]
-            w1 = tl.load(first + q[:, None] * LATENT + c[None, :], mask=keep, other=0.0)
-            h = tl.dot(z, tl.trans(w1), input_precision=PRECISION)
-            active = gelu(h + tl.load(first_bias + q, mask=inside_o, other=0.0)[None, :]).to(dtype)
+            h = _hidden(states, first, first_bias, p, c, q, inside, inside_k, inside_o, LATENT, PRECISION)
+            active = gelu(h).to(dtype)
             tl.store(activated + row[:, None] * WIDE + q[None, :], active, mask=inside & inside_o[None, :])
             keep = inside_n[:, None] & inside_o[None, :]
             w2 = tl.load(second + n[:, None] * WIDE + q[None, :], mask=keep, other=0.0).to(dtype)
@@ -100,11 +109,8 @@ def _decode_gradient_kernel(
         for j in tl.range(0, CHUNKS, num_stages=STAGES):
             # The layer once more: keeping it takes registers that are not there.
             c, q = j * (LATENT // CHUNKS) + k, j * (WIDE // CHUNKS) + o
-            z = tl.load(states + p[:, None] * LATENT + c[None, :], mask=inside & inside_k[None, :], other=0.0)
-            keep = inside_o[:, None] & inside_k[None, :]
-            w1 = tl.load(first + q[:, None] * LATENT + c[None, :], mask=keep, other=0.0)
-            h = tl.dot(z, tl.trans(w1), input_precision=PRECISION)
-            slope1 = gelu_slope(h + tl.load(first_bias + q, mask=inside_o, other=0.0)[None, :])
+            h = _hidden(states, first, first_bias, p, c, q, inside, inside_k, inside_o, LATENT, PRECISION)
+            slope1 = gelu_slope(h)
             keep = inside_n[:, None] & inside_o[None, :]
             w2 = tl.load(second + n[:, None] * WIDE + q[None, :], mask=keep, other=0.0).to(dtype)
             grad1 = (tl.dot(grad2, w2, input_precision=PRECISION) * slope1).to(dtype)
