@@ -148,11 +148,18 @@ def long() -> list[Entry]:
 
 
 def variants(
-    group: str, folder: str, model: str, changes: Mapping[str, tuple[str, ...]], resolution: int = 64
+    group: str,
+    folder: str,
+    model: str,
+    changes: Mapping[str, tuple[str, ...]],
+    *,
+    recipe: str = "kolmogorov",
+    resolution: int = 64,
 ) -> list[Entry]:
-    """Kolmogorov flow for a minute, one change at a time; the change is the title."""
+    """A minute each, one change at a time; the change is the title."""
+    protocol = STEADY if recipe == "darcy" else LATENT
     return [
-        Entry(group, folder, _slug(title), Training("kolmogorov", model, LATENT, resolution, (*BFLOAT, *settings)), 1.0,
+        Entry(group, folder, _slug(title), Training(recipe, model, protocol, resolution, (*BFLOAT, *settings)), 1.0,
               title)
         for title, settings in changes.items()
     ]  # fmt: skip
@@ -192,6 +199,7 @@ def ablations() -> list[Entry]:
 FIRST_RECIPE = ("training.optimizer=adamw", "training.learning_rate=1e-3", "training.batch_size=16")
 SECOND_RECIPE = ("training.optimizer=muon", "training.learning_rate=3e-3", "training.batch_size=16")
 THIRD_RECIPE = ("training.optimizer=muon", "training.learning_rate=3e-3", "training.batch_size=4")
+DARCY_RECIPE = ("training.optimizer=muon", "training.learning_rate=3e-3", "training.batch_size=8")
 WIDE = ("model.local_dilations=[1,2,4,8]",)
 
 
@@ -203,10 +211,13 @@ class Round:
     resolution: int
     recipe: tuple[str, ...]
     ideas: Mapping[str, tuple[str, ...]]
+    problem: str = "kolmogorov"
+    noise: float = 0.02
+    """Differences below this want a second run: the same configuration again may move by as much."""
 
     def entries(self) -> list[Entry]:
         changes = {title: (*self.recipe, *settings) for title, settings in self.ideas.items()}
-        return variants("research", "research", PLUS, changes, self.resolution)
+        return variants("research", "research", PLUS, changes, recipe=self.problem, resolution=self.resolution)
 
     def bases(self) -> list[str]:
         """Titles of the recipe's own runs, with whatever seed."""
@@ -261,6 +272,13 @@ ROUNDS = (
         "weight average over 0.9995": ("training.ema_decay=0.9995",),
         "weight decay 1e-1": ("training.weight_decay=1e-1",),
     }),
+    Round("Darcy flow", 85, DARCY_RECIPE, {
+        "Darcy flow, bfloat16": (),
+        "Darcy flow, float32": ("training.precision=32-true",),
+        "Darcy flow, batch 4": ("training.batch_size=4",),
+        "Darcy flow, local kernel 7": ("model.local_kernel=7",),
+        "Darcy flow, learning rate 1.5e-3": ("training.learning_rate=1.5e-3",),
+    }, "darcy", noise=0.001),
 )  # fmt: skip
 """What might lower the error per second of training of factformer_plus, in the order in which it is tried."""
 

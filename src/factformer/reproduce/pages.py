@@ -10,6 +10,7 @@ from typing import Any
 from factformer.report import paper
 from factformer.report.tables import format_count
 from factformer.reproduce.entries import (
+    BFLOAT,
     DARCY_MODELS,
     DARCY_RESOLUTIONS,
     GROUPS,
@@ -18,6 +19,7 @@ from factformer.reproduce.entries import (
     ROUNDS,
     STEADY,
     Entry,
+    Round,
     entry_name,
 )
 from factformer.reproduce.findings import NOT_RUN, Finding, markdown, of_entries, with_spread
@@ -27,8 +29,6 @@ FIELDS = {
     "kolmogorov": ("vorticity",), "recipe": ("vorticity",), "darcy": ("solution",),
     "turbulence": ("pressure", "velocity"), "smoke": ("density", "velocity"),
 }  # fmt: skip
-NOISE = 0.02
-"""Differences below this want a second run: the same configuration again moved by as much."""
 Found = Mapping[str, Finding]
 
 
@@ -149,13 +149,13 @@ def long_runs(found: Found) -> list[str]:
 
 
 def variants(
-    entries: Sequence[Entry], found: Found, bases: Mapping[str, Sequence[str]], shared: int = 0
+    entries: Sequence[Entry], found: Found, bases: Mapping[str, Sequence[str]], *, shared: int = 0, noise: float
 ) -> list[str]:
     """One change at a time against the mean of the base runs of the same model; ``shared`` settings are in all."""
     rows = []
     for entry in entries:
         finding = found.get(entry.path)
-        own = [text for text in entry.run.settings if "precision" not in text][shared:]
+        own = [text for text in entry.run.settings if text not in BFLOAT][shared:]
         settings = ", ".join(f"`{text}`" for text in own) or "–"
         if finding is None:
             rows.append([entry.title, settings, NOT_RUN, "", "", "", ""])
@@ -167,11 +167,11 @@ def variants(
         if base and not is_base:
             mean = statistics.fmean(one.total for one in base)
             change = f"{finding.total - mean:+.4f}"
-            verdict = _verdict(finding.total - mean)
+            verdict = _verdict(finding.total - mean, noise)
             cost = f"{statistics.fmean(one.updates for one in base) / finding.updates:.2f} ×"
         mark = "" if finding.split == entry.split else " †"
         rows.append([
-            entry.title, settings, finding.shown("vorticity") + mark, "base" if is_base else change,
+            entry.title, settings, finding.shown(FIELDS[entry.run.recipe][0]) + mark, "base" if is_base else change,
             ", ".join(word for word in (verdict, finding.trouble) if word), f"{finding.updates:,}", cost,
         ])  # fmt: skip
     columns = ["variant", "settings", "error", "against the base", "", "updates", "cost of an update"]
@@ -185,7 +185,7 @@ def ablations(found: Found) -> list[str]:
                 and (e.title == model or "seed" in e.title)]
         for model in ("factformer_plus", "factformer")
     }  # fmt: skip
-    lines = variants(entries, found, bases)
+    lines = variants(entries, found, bases, noise=Round.noise)
     spread = []
     for model, paths in bases.items():
         errors = [found[path].total for path in paths if path in found]
@@ -201,11 +201,11 @@ def research_log(found: Found) -> str:
     others = sorted(path for path in found if path.startswith("research/") and path not in {e.path for e in entries})
     lines = [
         "# Research log", "",
-        "What might lower the error of `factformer_plus` per second of training, one idea at a time: Kolmogorov flow,",
-        "100 training trajectories, one minute each (`python benchmarks/campaign.py run research`). The same",
-        f"configuration again moved by up to {NOISE} in earlier runs of twice the error, so differences under that",
-        "want a second run before they are believed. Cost is the time of an update over that of the recipe which the",
-        "idea is held against. Made by `docs/make_results.py` from `results/research/`.",
+        "What might lower the error of `factformer_plus` per second of training, one idea at a time, one minute each",
+        "(`python benchmarks/campaign.py run research`); Kolmogorov flow where nothing else is said. The same",
+        f"configuration again moved by up to {Round.noise} there in earlier runs of twice the error, so differences",
+        "under that want a second run before they are believed. Cost is the time of an update over that of the recipe",
+        "which the idea is held against. Made by `docs/make_results.py` from `results/research/`.",
         "",
         f"{len(done)} of {len(entries)} ideas tried." if done else "No idea has been tried on a GPU yet.", "",
     ]  # fmt: skip
@@ -214,9 +214,9 @@ def research_log(found: Found) -> str:
         bases = {"factformer_plus": [entry.path for entry in here if entry.title in recipe]}
         shown = ", ".join(f"`{text.partition('.')[2]}`" for text in part.recipe)
         lines += [f"## {part.title}", "", f"{part.resolution} × {part.resolution} points; recipe: {shown}.", ""]
-        lines += [*variants(here, found, bases, len(part.recipe)), ""]
-    if done:
-        lines += [_conditions(done), ""]
+        lines += [*variants(here, found, bases, shared=len(part.recipe), noise=part.noise), ""]
+        if there := [found[entry.path] for entry in here if entry.path in found]:
+            lines += [_conditions(there), ""]
     if any(finding.split == "test" for finding in done):
         lines += ["† judged by the test set of the tables; since then ideas are judged by flows of their own.", ""]
     if others:
@@ -263,9 +263,9 @@ def _published(table: paper.Benchmark, model: str, protocol: str, fields: Sequen
     return "–"
 
 
-def _verdict(change: float) -> str:
+def _verdict(change: float, noise: float) -> str:
     word = "better" if change < 0 else "worse"
-    return word if abs(change) >= NOISE else f"{word}, under {NOISE}"
+    return word if abs(change) >= noise else f"{word}, under {noise}"
 
 
 def _usual(values: Sequence[Any]) -> Any:
