@@ -11,6 +11,7 @@ from factformer.grid import Grid
 from factformer.nn.axial_kernel import axial_mean
 from factformer.nn.fused.axial import axial_operators
 from factformer.nn.fused.contraction import contraction
+from factformer.nn.fused.lanes import side_by_side
 from factformer.nn.fused.output import output
 from factformer.nn.fused.prenorm import prenorm
 from factformer.nn.norms import cached_domain_weights
@@ -32,12 +33,15 @@ def attention_block(
         None if grid.equal_weights(axis) else axis_weights(layer.tables, grid, axis, rows)
         for axis in range(grid.num_axes - 1)
     ]
-    for kernel in layer.axes():
-        if kernel.m == grid.num_axes - 1:
-            mean = columns
-        else:
-            mean = axial_mean(rows.unflatten(1, grid.shape[:-1]), weights, kernel.m)
-        steps += [(matrix, kernel.m) for matrix in axial_operators(kernel, mean, grid, dtype)]
+    kernels = layer.axes()
+    with side_by_side(field, len(kernels)) as lanes:  # small, and they know nothing of each other
+        for kernel, lane in zip(kernels, lanes, strict=True):
+            with lane:
+                if kernel.m == grid.num_axes - 1:
+                    mean = columns
+                else:
+                    mean = axial_mean(rows.unflatten(1, grid.shape[:-1]), weights, kernel.m)
+                steps += [(matrix, kernel.m) for matrix in axial_operators(kernel, mean, grid, dtype)]
     domain = cached_domain_weights(layer.tables, grid, rows)
     values, statistics = normed, None
     for index, (matrix, axis) in enumerate(steps):
