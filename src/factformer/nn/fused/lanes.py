@@ -22,7 +22,6 @@ def side_by_side(like: Tensor, number: int) -> Iterator[list[AbstractContextMana
     The first piece stays on that stream. Tensors that the pieces read must live until the end of the block.
     """
     streams = [_stream(like.device, lane) for lane in range(1, number)] if like.is_cuda else []
-        streams = []
     if not streams:
         yield [contextlib.nullcontext() for _ in range(number)]
         return
