@@ -109,7 +109,7 @@ def darcy() -> list[Entry]:
     """Darcy flow at 85²; each model is then applied to the other resolutions as it is."""
     others = tuple(size for size in DARCY_RESOLUTIONS if size != 85)
     return [
-        Entry("darcy", "darcy-85", entry_name(model, STEADY, 2), Training("darcy", model, STEADY, 85), 2.0,
+        Entry("darcy", "darcy-85", entry_name(model, STEADY, 2), Training("darcy", model, STEADY, 85, BFLOAT), 2.0,
               also=others, bundle="darcy-85" if model == PLUS else "")
         for model in DARCY_MODELS
     ]  # fmt: skip
@@ -119,7 +119,7 @@ def darcy_resolutions() -> list[Entry]:
     """The paper's figure: error against training resolution (the runs at 85² are those of `darcy`)."""
     return [
         Entry("darcy-resolutions", f"darcy-{size}", entry_name(model, STEADY, 2),
-              Training("darcy", model, STEADY, size), 2.0)
+              Training("darcy", model, STEADY, size, BFLOAT), 2.0)
         for model in RESOLUTION_MODELS
         for size in DARCY_RESOLUTIONS
         if size != 85
