@@ -177,6 +177,7 @@ def test_nan_stops_with_the_last_good_checkpoint_named(datasets, tmp_path, monke
 def test_nan_rolls_back_and_halves_the_learning_rate_if_asked(datasets, tmp_path, monkeypatch):
     from factformer.training import trainer
 
+    monkeypatch.setattr(trainer, "UPDATES_TO_RISE_ANEW", 4)
     monkeypatch.setattr(trainer, "train_step", poison(trainer.train_step, 25))
     experiment = tiny_experiment(
         updates=60, on_divergence="halve", log_every=1, schedule="constant", warmup=0
@@ -185,7 +186,9 @@ def test_nan_rolls_back_and_halves_the_learning_rate_if_asked(datasets, tmp_path
     assert outcome.finished
     lines = read_log(tmp_path / "run")
     assert [line["update"] for line in lines] == list(range(1, 61))
-    assert [line["learning_rate"] for line in lines] == [3e-3] * 22 + [1.5e-3] * 38
+    assert [line["learning_rate"] for line in lines] == pytest.approx(
+        [3e-3] * 22 + [0.25 * 1.5e-3, 0.5 * 1.5e-3, 0.75 * 1.5e-3] + [1.5e-3] * 35
+    )
     assert all(line["loss"] < 10 for line in lines)
 
 

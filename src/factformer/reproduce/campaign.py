@@ -41,7 +41,7 @@ from factformer.training.signals import by_signal
 Say = Callable[[str], None]
 STORAGE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BOOKKEEPING = (
-    "training.log_every=100", "training.validate_every=1000000", "training.checkpoint_every=2000",
+    "training.log_every=100", "training.validate_every=1000000", "training.checkpoint_every=1000",
     "training.keep_last=1", "training.on_divergence=halve",
 )  # fmt: skip
 SECONDS_AROUND = 45.0
@@ -59,6 +59,16 @@ class Status:
     word: str
     detail: str = ""
     seconds: float = 0.0
+
+
+class Messages(Reporter):
+    """Says what is worth a line of its own, such as a run that diverged."""
+
+    def __init__(self, say: Say) -> None:
+        self.say = say
+
+    def message(self, text: str) -> None:
+        self.say(text)
 
 
 class Campaign:
@@ -177,7 +187,7 @@ class Campaign:
         try:
             return train(
                 experiment, splits["train"], folder=folder, machine=self.machine, resume=True,
-                max_minutes=limit, command=train_command(experiment), reporter=Reporter(),
+                max_minutes=limit, command=train_command(experiment), reporter=Messages(self.say),
             )  # fmt: skip
         finally:
             torch.set_float32_matmul_precision(before)

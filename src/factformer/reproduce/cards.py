@@ -78,9 +78,11 @@ def card(name: str, description: Mapping[str, Any], finding: Finding) -> str:
     rows = [
         ("task", task),
         ("data", made),
-        ("training", f"{finding.minutes:.1f} minutes on {result['hardware']}, {finding.updates:,} updates"),
+        ("training", "; ".join(filter(None, (
+            f"{finding.minutes:.1f} minutes on {result['hardware']}, {finding.updates:,} updates", finding.trouble
+        )))),
         ("recipe", "; ".join(options)),
-    ]
+    ]  # fmt: skip
     for field, errors in result["fields"].items():
         last = "" if problem.steady else f", last frame {errors['relative_l2_final']:.4f}"
         floor = f"{result['floor']} {errors['persistence']['relative_l2']:.3f}"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from factformer.reproduce.entries import AUTOREGRESSIVE, Entry
 
 NOT_RUN = "not run yet"
+ZERO = {"seconds": 0.0, "update": 0}
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,16 @@ class Finding:
 
     @property
     def trouble(self) -> str:
-        """Says so where training diverged and went on from a checkpoint with half the learning rate."""
-        rates = [line["learning_rate"] for line in self.result.get("metrics", ()) if "learning_rate" in line]
+        """Says so where training diverged and went on from a checkpoint with a part of the learning rate."""
+        lines = [line for line in self.result.get("metrics", ()) if "learning_rate" in line]
         wanted = float(self.training["learning_rate"])
-        return "diverged, then with a smaller learning rate" if rates and max(rates) < 0.7 * wanted else ""
+        if not lines or max(line["learning_rate"] for line in lines) >= 0.7 * wanted:
+            return ""
+        # The log begins anew where a run goes back: what is missing between its lines went into that.
+        spans = [(b["seconds"] - a["seconds"], b["update"] - a["update"]) for a, b in pairwise([ZERO, *lines])]
+        usual = statistics.median(seconds / updates for seconds, updates in spans)
+        lost = sum(max(seconds - 1.5 * usual * updates, 0.0) for seconds, updates in spans)
+        return f"diverged and went back, then with a smaller learning rate; about {lost:.0f} s were lost"
 
     @property
     def split(self) -> str:

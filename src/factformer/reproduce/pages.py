@@ -86,7 +86,9 @@ def given(there: Sequence[Finding]) -> list[str]:
         ])  # fmt: skip
     columns = ["model", "optimiser", "learning rate", "batch", "precision", "symmetries", "weight average", "frames",
                "seed"]  # fmt: skip
-    return ["What each run was given:", "", *markdown(columns, rows)]
+    lines = ["What each run was given:", "", *markdown(columns, rows)]
+    troubles = [f"{finding.label} {finding.trouble}." for finding in there if finding.trouble]
+    return [*lines, "", *troubles] if troubles else lines
 
 
 def resolution_study(found: Found) -> list[str]:

@@ -33,6 +33,8 @@ class Counters:
     """Seconds of training, over all legs of the run."""
     attempt: int = 0
     """Roll-backs so far; each halves the learning rate."""
+    attempt_began: int = 0
+    """Updates done when the last roll-back was over: from there the learning rate rises anew."""
     lowest_loss: float | None = None
     best: str | None = None
     """Name of the checkpoint with the lowest error on held-out windows, and that error."""

@@ -40,6 +40,9 @@ from factformer.training.step import Step, StepParts, finite_weights, train_step
 from factformer.training.validation import Validation
 
 MAX_ROLLBACKS = 10
+UPDATES_TO_RISE_ANEW = 100
+"""After a roll-back the learning rate rises over this many updates to where the schedule is: the optimiser may have to
+begin without momenta while the schedule, which may go by the clock, is at its highest."""
 
 
 class Trainer:
@@ -193,7 +196,10 @@ class Trainer:
             initial=config.initial_fraction,
             final=config.final_fraction,
         )
-        return config.learning_rate * factor * 0.5**self.state.counters.attempt
+        counters = self.state.counters
+        if counters.attempt:
+            factor *= min(1.0, (counters.update + 1 - counters.attempt_began) / UPDATES_TO_RISE_ANEW)
+        return config.learning_rate * factor * 0.5**counters.attempt
 
     def log(self, update: int, progress: float, plan: Plan, learning_rate: float, validate: bool) -> None:
         """One line of ``metrics.jsonl``; the only place besides checkpoints that waits for the device."""
@@ -270,6 +276,7 @@ class Trainer:
         snapshot = checkpoint.load(path)
         self.state.restore(snapshot, self.fabric.global_rank)
         self.state.counters.attempt = attempt
+        self.state.counters.attempt_began = self.state.counters.update
         if self.fabric.is_global_zero:
             self.run.reset_log(snapshot.metrics)
         self.reporter.message(f"{trouble}; back to {path.name} at {0.5**attempt:g} of the learning rate")

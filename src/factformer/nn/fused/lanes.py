@@ -1,7 +1,8 @@
 """Small pieces of work that do not wait for each other, on streams of their own.
 
-The gradient of what is done in a lane runs in the same lane: autograd keeps to the stream of the forward pass and waits
-where tensors cross. In a recording the lanes become branches of the graph.
+In a recording the lanes become branches of the graph. The gradient of what is done in a lane runs in the same lane:
+autograd keeps to the stream of the forward pass and waits where tensors cross. A training step that is not recorded
+stays on one stream: several processes prepare the sums of their gradients on that one.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ def side_by_side(like: Tensor, number: int) -> Iterator[list[AbstractContextMana
 
     The first piece stays on that stream. Tensors that the pieces read must live until the end of the block.
     """
-    streams = [_stream(like.device, lane) for lane in range(1, number)] if like.is_cuda else []
-    if not streams:
+    if not like.is_cuda or (torch.is_grad_enabled() and not torch.cuda.is_current_stream_capturing()):
         yield [contextlib.nullcontext() for _ in range(number)]
         return
+    streams = [_stream(like.device, lane) for lane in range(1, number)]
     current = torch.cuda.current_stream(like.device)
     for stream in streams:
         stream.wait_stream(current)
