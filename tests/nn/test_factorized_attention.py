@@ -234,6 +234,27 @@ def test_a_fresh_layer_is_switched_on(num_axes):
     assert all(p.grad.abs().max() > 1e-6 for p in layer.parameters())
 
 
+@pytest.mark.parametrize("kernel_dim", [1, 4], ids=["low-rank order", "dense order"])
+@pytest.mark.parametrize("size", [2.0**-20, 2.0**25])
+def test_the_size_of_queries_and_keys_does_not_matter(size, kernel_dim):
+    """Normalised heads know no common factor, so that training may let it grow; float32 must bear that."""
+    grid = GRIDS["box"]
+    layer = attention(grid, kernel_dim=2 * kernel_dim).float()
+    u = field(grid).float().requires_grad_()
+    probe = field(grid, seed=2).float()
+
+    def run():
+        result = layer(u, grid)
+        return result, *torch.autograd.grad((result * probe).sum(), [u, layer.to_values.weight])
+
+    before = run()
+    with torch.no_grad():
+        for kernel in layer.axes():
+            kernel.to_queries.weight.mul_(size)
+            kernel.to_keys.weight.mul_(size)
+    assert all(relative(a, b) < 1e-5 for a, b in zip(run(), before, strict=True))
+
+
 def flops(grid, dim=16, heads=2, head_dim=8, kernel_dim=4):
     layer = FactorizedAttention(grid.num_axes, dim, heads, head_dim, kernel_dim)
     with FlopCounterMode(display=False) as counter:

@@ -63,6 +63,23 @@ def test_agrees_with_the_plain_path_forward_and_backward(name, encoded, monkeypa
         assert relative(a, b) < 2e-5
 
 
+@pytest.mark.parametrize("size", [2.0**-20, 2.0**25])
+def test_the_size_of_queries_and_keys_does_not_matter(size, monkeypatch):
+    grid = GRIDS["box"]
+    layer = layer_for(grid, kernel_dim=8)
+    before, grads_before = run(layer, grid, "force", monkeypatch)
+    with torch.no_grad():
+        for kernel in layer.axes():
+            kernel.to_queries.weight.mul_(size)
+            kernel.to_keys.weight.mul_(size)
+    after, grads = run(layer, grid, "force", monkeypatch)
+    assert relative(after, before) < 1e-6
+    named = dict(zip(["u", "encoding", *(name for name, _ in layer.named_parameters())], grads, strict=True))
+    for (name, a), b in zip(named.items(), grads_before, strict=True):
+        factor = size if "to_queries" in name or "to_keys" in name else 1.0
+        assert relative(a * factor, b) < 1e-5, name
+
+
 def test_softmax_kernels_take_the_same_way(monkeypatch):
     grid = Grid((6, 5), (2 * math.pi, 1.0), (True, False))
     layer = layer_for(grid, softmax=True)

@@ -60,7 +60,7 @@ class FactorizedAttention(nn.Module):
         x = self.normalized(u, grid)
         values = self.to_values(x).unflatten(-1, (self.heads, -1)).movedim(-2, 1)
         if self.parallel:
-            values = torch.stack([kernel.apply_to(values, x, grid) for kernel in self.axes()]).sum(0)
+            values = torch.stack([kernel.apply_to(values, x, grid, rescaled=False) for kernel in self.axes()]).sum(0)
         else:
             for kernel in self.axes():
                 values = kernel.apply_to(values, x, grid)

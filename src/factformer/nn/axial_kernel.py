@@ -24,10 +24,6 @@ from factformer.nn.rotary import Rotary, rotary_table, rotate
 from factformer.nn.tables import TableCache, axis_weights
 
 QUERY_KEY_GAIN = 0.02
-KERNEL_UNIT = QUERY_KEY_GAIN**-2
-"""Factor on the kernels inside the contraction. With queries and keys this small, the product of several axes'
-kernels starts near 1e-11 in 2-D and 1e-17 in 3-D; the head normalisation removes any common factor, and this one
-keeps its variance away from float32's underflow."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +59,17 @@ def axial_mean(
             shape[axis + 1] = -1
             x = (x * axis_weights.view(shape)).sum(axis + 1, keepdim=True)
     return x.flatten(1, -2)
+
+
+def near_one(x: Float[Tensor, "batch head points kernel"]) -> Float[Tensor, "batch head points kernel"]:
+    """``x`` times a power of two for each sample and head that brings its largest entry close to one.
+
+    The head normalisation removes any factor common to a head, and nothing else holds the size of queries and keys:
+    the product of the kernels of three axes starts near 1e-17 and had grown to 1e15 after some hundred updates of a
+    network for boxes. For the same reason the factor has no gradient, and a power of two changes no digit.
+    """
+    largest = x.detach().abs().amax((-2, -1), keepdim=True)
+    return x * torch.exp2(-largest.log2().floor().clamp(-100.0, 100.0))
 
 
 def contract(
@@ -139,16 +146,25 @@ class AxialKernel(nn.Module):
         return self.options.softmax or grid.shape[self.m] <= 2 * self.kernel_dim
 
     def apply_to(
-        self, values: Float[Tensor, "batch head *grid channel"], x: Float[Tensor, "batch *grid dim"], grid: Grid
+        self,
+        values: Float[Tensor, "batch head *grid channel"],
+        x: Float[Tensor, "batch *grid dim"],
+        grid: Grid,
+        *,
+        rescaled: bool = True,
     ) -> Float[Tensor, "batch head *grid channel"]:
-        """``values ×_m A``, in the cheaper order."""
-        for matrix in self.operators(*self.factors(x, grid), grid):
+        """``values ×_m A``, in the cheaper order; ``rescaled`` up to a factor that a normalisation removes."""
+        for matrix in self.operators(*self.factors(x, grid), grid, rescaled=rescaled):
             values = contract(matrix.to(values.dtype), values, self.m + 2)
         return values
 
-    def operators(self, queries: Tensor, keys: Tensor, grid: Grid) -> list[Float[Tensor, "batch head out points"]]:
+    def operators(
+        self, queries: Tensor, keys: Tensor, grid: Grid, *, rescaled: bool = True
+    ) -> list[Float[Tensor, "batch head out points"]]:
         """What to contract with, one after the other: the kernel, or in the low-rank order keys and queries."""
+        if rescaled and not self.options.softmax:
+            queries, keys = near_one(queries), near_one(keys)
         if self.dense_is_cheaper(grid):
-            return [self.matrix(queries, keys, grid) * KERNEL_UNIT]
-        weighted = keys * (axis_weights(self.tables, grid, self.m, keys) * KERNEL_UNIT)[:, None]
+            return [self.matrix(queries, keys, grid)]
+        weighted = keys * axis_weights(self.tables, grid, self.m, keys)[:, None]
         return [weighted.transpose(-1, -2), queries]

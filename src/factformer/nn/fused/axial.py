@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from factformer.grid import Grid
-from factformer.nn.axial_kernel import KERNEL_UNIT
 from factformer.nn.fused._common import padded, pieces, precision, rows_of
 from factformer.nn.fused.axial_gradient_kernels import operator_gradient_kernel, phi_gradient_kernel, products_kernel
 from factformer.nn.fused.axial_kernels import operator_kernel, phi_kernel
@@ -70,7 +69,6 @@ class _AxialOperator(torch.autograd.Function):
         tables: tuple[Tensor, Tensor | None, Tensor | None],
         heads: int,
         eps: float,
-        factor: float,
         dtype: torch.dtype,
     ) -> Tensor:
         mean = rows_of(mean)
@@ -79,9 +77,13 @@ class _AxialOperator(torch.autograd.Function):
         half = query_weight.shape[0] // heads // 2
         save = any(ctx.needs_input_grad)
         phi = mean.new_empty(batch, size, dim)
+        lengths = mean.new_empty(batch, size)
         factors = mean.new_empty(batch * size if save else 0, 4 * dim, dtype=dtype)
         block_rows, warps = phi_tiling(batch * size)
-        phi_kernel[(triton.cdiv(batch * size, block_rows),)](
+        tiles = triton.cdiv(batch * size, block_rows)
+        squares = mean.new_empty(tiles, 2)
+        query_weight, key_weight = rows_of(query_weight), rows_of(key_weight)
+        phi_kernel[(tiles,)](
             mean,
             gamma,
             gain,
@@ -90,10 +92,15 @@ class _AxialOperator(torch.autograd.Function):
             expand_bias,
             contract,
             contract_bias,
+            query_weight,
+            key_weight,
             phi,
+            lengths,
+            squares,
             factors,
             batch * size,
             dim,
+            len(query_weight),
             eps,
             SAVE=save,
             PRECISION=precision(dtype),
@@ -103,6 +110,7 @@ class _AxialOperator(torch.autograd.Function):
         )
         encoded = factors.new_empty(2, batch if save else 0, heads, size, 2 * half)
         result = factors.new_empty(batch, heads, size, size)
+        units = mean.new_empty(batch)
         block, warps = operator_tiling(size, half)
         blocks = triton.cdiv(size, block)
         operator_kernel[(blocks, blocks, batch * heads)](
@@ -112,32 +120,37 @@ class _AxialOperator(torch.autograd.Function):
             cosine if cosine is not None else weights,
             sine if sine is not None else weights,
             weights,
+            lengths,
+            squares,
             result,
             encoded[0],
             encoded[1],
+            units,
             size,
             dim,
             heads,
             half,
-            factor,
+            tiles,
+            heads * dim * math.sqrt(2 * half),  # what is missing to one where nothing is aligned
             SAVE=save,
             ROTARY=cosine is not None,
             PRECISION=precision(dtype),
             BLOCK_S=block,
             BLOCK_D=padded(dim),
             BLOCK_L=padded(half),
+            BLOCK_N=128,
             num_warps=warps,
         )
         ctx.save_for_backward(
-            mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, factors, encoded
+            mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, factors, encoded, units
         )
-        ctx.tables, ctx.heads, ctx.eps, ctx.factor = tables, heads, eps, factor
+        ctx.tables, ctx.heads, ctx.eps = tables, heads, eps
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        (mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, factors, encoded) = (
+        (mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, factors, encoded, units) = (
             ctx.saved_tensors
         )
         weights, cosine, sine = ctx.tables
@@ -153,12 +166,12 @@ class _AxialOperator(torch.autograd.Function):
             cosine if cosine is not None else weights,
             sine if sine is not None else weights,
             weights,
+            units,
             grads,
             size,
             heads,
             half,
             width,
-            ctx.factor,
             ROTARY=cosine is not None,
             PRECISION=precision(dtype),
             BLOCK_S=block,
@@ -233,7 +246,6 @@ class _AxialOperator(torch.autograd.Function):
             None,
             None,
             None,
-            None,
         )
 
 
@@ -258,7 +270,6 @@ def axial_operators(kernel: AxialKernel, mean: Tensor, grid: Grid, dtype: torch.
             mean,
             lambda: rotary_table(grid, kernel.m, kernel.kernel_dim, options.rotary, options.rotary_scale),
         )
-    factor = KERNEL_UNIT / (math.sqrt(kernel.kernel_dim) if options.scaling else 1.0)
     mlp = kernel.mlp
     matrix: Tensor = _AxialOperator.apply(
         mean,
@@ -274,7 +285,6 @@ def axial_operators(kernel: AxialKernel, mean: Tensor, grid: Grid, dtype: torch.
         (weights, cosine, sine),
         kernel.heads,
         kernel.norm.eps,
-        factor,
         dtype,
     )
     return [matrix]

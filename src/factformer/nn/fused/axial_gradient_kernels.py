@@ -55,12 +55,12 @@ def operator_gradient_kernel(
     cosine,
     sine,
     weights,
+    units,
     grads,
     size,
     heads,
     half,
     width,
-    factor,
     ROTARY: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_S: tl.constexpr,
@@ -74,6 +74,7 @@ def operator_gradient_kernel(
     sample, head = row // heads, row % heads
     r = tl.program_id(0) * BLOCK_S + tl.arange(0, BLOCK_S)
     pair = tl.arange(0, BLOCK_L)
+    factor = tl.load(units + sample)
     grad += row * size * size
     queries = encoded + row * size * 2 * half
     keys = queries + tl.num_programs(2).to(tl.int64) * size * 2 * half

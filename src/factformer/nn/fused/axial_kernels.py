@@ -24,6 +24,28 @@ def against(x, w, PRECISION: tl.constexpr):
 
 
 @triton.jit
+def _share_of_squares(weight, length, BLOCK: tl.constexpr):
+    """Sum of the squares of this program's share of ``length`` numbers."""
+    per_program = tl.cdiv(length, tl.num_programs(0))
+    first = tl.program_id(0) * per_program
+    end = min(length, first + per_program)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(first, end, BLOCK):
+        k = start + tl.arange(0, BLOCK)
+        w = tl.load(weight + k, mask=k < end, other=0.0).to(tl.float32)
+        total += w * w
+    return tl.sum(total, axis=0)
+
+
+@triton.jit
+def _power_of_two_over(bound):
+    """A power of two that brings ``bound`` to between one and two, unless it is beyond all reason."""
+    exponent = (bound.to(tl.int32, bitcast=True) >> 23) & 255
+    exponent = tl.minimum(tl.maximum(exponent, 27), 227)
+    return ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def phi_kernel(
     mean,
     gamma,
@@ -33,10 +55,15 @@ def phi_kernel(
     expand_bias,
     contract,
     contract_bias,
+    query_weight,
+    key_weight,
     phi,
+    lengths,
+    squares,
     factors,
     rows,
     dim,
+    encoded,
     eps,
     SAVE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -46,7 +73,8 @@ def phi_kernel(
     """φ in float32; rounded, with the mean, it goes to the outer columns of ``factors`` for the backward pass.
 
     A rounding here moves every entry of the kernels, and through them all gradients: bfloat16 would cost as much
-    accuracy as the rest of the layer together, and there are too few rows for it to save time.
+    accuracy as the rest of the layer together, and there are too few rows for it to save time. ``lengths`` are those
+    of the rows, squared, and ``squares`` the sums over a part of both weights: the size that the kernel will have.
     """
     r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     d = tl.arange(0, BLOCK_D)
@@ -66,6 +94,10 @@ def phi_kernel(
     out = against(p, matrix(contract, d, d, dim, dim), PRECISION)
     out += tl.load(contract_bias + d, mask=inside, other=0.0)[None, :]
     tl.store(phi + r[:, None] * dim + d[None, :], out, mask=mask)
+    tl.store(lengths + r, tl.sum(out * out, axis=1), mask=r < rows)
+    share = squares + tl.program_id(0) * 2
+    tl.store(share, _share_of_squares(query_weight, encoded * dim, BLOCK_D * 16))
+    tl.store(share + 1, _share_of_squares(key_weight, encoded * dim, BLOCK_D * 16))
     if SAVE:
         kept = factors + r[:, None] * 4 * dim + d[None, :]
         tl.store(kept, out.to(factors.dtype.element_ty), mask=mask)
@@ -125,13 +157,17 @@ def operator_kernel(
     cosine,
     sine,
     weights,
+    lengths,
+    squares,
     result,
     queries,
     keys,
+    units,
     size,
     dim,
     heads,
     half,
+    number,
     factor,
     SAVE: tl.constexpr,
     ROTARY: tl.constexpr,
@@ -139,7 +175,12 @@ def operator_kernel(
     BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_L: tl.constexpr,
+    BLOCK_N: tl.constexpr,
 ):
+    """A tile of the kernel, times a power of two that keeps it near one whatever size the weights have grown to.
+
+    The plain twin of that factor is `factformer.nn.axial_kernel.near_one`; ``units`` keeps it for the backward pass.
+    """
     row = tl.program_id(2).to(tl.int64)
     sample, head = row // heads, row % heads
     i = tl.program_id(0) * BLOCK_S + tl.arange(0, BLOCK_S)
@@ -157,6 +198,19 @@ def operator_kernel(
         if tl.program_id(0) == 0:
             _store_pairs(keys, even_j, odd_j, row, j, size, half, BLOCK_L)
     a = against(even_i, even_j, PRECISION) + against(odd_i, odd_j, PRECISION)
-    a *= (tl.load(weights + j, mask=j < size, other=0.0) * factor)[None, :]
+    longest, query_square, key_square = 0.0, 0.0, 0.0
+    for start in range(0, size, BLOCK_N):
+        k = start + tl.arange(0, BLOCK_N)
+        length = tl.load(lengths + sample * size + k, mask=k < size, other=0.0)
+        longest = tl.maximum(longest, tl.max(tl.where(length < float("inf"), length, 0.0), axis=0))
+    for start in range(0, number, BLOCK_N):
+        k = start + tl.arange(0, BLOCK_N)
+        query_square += tl.sum(tl.load(squares + 2 * k, mask=k < number, other=0.0), axis=0)
+        key_square += tl.sum(tl.load(squares + 2 * k + 1, mask=k < number, other=0.0), axis=0)
+    unit = factor * _power_of_two_over(longest * tl.sqrt(query_square) * tl.sqrt(key_square))
+    if SAVE:  # noqa: SIM102 - a compile-time condition around one of the device
+        if tl.program_id(0) + tl.program_id(1) + head == 0:
+            tl.store(units + sample, unit)
+    a *= (tl.load(weights + j, mask=j < size, other=0.0) * unit)[None, :]
     mask = (i < size)[:, None] & (j < size)[None, :]
     tl.store(result + (row * size + i)[:, None] * size + j[None, :], a.to(result.dtype.element_ty), mask=mask)
