@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from factformer.nn.axial_kernel import AxialKernel
 
 PRODUCT_ROWS = 64
+PAIRS = 32
+"""Pairs of channels of queries and keys that a program of the kernel makes at a time."""
 
 
 def phi_tiling(rows: int) -> tuple[int, int]:
@@ -137,7 +139,7 @@ class _AxialOperator(torch.autograd.Function):
             PRECISION=precision(dtype),
             BLOCK_S=block,
             BLOCK_D=padded(dim),
-            BLOCK_L=padded(half),
+            BLOCK_L=min(padded(half), PAIRS),
             BLOCK_N=128,
             num_warps=warps,
         )

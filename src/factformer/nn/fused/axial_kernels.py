@@ -106,26 +106,22 @@ def phi_kernel(
 
 @triton.jit
 def _encoded(
-    phi,
+    f,
     weight,
     cosine,
     sine,
-    sample,
     head,
     r,
+    pair,
     size,
     dim,
     half,
     PRECISION: tl.constexpr,
     BLOCK_D: tl.constexpr,
-    BLOCK_L: tl.constexpr,
     ROTARY: tl.constexpr,
 ):
-    """Rotated even and odd channels of one head at the points ``r``."""
-    d, pair = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_L)
-    f = tl.load(
-        phi + (sample * size + r)[:, None] * dim + d[None, :], mask=(r < size)[:, None] & (d < dim)[None, :], other=0.0
-    )
+    """Rotated even and odd channels ``pair`` of one head at the points ``r``, where φ is ``f``."""
+    d = tl.arange(0, BLOCK_D)
     mask = (pair < half)[:, None] & (d < dim)[None, :]
     base = weight + (head * 2 * half + 2 * pair)[:, None] * dim + d[None, :]
     even = against(f, tl.load(base, mask=mask, other=0.0), PRECISION)
@@ -141,8 +137,7 @@ def _encoded(
 
 
 @triton.jit
-def _store_pairs(target, even, odd, row, r, size, half, BLOCK_L: tl.constexpr):
-    pair = tl.arange(0, BLOCK_L)
+def _store_pairs(target, even, odd, row, r, pair, size, half):
     mask = (r < size)[:, None] & (pair < half)[None, :]
     base = target + (row * size + r)[:, None] * 2 * half + pair[None, :]
     tl.store(base, even.to(target.dtype.element_ty), mask=mask)
@@ -185,19 +180,25 @@ def operator_kernel(
     sample, head = row // heads, row % heads
     i = tl.program_id(0) * BLOCK_S + tl.arange(0, BLOCK_S)
     j = tl.program_id(1) * BLOCK_S + tl.arange(0, BLOCK_S)
-    even_i, odd_i = _encoded(
-        phi, query_weight, cosine, sine, sample, head, i, size, dim, half, PRECISION, BLOCK_D, BLOCK_L, ROTARY
-    )
-    if SAVE:  # noqa: SIM102 - a compile-time condition around one of the device
-        if tl.program_id(1) == 0:
-            _store_pairs(queries, even_i, odd_i, row, i, size, half, BLOCK_L)
-    even_j, odd_j = _encoded(
-        phi, key_weight, cosine, sine, sample, head, j, size, dim, half, PRECISION, BLOCK_D, BLOCK_L, ROTARY
-    )
-    if SAVE:  # noqa: SIM102 - a compile-time condition around one of the device
-        if tl.program_id(0) == 0:
-            _store_pairs(keys, even_j, odd_j, row, j, size, half, BLOCK_L)
-    a = against(even_i, even_j, PRECISION) + against(odd_i, odd_j, PRECISION)
+    d = tl.arange(0, BLOCK_D)
+    phi += sample * size * dim
+    f_i, f_j = matrix(phi, i, d, size, dim), matrix(phi, j, d, size, dim)
+    a = tl.zeros((BLOCK_S, BLOCK_S), dtype=tl.float32)
+    # A few channels at a time: all of them do not fit into the registers, nor do several turns into shared memory.
+    for start in tl.range(0, half, BLOCK_L, num_stages=1):
+        pair = start + tl.arange(0, BLOCK_L)
+        even_i, odd_i = _encoded(
+            f_i, query_weight, cosine, sine, head, i, pair, size, dim, half, PRECISION, BLOCK_D, ROTARY
+        )
+        even_j, odd_j = _encoded(
+            f_j, key_weight, cosine, sine, head, j, pair, size, dim, half, PRECISION, BLOCK_D, ROTARY
+        )
+        if SAVE:
+            if tl.program_id(1) == 0:
+                _store_pairs(queries, even_i, odd_i, row, i, pair, size, half)
+            if tl.program_id(0) == 0:
+                _store_pairs(keys, even_j, odd_j, row, j, pair, size, half)
+        a += against(even_i, even_j, PRECISION) + against(odd_i, odd_j, PRECISION)
     longest, query_square, key_square = 0.0, 0.0, 0.0
     for start in range(0, size, BLOCK_N):
         k = start + tl.arange(0, BLOCK_N)
