@@ -84,8 +84,8 @@ def divergence() -> list[str]:
         f"paper's network for boxes it let a layer's values grow from {max(first['rms_by_layer']):.0e} to "
         f"{max(last['rms_by_layer']):.0e} in {last['update']} updates of Muon",
         "at 3e-3 (`results/cpu/kernel_size.json`), and the sum of their squares over 64³ points leaves float32 soon",
-        "after: the likely cause of the runs that went back, above and in the tables of the boxes. Since then a power of",
-        "two keeps the kernels near one ([design](design.md)); runs that say they diverged were made before.", "",
+        "after: the likely cause of the runs that went back, above and in the tables of the boxes. Since then a power",
+        "of two keeps the kernels near one ([design](design.md)); runs that say they diverged were made before.", "",
     ]  # fmt: skip
 
 
@@ -231,6 +231,7 @@ def write_picture() -> None:
 if __name__ == "__main__":
     if "--picture" in sys.argv[1:]:
         write_picture()
-    pages.write_figure(read_findings(ROOT / "results"), FIGURE)
+    if not pages.write_figure(read_findings(ROOT / "results"), FIGURE):
+        FIGURE.unlink(missing_ok=True)
     for path, text in written().items():
         path.write_text(text, encoding="utf-8")

@@ -121,7 +121,7 @@ def resolution_study(found: Found) -> list[str]:
 
 
 def study_of_resolutions(found: Found) -> dict[str, list[float | None]]:
-    """The curves of the figure: models with at least one point."""
+    """The curves of the figure: models with at least one point, once one of them has two."""
     curves = {
         model: [
             finding.error("solution") if (finding := found.get(f"darcy-{size}/{entry_name(model, STEADY, 2)}.json"))
@@ -130,7 +130,8 @@ def study_of_resolutions(found: Found) -> dict[str, list[float | None]]:
         ]
         for model in RESOLUTION_MODELS
     }  # fmt: skip
-    return {model: values for model, values in curves.items() if any(value is not None for value in values)}
+    numbers = {model: sum(value is not None for value in values) for model, values in curves.items()}
+    return {model: curves[model] for model, number in numbers.items() if number} if max(numbers.values()) > 1 else {}
 
 
 def long_runs(found: Found) -> list[str]:
@@ -240,7 +241,7 @@ def summary(found: Found) -> list[str]:
         row = [f"{title}, {entries[0].minutes:g} min each"]
         for finding in there[:3]:
             errors = [finding.error(field) for field in FIELDS[group]]
-            row.append(f"{finding.label} " + ", ".join("diverged" if e is None else f"{e:.3f}" for e in errors))
+            row.append(f"{finding.label} " + ", ".join("diverged" if e is None else f"{e:.3g}" for e in errors))
         row += [NOT_RUN] * (4 - len(row))
         rows.append([*row, f"{len(there)} of {len(there) + len(missing)}"])
     return markdown(["problem, training time", "first", "second", "third", "models run"], rows)

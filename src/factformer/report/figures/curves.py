@@ -219,6 +219,7 @@ def _categorical_log(axes: Axes, sizes: Sequence[int]) -> None:
     """A logarithmic axis whose ticks are exactly the sizes that were run."""
     axes.set_xscale("log")
     axes.set_xticks(list(sizes))
+    axes.set_xlim(min(sizes) / 1.1, 1.1 * max(sizes))
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(axis="x", which="minor", bottom=False)
