@@ -67,7 +67,7 @@ def evaluate(
     was_training = surrogate.training
     surrogate = surrogate.to(target).eval()
 
-    floor_mean = dataset.normalizer().output_mean.to(target) if surrogate.problem.steady else None
+    floor_mean = surrogate.normalizer.output_mean.to(target) if surrogate.problem.steady else None
     scores = {name: _Scores() for name in surrogate.problem.output_slices}
     owners: list[int] = []
     total = dataset.num_trajectories * len(starts)
