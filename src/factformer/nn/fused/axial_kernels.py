@@ -38,11 +38,20 @@ def _share_of_squares(weight, length, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _power_of_two_over(bound):
-    """A power of two that brings ``bound`` to between one and two, unless it is beyond all reason."""
-    exponent = (bound.to(tl.int32, bitcast=True) >> 23) & 255
-    exponent = tl.minimum(tl.maximum(exponent, 27), 227)
-    return ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+def _size_of_kernel(lengths, squares, size, number, BLOCK: tl.constexpr):
+    """``max |φ|² |W_q| |W_k|``, which no entry exceeds, down to a power of two: no digit changes where it divides."""
+    longest, query_square, key_square = 0.0, 0.0, 0.0
+    for start in range(0, size, BLOCK):
+        k = start + tl.arange(0, BLOCK)
+        length = tl.load(lengths + k, mask=k < size, other=0.0)
+        longest = tl.maximum(longest, tl.max(tl.where(length < float("inf"), length, 0.0), axis=0))
+    for start in range(0, number, BLOCK):
+        k = start + tl.arange(0, BLOCK)
+        query_square += tl.sum(tl.load(squares + 2 * k, mask=k < number, other=0.0), axis=0)
+        key_square += tl.sum(tl.load(squares + 2 * k + 1, mask=k < number, other=0.0), axis=0)
+    bound = longest * tl.sqrt(query_square) * tl.sqrt(key_square)
+    bound = tl.minimum(tl.maximum(bound, 1e-30), 1e30)
+    return (bound.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -199,16 +208,7 @@ def operator_kernel(
             if tl.program_id(0) == 0:
                 _store_pairs(keys, even_j, odd_j, row, j, pair, size, half)
         a += against(even_i, even_j, PRECISION) + against(odd_i, odd_j, PRECISION)
-    longest, query_square, key_square = 0.0, 0.0, 0.0
-    for start in range(0, size, BLOCK_N):
-        k = start + tl.arange(0, BLOCK_N)
-        length = tl.load(lengths + sample * size + k, mask=k < size, other=0.0)
-        longest = tl.maximum(longest, tl.max(tl.where(length < float("inf"), length, 0.0), axis=0))
-    for start in range(0, number, BLOCK_N):
-        k = start + tl.arange(0, BLOCK_N)
-        query_square += tl.sum(tl.load(squares + 2 * k, mask=k < number, other=0.0), axis=0)
-        key_square += tl.sum(tl.load(squares + 2 * k + 1, mask=k < number, other=0.0), axis=0)
-    unit = factor * _power_of_two_over(longest * tl.sqrt(query_square) * tl.sqrt(key_square))
+    unit = factor / _size_of_kernel(lengths + sample * size, squares, size, number, BLOCK_N)
     if SAVE:  # noqa: SIM102 - a compile-time condition around one of the device
         if tl.program_id(0) + tl.program_id(1) + head == 0:
             tl.store(units + sample, unit)
