@@ -17,6 +17,7 @@ from factformer.reproduce.plan import Training
 PLUS = "factformer_plus"
 LATENT, AUTOREGRESSIVE, STEADY = "latent_marching", "autoregressive", "steady"
 BFLOAT = ("training.precision=bf16-mixed",)
+BOX_STORAGE = "data.storage=bfloat16"
 KOLMOGOROV_MODELS = (
     "factformer", PLUS, "fno", "ffno", "dilated_resnet", "linear_attention", "axial_transformer",
 )  # fmt: skip
@@ -128,7 +129,7 @@ def darcy_resolutions() -> list[Entry]:
 
 def boxes(recipe: str, size: int) -> list[Entry]:
     """The three-dimensional problems with latent marching."""
-    settings = (*BFLOAT, "data.storage=bfloat16")
+    settings = (*BFLOAT, BOX_STORAGE)
     return [
         Entry(recipe, f"{recipe}-{size}", entry_name(model, LATENT, 3),
               Training(recipe, model, LATENT, size, settings), 3.0,
@@ -200,6 +201,7 @@ FIRST_RECIPE = ("training.optimizer=adamw", "training.learning_rate=1e-3", "trai
 SECOND_RECIPE = ("training.optimizer=muon", "training.learning_rate=3e-3", "training.batch_size=16")
 THIRD_RECIPE = ("training.optimizer=muon", "training.learning_rate=3e-3", "training.batch_size=4")
 DARCY_RECIPE = ("training.optimizer=muon", "training.learning_rate=3e-3", "training.batch_size=8")
+BOX_RECIPE = ("training.optimizer=muon", "training.learning_rate=3e-3", "training.batch_size=1", BOX_STORAGE)
 WIDE = ("model.local_dilations=[1,2,4,8]",)
 
 
@@ -261,6 +263,7 @@ ROUNDS = (
         "gradients through two calls in the last third": ("protocol.calls=2", "protocol.calls_from=0.67"),
         "learning rate 2e-3": ("training.learning_rate=2e-3",),
         "learning rate 4e-3": ("training.learning_rate=4e-3",),
+        "learning rate 6e-3": ("training.learning_rate=6e-3",),
         "batch 2": ("training.batch_size=2",),
         "deeper: 6 layers": ("model.depth=6",),
         "flatter: 3 layers": ("model.depth=3",),
@@ -279,6 +282,14 @@ ROUNDS = (
         "Darcy flow, local kernel 7": ("model.local_kernel=7",),
         "Darcy flow, learning rate 1.5e-3": ("training.learning_rate=1.5e-3",),
     }, "darcy", noise=0.001),
+    Round("Smoke", 64, BOX_RECIPE, {
+        "smoke": (),
+        "smoke, batch 2": ("training.batch_size=2",),
+        "smoke, learning rate 6e-3": ("training.learning_rate=6e-3",),
+        "smoke, two frames per call": ("protocol.marching_steps=2",),
+        "smoke, local branch dilated 1, 2, 4": ("model.local_dilations=[1,2,4]",),
+        "smoke, local kernel 5": ("model.local_kernel=5",),
+    }, "smoke"),
 )  # fmt: skip
 """What might lower the error per second of training of factformer_plus, in the order in which it is tried."""
 

@@ -173,8 +173,9 @@ def variants(
             verdict = _verdict(finding.total - mean, noise)
             cost = f"{statistics.fmean(one.updates for one in base) / finding.updates:.2f} ×"
         mark = "" if finding.split == entry.split else " †"
+        error = " / ".join(finding.shown(field) for field in FIELDS[entry.run.recipe])
         rows.append([
-            entry.title, settings, finding.shown(FIELDS[entry.run.recipe][0]) + mark, "base" if is_base else change,
+            entry.title, settings, error + mark, "base" if is_base else change,
             ", ".join(word for word in (verdict, finding.trouble) if word), f"{finding.updates:,}", cost,
         ])  # fmt: skip
     columns = ["variant", "settings", "error", "against the base", "", "updates", "cost of an update"]
@@ -216,7 +217,7 @@ def research_log(found: Found) -> str:
         here, recipe = part.entries(), part.bases()
         bases = {"factformer_plus": [entry.path for entry in here if entry.title in recipe]}
         shown = ", ".join(f"`{text.partition('.')[2]}`" for text in part.recipe)
-        lines += [f"## {part.title}", "", f"{part.resolution} × {part.resolution} points; recipe: {shown}.", ""]
+        lines += [f"## {part.title}", "", f"{part.resolution} points per axis; recipe: {shown}.", ""]
         lines += [*variants(here, found, bases, shared=len(part.recipe), noise=part.noise), ""]
         if there := [found[entry.path] for entry in here if entry.path in found]:
             lines += [_conditions(there), ""]
