@@ -288,6 +288,7 @@ ROUNDS = (
         "smoke, learning rate 6e-3": ("training.learning_rate=6e-3",),
         "smoke, two frames per call": ("protocol.marching_steps=2",),
         "smoke, local branch dilated 1, 2, 4": ("model.local_dilations=[1,2,4]",),
+        "smoke, local branch dilated 2, 4, 8": ("model.local_dilations=[2,4,8]",),
         "smoke, local kernel 5": ("model.local_kernel=5",),
     }, "smoke"),
 )  # fmt: skip
