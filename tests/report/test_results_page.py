@@ -73,6 +73,20 @@ def found(*items):
     return {item.path: item for item in items}
 
 
+def test_a_run_that_went_back_says_so_with_the_time_it_cost():
+    one = finding("kolmogorov-128/ffno-3min.json", "ffno", 0.1)
+    seconds = {100: 10.0, 200: 20.0, 300: 70.0, 400: 80.0}
+    one.result["metrics"] = [{"update": u, "seconds": s, "learning_rate": 1e-3} for u, s in seconds.items()]
+    assert one.trouble == ""
+    one.result["training"]["rollbacks"] = 1
+    assert "about 35 s were lost" in one.trouble  # 50 s where 10 are usual and 15 would be nothing strange
+    assert one.trouble in "\n".join(pages.equal_cost("kolmogorov", found(one)))
+    del one.result["training"]["rollbacks"]
+    for line in one.result["metrics"]:
+        line["learning_rate"] = 5e-4
+    assert "went back" in one.trouble
+
+
 def test_the_best_model_is_first_and_bold_whoever_it_is():
     ours = finding("kolmogorov-128/factformer_plus-3min.json", "factformer_plus", 0.2)
     rival = finding("kolmogorov-128/ffno-3min.json", "ffno", 0.1)

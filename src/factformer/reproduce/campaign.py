@@ -285,10 +285,8 @@ class Campaign:
         known = outcome.surrogate.provenance
         result["entry"] = {"group": entry.group, "title": entry.title, "minutes": experiment.training.budget_minutes,
                            "protocol": experiment.protocol.name, "bundle": entry.bundle}  # fmt: skip
-        result["training"] = {
-            key: known[key]
-            for key in ("command", "updates", "training_seconds", "protocol", "training", "dataset", "seed")
-        }
+        kept = ("command", "updates", "training_seconds", "rollbacks", "protocol", "training", "dataset", "seed")
+        result["training"] = {key: known[key] for key in kept}
         result["training"]["float32_products"] = "TF32"
         result["data"] = self.data_record(entry, splits[size])
         result["config"] = outcome.surrogate.config.model_dump(mode="json")

@@ -55,8 +55,11 @@ class Finding:
     def trouble(self) -> str:
         """Says so where training diverged and went on from a checkpoint with a part of the learning rate."""
         lines = [line for line in self.result.get("metrics", ()) if "learning_rate" in line]
-        wanted = float(self.training["learning_rate"])
-        if not lines or max(line["learning_rate"] for line in lines) >= 0.7 * wanted:
+        went_back = self.result["training"].get("rollbacks")
+        if went_back is None:  # files of before: half the learning rate shows where it is half from the beginning
+            highest = max((line["learning_rate"] for line in lines), default=float("inf"))
+            went_back = highest < 0.7 * float(self.training["learning_rate"])
+        if not went_back or not lines:
             return ""
         # The log begins anew where a run goes back: what is missing between its lines went into that.
         spans = [(b["seconds"] - a["seconds"], b["update"] - a["update"]) for a, b in pairwise([ZERO, *lines])]

@@ -242,7 +242,7 @@ def summary(found: Found) -> list[str]:
         row = [f"{title}, {entries[0].minutes:g} min each"]
         for finding in there[:3]:
             errors = [finding.error(field) for field in FIELDS[group]]
-            row.append(f"{finding.label} " + ", ".join("diverged" if e is None else f"{e:.3g}" for e in errors))
+            row.append(f"{finding.label} " + ", ".join("diverged" if e is None else f"{e:#.3g}" for e in errors))
         row += [NOT_RUN] * (4 - len(row))
         rows.append([*row, f"{len(there)} of {len(there) + len(missing)}"])
     return markdown(["problem, training time", "first", "second", "third", "models run"], rows)
@@ -254,10 +254,12 @@ def _conditions(there: Sequence[Finding]) -> str:
     machines = ", ".join(sorted({str(finding.result["hardware"]) for finding in there}))
     clocks = sorted({round(finding.minutes, 1) for finding in there})
     clock = f"{clocks[0]:g}" if len(clocks) == 1 else f"{clocks[0]:g} to {clocks[-1]:g}"
+    clock += " minute" if clocks == [1.0] else " minutes"
+    judged = " and ".join(sorted({"test" if finding.split == "test" else "validation" for finding in there}))
     data = first.get("data")
     size = f"{data['train']} training solutions, " if data else ""
-    windows = f"{first['num_windows']} test windows of {first['num_trajectories']} solutions"
-    return f"{size}{windows}; {clock} minutes of training on {machines}; ± is the standard error over test solutions."
+    windows = f"{first['num_windows']} {judged} windows of {first['num_trajectories']} solutions"
+    return f"{size}{windows}; {clock} of training on {machines}; ± is the standard error over these solutions."
 
 
 def _published(table: paper.Benchmark, model: str, protocol: str, fields: Sequence[str]) -> str:

@@ -78,6 +78,7 @@ class TrainingConfig(Config):
     keep_last: int = Field(default=2, ge=1)
     """Checkpoints kept besides the best one."""
     on_divergence: Literal["stop", "halve"] = "stop"
-    """When the loss is not finite or explodes: stop, or go back a checkpoint and halve the learning rate."""
+    """When the loss is not finite or explodes: stop, or go back a checkpoint and on with half the learning rate, to
+    which it rises anew."""
     explosion: float = Field(default=1e3, gt=1)
     """The loss counts as exploded at this multiple of the lowest one logged so far."""

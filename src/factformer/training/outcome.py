@@ -47,6 +47,7 @@ def provenance(experiment: Experiment, dataset: str, counters: Counters, command
         "dataset": dataset,
         "updates": counters.update,
         "training_seconds": round(counters.seconds, 3),
+        "rollbacks": counters.attempt,
         "metrics": {key: value for key, value in counters.last.items() if key != "seconds"},
         "weights": "last" if experiment.training.ema_decay is None else "average",
         "protocol": experiment.protocol.model_dump(mode="json"),
