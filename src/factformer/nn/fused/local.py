@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""The local branch in one pass: depthwise convolution, LayerNorm, pointwise network, residual add.
+"""The local branch in two passes: depthwise convolution; LayerNorm, pointwise network and residual add.
 
     out = u + W₂ gelu( W₁ LayerNorm( D ⋆ u ) + b₁ ) + b₂
 
@@ -24,37 +24,52 @@ from factformer.nn.fused.working import working
 if TYPE_CHECKING:
     from factformer.models.factformer_plus import LocalBranch
 
-BLOCK_POINTS = 32
-"""With more points in a tile its registers leave room for one program per multiprocessor only."""
+CONVOLVED_POINTS, CONVOLVED_WARPS = 16, 4
+NETWORK_POINTS, NETWORK_HIDDEN, NETWORK_WARPS = 64, 64, 4
+GRADIENT_POINTS, GRADIENT_HIDDEN, GRADIENT_WARPS = 64, 32, 4
+"""Tiles: points, hidden channels at a time, warps. From 64 points on products use the largest matrix instructions."""
 
 
 @triton.jit
-def _local_kernel(
-    field, weight, bias, gain, shift, first, first_bias, second, second_bias, convolved, result,
-    points, dim, hidden, eps,
+def _convolution_kernel(
+    source, weight, start, result, points, dim,
     size0, size1, size2, size3, step,
     WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr,
-    SAVE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_H: tl.constexpr,
+    TRANSPOSED: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
+    """``start`` and the convolution of ``source``: a bias per channel, or of its transpose a field."""
     sample = tl.program_id(1).to(tl.int64) * points * dim
     p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
     d = tl.arange(0, BLOCK_D)
-    inside_d = d < dim
-    mask = (p < points)[:, None] & inside_d[None, :]
+    mask = (p < points)[:, None] & (d < dim)[None, :]
     offset = sample + p[:, None] * dim + d[None, :]
-    y = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32) + tl.load(bias + d, mask=inside_d, other=0.0)[None, :]
-    y = correlate(
-        field + sample, weight, p, d, points, dim, y, size0, size1, size2, size3, step, 1, WRAPS, REACH, ABSENT
+    if TRANSPOSED:
+        total = tl.load(start + offset, mask=mask, other=0.0).to(tl.float32)
+    else:
+        total = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32) + tl.load(start + d, mask=d < dim, other=0.0)[None, :]
+    total = correlate(
+        source + sample, weight, p, d, points, dim, total,
+        size0, size1, size2, size3, step, -1 if TRANSPOSED else 1, WRAPS, REACH, ABSENT,
     )  # fmt: skip
-    rounded = y.to(result.dtype.element_ty)
-    if SAVE:
-        tl.store(convolved + offset, rounded, mask=mask)
-    unit, _ = _normalized(rounded.to(tl.float32), inside_d, dim, eps)
+    tl.store(result + offset, total.to(result.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _network_kernel(
+    field, convolved, gain, shift, first, first_bias, second, second_bias, result,
+    rows, dim, hidden, eps,
+    PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_H: tl.constexpr,
+):  # fmt: skip
+    """Norm, pointwise network and residual add."""
+    p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    d = tl.arange(0, BLOCK_D)
+    inside_d = d < dim
+    mask = (p < rows)[:, None] & inside_d[None, :]
+    offset = p.to(tl.int64)[:, None] * dim + d[None, :]
+    unit, _ = _normalized(tl.load(convolved + offset, mask=mask, other=0.0).to(tl.float32), inside_d, dim, eps)
     g = tl.load(gain + d, mask=inside_d, other=0.0)[None, :]
     x = (unit * g + tl.load(shift + d, mask=inside_d, other=0.0)[None, :]).to(first.dtype.element_ty)
-    out = tl.load(field + offset, mask=mask, other=0.0).to(tl.float32)
-    out += tl.load(second_bias + d, mask=inside_d, other=0.0)[None, :]
+    out = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
     for start in range(0, hidden, BLOCK_H):
         k = start + tl.arange(0, BLOCK_H)
         w1 = tl.load(first + k[:, None] * dim + d[None, :], mask=(k < hidden)[:, None] & inside_d[None, :], other=0.0)
@@ -63,6 +78,8 @@ def _local_kernel(
         h = tl.dot(x, tl.trans(w1), input_precision=PRECISION)
         h += tl.load(first_bias + k, mask=k < hidden, other=0.0)[None, :]
         out = tl.dot(gelu(h).to(w2.dtype), tl.trans(w2), out, input_precision=PRECISION)
+    out += tl.load(field + offset, mask=mask, other=0.0).to(tl.float32)
+    out += tl.load(second_bias + d, mask=inside_d, other=0.0)[None, :]
     tl.store(result + offset, out.to(result.dtype.element_ty), mask=mask)
 
 
@@ -122,25 +139,6 @@ def _pointwise_gradient_kernel(
     tl.store(grad_convolved + offset, grad_y.to(grad_convolved.dtype.element_ty), mask=mask)
 
 
-@triton.jit
-def _field_gradient_kernel(
-    grad, grad_convolved, weight, grad_field, points, dim,
-    size0, size1, size2, size3, step,
-    WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    sample = tl.program_id(1).to(tl.int64) * points * dim
-    p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
-    d = tl.arange(0, BLOCK_D)
-    mask = (p < points)[:, None] & (d < dim)[None, :]
-    offset = sample + p[:, None] * dim + d[None, :]
-    total = tl.load(grad + offset, mask=mask, other=0.0).to(tl.float32)
-    total = correlate(
-        grad_convolved + sample, weight, p, d, points, dim, total,
-        size0, size1, size2, size3, step, -1, WRAPS, REACH, ABSENT,
-    )  # fmt: skip
-    tl.store(grad_field + offset, total.to(grad_field.dtype.element_ty), mask=mask)
-
-
 class _Local(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, field: Tensor, around: dict[str, Any], eps: float, *parameters: Tensor) -> Tensor:
@@ -149,15 +147,17 @@ class _Local(torch.autograd.Function):
         batch, dim, dtype = field.shape[0], field.shape[-1], field.dtype
         points, hidden = field[0, ..., 0].numel(), first.shape[0]
         offsets = weight.flatten(1).t().contiguous()
-        save = any(ctx.needs_input_grad)
-        result = torch.empty_like(field)
-        convolved = torch.empty_like(field) if save else result
+        convolved, result = torch.empty_like(field), torch.empty_like(field)
         first, second = working(first, dtype), working(second, dtype)
-        _local_kernel[(triton.cdiv(points, BLOCK_POINTS), batch)](
-            field, offsets, bias, gain, shift, first, first_bias, second, second_bias, convolved, result,
-            points, dim, hidden, eps, **around,
-            SAVE=save, PRECISION=precision(dtype), BLOCK_P=BLOCK_POINTS, BLOCK_D=padded(dim),
-            BLOCK_H=min(padded(hidden), 64), num_warps=8, num_stages=2,
+        _convolution_kernel[(triton.cdiv(points, CONVOLVED_POINTS), batch)](
+            field, offsets, bias, convolved, points, dim, **around,
+            TRANSPOSED=False, BLOCK_P=CONVOLVED_POINTS, BLOCK_D=padded(dim), num_warps=CONVOLVED_WARPS,
+        )  # fmt: skip
+        rows = batch * points
+        _network_kernel[(triton.cdiv(rows, NETWORK_POINTS),)](
+            field, convolved, gain, shift, first, first_bias, second, second_bias, result, rows, dim, hidden, eps,
+            PRECISION=precision(dtype), BLOCK_P=NETWORK_POINTS, BLOCK_D=padded(dim),
+            BLOCK_H=min(padded(hidden), NETWORK_HIDDEN), num_warps=NETWORK_WARPS, num_stages=2,
         )  # fmt: skip
         ctx.save_for_backward(field, convolved, offsets, gain, shift, first, first_bias, second)
         ctx.around, ctx.eps, ctx.shape = around, eps, weight.shape
@@ -171,7 +171,7 @@ class _Local(torch.autograd.Function):
         batch, dim, dtype = field.shape[0], field.shape[-1], field.dtype
         points, hidden = field[0, ..., 0].numel(), first.shape[0]
         rows = batch * points
-        tiles = triton.cdiv(rows, BLOCK_POINTS)
+        tiles = triton.cdiv(rows, GRADIENT_POINTS)
         normed, grad_convolved, grad_field = (torch.empty_like(field) for _ in range(3))
         activated, grad_hidden = (field.new_empty(1, rows, hidden) for _ in range(2))
         parts = field.new_empty(tiles, hidden + 4 * dim, dtype=torch.float32)
@@ -179,16 +179,15 @@ class _Local(torch.autograd.Function):
             grad, convolved, gain, shift, first, first_bias, second,
             normed, activated, grad_hidden, grad_convolved, parts,
             rows, dim, hidden, ctx.eps,
-            PRECISION=precision(dtype), BLOCK_P=BLOCK_POINTS, BLOCK_D=padded(dim),
-            BLOCK_H=min(padded(hidden), 32), num_warps=8, num_stages=2,
+            PRECISION=precision(dtype), BLOCK_P=GRADIENT_POINTS, BLOCK_D=padded(dim),
+            BLOCK_H=min(padded(hidden), GRADIENT_HIDDEN), num_warps=GRADIENT_WARPS, num_stages=2,
         )  # fmt: skip
         grad_second = gram(grad.view(1, rows, dim), activated).squeeze(0)
         grad_first = gram(grad_hidden, normed.view(1, rows, dim)).squeeze(0)
         del activated, grad_hidden, normed
-        block = 16
-        _field_gradient_kernel[(triton.cdiv(points, block), batch)](
-            grad, grad_convolved, offsets, grad_field, points, dim, **ctx.around,
-            BLOCK_P=block, BLOCK_D=padded(dim), num_warps=4,
+        _convolution_kernel[(triton.cdiv(points, CONVOLVED_POINTS), batch)](
+            grad_convolved, offsets, grad, grad_field, points, dim, **ctx.around,
+            TRANSPOSED=True, BLOCK_P=CONVOLVED_POINTS, BLOCK_D=padded(dim), num_warps=CONVOLVED_WARPS,
         )  # fmt: skip
         width = 2 * ctx.around["REACH"] + 1
         outer, block = len(offsets) // width, 8
