@@ -32,24 +32,28 @@ def assemble(
     sizes: Mapping[str, Mapping[str, Any]],
     training: Mapping[str, Mapping[str, Any]],
     baseline: Mapping[str, Any] | None = None,
-    own: Mapping[str, Mapping[str, Any]] | None = None,
+    own: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
 ) -> Experiment:
     """The experiment of a recipe: ``sizes`` of factformer and ``training`` by scale, the ``protocol`` of both.
 
     ``baseline`` holds what the paper chose for this problem's baselines, ``own`` by scale what we found to train
-    factformer_plus better.
+    factformer_plus better, by section.
     """
     check_scale(scale)
-    chosen = {**OWN[scale], **(own or {}).get(scale, {})} if model == "factformer_plus" else {}
+    chosen: Mapping[str, Any] = {}
+    better: Mapping[str, Mapping[str, Any]] = {}
+    if model == "factformer_plus":
+        better = (own or {}).get(scale, {})
+        chosen = {**OWN[scale], **better.get("training", {})}
     updates = {"updates": PAPER_UPDATES[protocol["name"]]} if scale == "paper" else {}
     return Experiment.parse(
         {
             "problem": problem,
             "recipe": recipe,
             "scale": scale,
-            "model": model_section(model, scale, sizes[scale], baseline),
+            "model": model_section(model, scale, {**sizes[scale], **better.get("model", {})}, baseline),
             "data": {"path": f"data/{problem}", "preset": scale, "resolution": resolution(problem, scale)},
-            "protocol": protocol,
+            "protocol": {**protocol, **better.get("protocol", {})},
             "training": optimizer_section(model, {**SCALES[scale], **updates, **training[scale], **chosen}),
         }
     )

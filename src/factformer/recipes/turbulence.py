@@ -15,7 +15,7 @@ TRAINING = {
         "updates": 600, "batch_size": 2, "learning_rate": 1e-3, "validate_every": 100, "checkpoint_every": 100,
     },
 }  # fmt: skip
-OWN = {"paper": {"batch_size": 1}}  # of factformer_plus
+OWN = {"paper": {"training": {"batch_size": 1}}}  # of factformer_plus
 
 
 def experiment(scale: str = "small", model: str = "factformer", protocol: str = "latent_marching") -> Experiment:

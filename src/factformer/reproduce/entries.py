@@ -95,10 +95,11 @@ def kolmogorov() -> list[Entry]:
 
 def recipe() -> list[Entry]:
     """What our recipe does for models of the paper, so that it is not mistaken for what our network does."""
-    ours = recipes.build("kolmogorov", "paper", [f"model.name={PLUS}"]).training
+    plus = recipes.build("kolmogorov", "paper", [f"model.name={PLUS}"])
     keys = ("optimizer", "learning_rate", "weight_decay", "schedule", "warmup", "initial_fraction", "final_fraction",
             "ema_decay", "augment", "batch_size")  # fmt: skip
-    settings = tuple(f"training.{key}={json.dumps(getattr(ours, key))}" for key in keys)
+    settings = tuple(f"training.{key}={json.dumps(getattr(plus.training, key))}" for key in keys)
+    settings += (f"protocol.marching_steps={plus.protocol.marching_steps}",)
     return [
         Entry("recipe", "kolmogorov-128", f"{model}-our-recipe-3min",
               Training("kolmogorov", model, LATENT, 128, (*BFLOAT, *settings)), 3.0)
@@ -197,11 +198,14 @@ def ablations() -> list[Entry]:
     ]
 
 
-FIRST_RECIPE = ("training.optimizer=adamw", "training.learning_rate=1e-3", "training.batch_size=16")
-SECOND_RECIPE = ("training.optimizer=muon", "training.learning_rate=3e-3", "training.batch_size=16")
-THIRD_RECIPE = ("training.optimizer=muon", "training.learning_rate=3e-3", "training.batch_size=4")
-DARCY_RECIPE = ("training.optimizer=muon", "training.learning_rate=3e-3", "training.batch_size=8")
-BOX_RECIPE = ("training.optimizer=muon", "training.learning_rate=3e-3", "training.batch_size=1", BOX_STORAGE)
+FOUR_FRAMES = ("protocol.marching_steps=4", "model.local_kernel=null")  # as at first
+MUON = ("training.optimizer=muon", "training.learning_rate=3e-3")
+FIRST_RECIPE = (*FOUR_FRAMES, "training.optimizer=adamw", "training.learning_rate=1e-3", "training.batch_size=16")
+SECOND_RECIPE = (*FOUR_FRAMES, *MUON, "training.batch_size=16")
+THIRD_RECIPE = (*FOUR_FRAMES, *MUON, "training.batch_size=4")
+FOURTH_RECIPE = (*MUON, "training.batch_size=4", "protocol.marching_steps=2", "model.local_kernel=7")
+DARCY_RECIPE = (*MUON, "training.batch_size=8")
+SMOKE_RECIPE = ("protocol.marching_steps=4", *MUON, "training.batch_size=1", BOX_STORAGE)
 WIDE = ("model.local_dilations=[1,2,4,8]",)
 
 
@@ -276,6 +280,14 @@ ROUNDS = (
         "weight average over 0.9995": ("training.ema_decay=0.9995",),
         "weight decay 1e-1": ("training.weight_decay=1e-1",),
     }),
+    Round("On top of two frames per call and a local kernel of 7", 128, FOURTH_RECIPE, {
+        "two frames per call, local kernel 7": (),
+        "one frame per call, local kernel 7": ("protocol.marching_steps=1",),
+        "two frames per call, local kernel 7, learning rate 6e-3": ("training.learning_rate=6e-3",),
+        "two frames per call, local kernel 9": ("model.local_kernel=9",),
+        "two frames per call, local kernel 7, batch 2": ("training.batch_size=2",),
+        "two frames per call, local kernel 7, no pushforward": ("protocol.pushforward=0",),
+    }),
     Round("Darcy flow", 85, DARCY_RECIPE, {
         "Darcy flow, bfloat16": (),
         "Darcy flow, float32": ("training.precision=32-true",),
@@ -283,7 +295,7 @@ ROUNDS = (
         "Darcy flow, local kernel 7": ("model.local_kernel=7",),
         "Darcy flow, learning rate 1.5e-3": ("training.learning_rate=1.5e-3",),
     }, "darcy", noise=0.001),
-    Round("Smoke", 64, BOX_RECIPE, {
+    Round("Smoke", 64, SMOKE_RECIPE, {
         "smoke": (),
         "smoke, batch 2": ("training.batch_size=2",),
         "smoke, learning rate 6e-3": ("training.learning_rate=6e-3",),
