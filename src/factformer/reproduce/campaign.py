@@ -103,7 +103,7 @@ class Campaign:
         self.pack = None if pack is None else Path(pack)
         self.say = say
         self.fresh = fresh
-        self.around = SECONDS_AROUND
+        self.around: dict[str, float] = {}
         self.warm: set[tuple[Any, ...]] = set()
         self.made: tuple[str, dict[int, Splits]] | None = None
         self.signalled = ""
@@ -151,7 +151,7 @@ class Campaign:
     def fill(self, entry: Entry, pending: Sequence[Entry]) -> Status:
         """Data, training, evaluation and the file of one entry."""
         minutes = self.minutes or entry.minutes
-        needed = SHORTEST_LEG if entry.in_legs else 60 * minutes + self.around
+        needed = SHORTEST_LEG if entry.in_legs else 60 * minutes + self.around.get(entry.run.recipe, SECONDS_AROUND)
         if self.left() < needed:
             return Status(entry, "no time", f"{needed:.0f} s needed, {self.left():.0f} s left")
         splits = self.splits(entry, pending)
@@ -176,7 +176,7 @@ class Campaign:
         write_json(self.results / entry.path, result)
         self.collect(entry, folder)
         if not entry.in_legs:
-            self.around = max(time.monotonic() - began - 60 * minutes, 5.0) + 5.0
+            self.around[entry.run.recipe] = max(time.monotonic() - began - 60 * minutes, 5.0) + 5.0
         return Status(entry, "done", headline(result))
 
     def train(self, experiment: Experiment, splits: Splits, folder: Path, entry: Entry) -> Outcome:
