@@ -64,7 +64,7 @@ def card(name: str, description: Mapping[str, Any], finding: Finding) -> str:
     else:
         task = (
             f"{problem.num_context_frames} frames at intervals of {problem.frame_dt:g} in, "
-            f"{description['marching_steps']} frames per call out, {fields} in physical units"
+            f"{description['marching_steps']} per call out, {fields} in physical units"
         )
     data = result.get("data")
     made = f"{data['train']} training solutions: `{data['command'].partition(';')[0]}`" if data else "see `bundle.json`"

@@ -93,16 +93,16 @@ def kolmogorov() -> list[Entry]:
     ]  # fmt: skip
 
 
-def recipe() -> list[Entry]:
+def recipe(problem: str, size: int, *needed: str) -> list[Entry]:
     """What our recipe does for models of the paper, so that it is not mistaken for what our network does."""
-    plus = recipes.build("kolmogorov", "paper", [f"model.name={PLUS}"])
+    plus = recipes.build(problem, "paper", [f"model.name={PLUS}"])
     keys = ("optimizer", "learning_rate", "weight_decay", "schedule", "warmup", "initial_fraction", "final_fraction",
             "ema_decay", "augment", "batch_size")  # fmt: skip
     settings = tuple(f"training.{key}={json.dumps(getattr(plus.training, key))}" for key in keys)
     settings += (f"protocol.marching_steps={plus.protocol.marching_steps}",)
     return [
-        Entry("recipe", "kolmogorov-128", f"{model}-our-recipe-3min",
-              Training("kolmogorov", model, LATENT, 128, (*BFLOAT, *settings)), 3.0)
+        Entry(f"{problem}-recipe", f"{problem}-{size}", f"{model}-our-recipe-3min",
+              Training(problem, model, LATENT, size, (*BFLOAT, *needed, *settings)), 3.0)
         for model in ("factformer", "dilated_resnet")
     ]  # fmt: skip
 
@@ -314,11 +314,12 @@ def research() -> list[Entry]:
 
 GROUPS = {
     "kolmogorov": kolmogorov,
-    "recipe": recipe,
+    "kolmogorov-recipe": lambda: recipe("kolmogorov", 128),
     "darcy": darcy,
     "darcy-resolutions": darcy_resolutions,
     "turbulence": lambda: boxes("turbulence", 60),
     "smoke": lambda: boxes("smoke", 64),
+    "smoke-recipe": lambda: recipe("smoke", 64, BOX_STORAGE),
     "ablations": ablations,
     "research": research,
     "long": long,
