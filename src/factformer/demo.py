@@ -38,7 +38,7 @@ FRESH_SEED = 20_000
 def run_demo(
     out: str | Path,
     *,
-    updates: int = 1000,
+    updates: int = 1600,
     trajectories: dict[str, int] | None = None,
     bundle: str = BUNDLE,
     overwrite: bool = False,

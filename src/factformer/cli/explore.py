@@ -55,7 +55,7 @@ def list_contents(
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for data, run and report.")] = Path("demo"),
-    updates: Annotated[int, typer.Option(help="Training updates.", min=1)] = 1000,
+    updates: Annotated[int, typer.Option(help="Training updates.", min=1)] = 1600,
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier demo in that folder.")] = False,
 ) -> None:
     """The whole path on a small problem, on a CPU: simulate, train, evaluate, report.

@@ -15,11 +15,11 @@ TRAINING = {
         "updates": 1500, "batch_size": 4, "learning_rate": 1e-3, "validate_every": 250, "checkpoint_every": 250,
     },
 }  # fmt: skip
+FRAME_BY_FRAME = {"protocol": {"marching_steps": 1}, "model": {"local_kernel": 7}}
 OWN = {  # of factformer_plus (docs/research-log.md)
-    "paper": {
-        "training": {"batch_size": 4}, "protocol": {"marching_steps": 1}, "model": {"local_kernel": 7},
-    },
-}  # fmt: skip
+    "paper": {"training": {"batch_size": 4}, **FRAME_BY_FRAME},
+    "small": FRAME_BY_FRAME,
+}
 PAPER_UNROLL = {"fno": 12, "ffno": 6}  # the caption of Table 1; every other model unrolls two steps
 
 

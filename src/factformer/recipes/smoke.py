@@ -12,6 +12,7 @@ SIZES = {
 }
 OWN = {  # of factformer_plus (docs/research-log.md)
     "paper": {"training": {"batch_size": 1}, "protocol": {"marching_steps": 1}},
+    "small": {"protocol": {"marching_steps": 1}},
 }
 
 

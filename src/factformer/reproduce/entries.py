@@ -270,6 +270,7 @@ ROUNDS = (
         "one frame, local kernel 9": ("model.local_kernel=9",),
         "one frame, pushforward at every update": ("protocol.pushforward_every=1",),
         "one frame, no pushforward": ("protocol.pushforward=0",),
+        "one frame, pushforward 4": ("protocol.pushforward=4",),
         "one frame, gradients through two calls in the last third": ("protocol.calls=2", "protocol.calls_from=0.67"),
         "one frame, noise on the context, 1 %": ("training.noise=0.01",),
         "one frame, H1 term, weight 0.1": ("training.gradient_loss=0.1",),
