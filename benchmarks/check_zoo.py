@@ -9,7 +9,6 @@ The solver is that of the training data; on a CPU a flow takes minutes. ``result
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ import factformer
 from factformer.data.generate import generate
 from factformer.data.store import open_dataset
 from factformer.evaluation.accuracy import evaluate
-from factformer.evaluation.provenance import provenance
+from factformer.evaluation.provenance import provenance, write_json
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 KEPT = ("relative_l2", "standard_error", "relative_l2_final")
@@ -55,7 +54,7 @@ def main() -> None:
         },
         **provenance(seed=options.seed, seconds=time.perf_counter() - began, device=options.device),
     }  # fmt: skip
-    (RESULTS / options.name / "storage.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_json(RESULTS / options.name / "storage.json", record)
 
 
 if __name__ == "__main__":
