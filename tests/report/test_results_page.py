@@ -114,13 +114,13 @@ def test_a_roll_out_that_diverged_comes_last_and_says_so():
 
 
 def test_changes_are_held_against_the_mean_of_the_base_runs():
-    base = [finding("research/base-recipe.json", "factformer_plus", 0.30),
-            finding("research/base-recipe-again.json", "factformer_plus", 0.32)]  # fmt: skip
-    muon = finding("research/muon-for-the-matrices-of-the-layers.json", "factformer_plus", 0.25, updates=500)
-    for item in (*base, muon):
+    base = [finding("research/one-frame-per-call-local-kernel-7.json", "factformer_plus", 0.30),
+            finding("research/one-frame-again.json", "factformer_plus", 0.32)]  # fmt: skip
+    idea = finding("research/one-frame-batch-2.json", "factformer_plus", 0.25, updates=500)
+    for item in (*base, idea):
         del item.result["fields"]["solution"]
-    page = pages.research_log(found(*base, muon))
-    (line,) = [line for line in page.splitlines() if line.startswith("| Muon for")]
+    page = pages.research_log(found(*base, idea))
+    (line,) = [line for line in page.splitlines() if line.startswith("| one frame, batch 2")]
     assert "-0.0600" in line
     assert "better" in line
     assert "2.00 ×" in line
