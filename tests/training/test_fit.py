@@ -39,6 +39,17 @@ def test_a_dataset_brings_its_problem_along(tmp_path):
     assert (tmp_path / "run" / "bundle" / "bundle.json").exists()
 
 
+def test_our_model_goes_frame_by_frame_and_others_march():
+    dataset, _ = wave_data()
+    ours = factformer.fit(dataset, updates=1, settings=SETTINGS, progress=False)
+    theirs = factformer.fit(dataset, model="factformer", updates=1, settings=SETTINGS, progress=False)
+    assert (ours.config.name, ours.marching_steps) == ("factformer_plus", 1)
+    assert ours.provenance["training"]["optimizer"] == "muon"
+    assert ours.provenance["protocol"]["pushforward"] == 3
+    assert (theirs.config.name, theirs.marching_steps) == ("factformer", 4)
+    assert theirs.provenance["training"]["optimizer"] == "adamw"
+
+
 def test_a_steady_problem(tmp_path):
     inputs = waves(6, num_frames=1)
     surrogate = factformer.fit(
