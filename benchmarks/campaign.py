@@ -19,7 +19,8 @@ import tempfile
 from pathlib import Path
 
 from factformer.reproduce.campaign import Campaign, summary
-from factformer.reproduce.entries import DATA, GROUPS, Data, again, find_entries
+from factformer.reproduce.entries import DATA, Data, again
+from factformer.reproduce.groups import GROUPS, find_entries
 from factformer.reproduce.legs import collect
 
 STATE = "campaign-state"

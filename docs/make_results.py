@@ -23,8 +23,8 @@ from factformer.report.planes import components
 from factformer.report.runs import read_rollouts
 from factformer.reproduce import pages
 from factformer.reproduce.cards import run_of, write_cards
-from factformer.reproduce.entries import GROUPS
 from factformer.reproduce.findings import Finding, markdown, read_findings
+from factformer.reproduce.groups import GROUPS
 
 ROOT = Path(__file__).parents[1]
 FIGURE = ROOT / "docs" / "images" / "darcy-resolutions.png"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from factformer.reproduce import pages
-from factformer.reproduce.entries import GROUPS
 from factformer.reproduce.findings import Finding
+from factformer.reproduce.groups import GROUPS
 
 ROOT = Path(__file__).parents[2]
 

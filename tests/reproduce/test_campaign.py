@@ -18,8 +18,9 @@ from factformer.pdes import find_pde
 from factformer.reproduce import campaign as module
 from factformer.reproduce import legs
 from factformer.reproduce.campaign import Campaign
-from factformer.reproduce.entries import GROUPS, Data, again, find_entries
+from factformer.reproduce.entries import Data, again
 from factformer.reproduce.findings import read_findings
+from factformer.reproduce.groups import GROUPS, find_entries
 from factformer.reproduce.scales import experiment_of
 from factformer.training import Machine, checkpoint
 

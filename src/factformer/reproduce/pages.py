@@ -13,16 +13,15 @@ from factformer.reproduce.entries import (
     BFLOAT,
     DARCY_MODELS,
     DARCY_RESOLUTIONS,
-    GROUPS,
     PLUS,
     RESOLUTION_MODELS,
-    ROUNDS,
     STEADY,
     Entry,
-    Round,
     entry_name,
 )
 from factformer.reproduce.findings import NOT_RUN, Finding, markdown, of_entries, with_spread
+from factformer.reproduce.groups import GROUPS
+from factformer.reproduce.research import ROUNDS, Round
 
 PAPER_TABLES = {"kolmogorov": paper.TABLE_1, "turbulence": paper.TABLE_2, "smoke": paper.TABLE_3}
 FIELDS = {
