@@ -139,6 +139,13 @@ def test_nothing_is_begun_that_does_not_fit_into_the_time(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+def test_a_problem_that_takes_long_around_its_training_does_not_keep_others_out(tmp_path):
+    campaign = tiny(tmp_path, seconds=120)
+    campaign.around["smoke"] = 1000.0
+    statuses = campaign.run(find_entries(["smoke/ffno", "darcy/fno"]))
+    assert [status.word for status in statuses] == ["no time", "done"]
+
+
 def test_a_signal_ends_the_campaign_and_not_only_the_run(tmp_path, monkeypatch):
     real = module.train
 

@@ -80,6 +80,15 @@ def test_an_unknown_recipe_and_scale_list_the_choices():
         recipes.build("demo", "large")
 
 
+@pytest.mark.parametrize("scale", ["small", "paper"])
+def test_what_we_found_better_is_for_our_model_alone(scale):
+    for recipe in ("kolmogorov", "smoke"):
+        assert recipes.build(recipe, scale, ["model.name=factformer_plus"]).protocol.marching_steps == 1
+        assert recipes.build(recipe, scale, ["model.name=dilated_resnet"]).protocol.marching_steps == 4
+    ours = recipes.build("kolmogorov", scale, ["model.name=factformer_plus", "protocol.marching_steps=2"])
+    assert (ours.model.local_kernel, ours.protocol.marching_steps) == (7, 2)
+
+
 def test_the_paper_s_modes_on_darcy_flow():
     assert recipes.build("darcy", "paper", ["model.name=fno"]).model.modes == 20
     assert recipes.build("kolmogorov", "paper", ["model.name=fno"]).model.num_modes(2) == 24
