@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from factformer import Field, Grid, Problem, build_surrogate
-from factformer.nn.fused.resident import Tile
+from factformer.nn.fused.tiles import Tile
 
 CASES: dict[str, tuple[tuple[int, ...], int, int, int]] = {
     "256": ((256, 256), 10, 4, 1),
@@ -32,10 +32,14 @@ CASES: dict[str, tuple[tuple[int, ...], int, int, int]] = {
 VARIANTS: dict[str, dict[str, list[Any]]] = {
     "decoder": {"TILE": [Tile(64, 4, 2), Tile(128, 8, 2)]},
     "decoder_gradient": {
-        "TILE": [Tile(64, 4, 2), Tile(64, 4, 1), Tile(128, 8, 1)],
+        "TILE": [Tile(64, 4, 2), Tile(64, 4, 3), Tile(128, 8, 2), Tile(128, 8, 3)],
         "WEIGHTS_TILE": [Tile(64, 8, 3), Tile(64, 8, 2), Tile(64, 4, 2)],
     },
-    "marching": {"BLOCK_LATENT": [64, 128]},
+    "marching": {"TILE": [Tile(64, 4, 3), Tile(64, 4, 2), Tile(128, 8, 3), Tile(128, 8, 2), Tile(128, 4, 2)]},
+    "marching_gradient": {
+        "HIDDEN_TILE": [Tile(128, 8, 3), Tile(128, 8, 2), Tile(64, 4, 2), Tile(64, 4, 3), Tile(64, 8, 2)],
+        "STATE_TILE": [Tile(64, 4, 2), Tile(64, 4, 3), Tile(128, 8, 2), Tile(128, 8, 3), Tile(64, 8, 2)],
+    },
     "marching_weights": {"TILE": [Tile(64, 4, 3), Tile(64, 8, 3), Tile(64, 4, 2)]},
 }
 """By module and name of the constant; the first value is what is used."""
@@ -43,7 +47,9 @@ KERNELS = {
     ("decoder", "TILE"): "_decode_kernel",
     ("decoder_gradient", "TILE"): "_decode_gradient_kernel",
     ("decoder_gradient", "WEIGHTS_TILE"): "_decoder_weights_kernel",
-    ("marching", "BLOCK_LATENT"): "_march_kernel",
+    ("marching", "TILE"): "_march_kernel",
+    ("marching_gradient", "HIDDEN_TILE"): "_hidden_gradient_kernel",
+    ("marching_gradient", "STATE_TILE"): "_state_gradient_kernel",
     ("marching_weights", "TILE"): "_march_weights_kernel",
 }
 DEVICE = "cuda"

@@ -66,11 +66,15 @@ def run(surrogate, z, grid, num_steps, mode, monkeypatch, dtype):
     return fields, torch.autograd.grad((fields * probe).sum(), [z, *parameters])
 
 
-@pytest.mark.parametrize(("name", "num_steps", "batch"), [("line", 1, 1), ("rectangle", 3, 2), ("box", 2, 2)])
-def test_agrees_with_the_plain_path_forward_and_backward(name, num_steps, batch, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "num_steps", "batch", "dim"),
+    [("line", 1, 1, 16), ("rectangle", 3, 2, 16), ("box", 2, 2, 16), ("rectangle", 1, 2, 64), ("box", 3, 1, 64)],
+)
+def test_agrees_with_the_plain_path_forward_and_backward(name, num_steps, batch, dim, monkeypatch):
+    """Narrow networks are read by pointers, wide ones by the copy engine."""
     grid = GRIDS[name]
-    surrogate = surrogate_for(grid)
-    z = torch.randn(batch, *grid.shape, 16, generator=torch.Generator().manual_seed(1)) + 0.5
+    surrogate = surrogate_for(grid, dim)
+    z = torch.randn(batch, *grid.shape, dim, generator=torch.Generator().manual_seed(1)) + 0.5
     fused, fused_grads = run(surrogate, z, grid, num_steps, "force", monkeypatch, torch.float32)
     plain, plain_grads = run(surrogate, z, grid, num_steps, "off", monkeypatch, torch.float64)
     assert relative(fused, plain) < 1e-5

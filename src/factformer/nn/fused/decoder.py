@@ -16,9 +16,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from factformer.nn.fused._common import gelu, padded, pieces, precision
-from factformer.nn.fused.resident import Tile, column_blocks, grouped_blocks
+from factformer.nn.fused._common import gelu, padded, precision
+from factformer.nn.fused.tiles import Tile, can_move, load_tile, moved
 
 TILE = Tile(64, 4, 2)
 GROUPS_AT_A_TIME = 2
@@ -51,20 +52,51 @@ class Layers(NamedTuple):
             "BLOCK_C": padded(channels),
         }
 
+    def can_move(self, states: Tensor) -> bool:
+        """Whether the copy engine serves: its tiles must end where the chunks of groups do."""
+        sizes = self.sizes()
+        if sizes["BLOCK_W"] * sizes["CHUNKS"] != sizes["WIDE"] or sizes["BLOCK_N"] != sizes["NARROW"]:
+            return False
+        return can_move(states, self.first, self.second, columns=sizes["LATENT"] // sizes["CHUNKS"])
 
-@triton.jit(do_not_specialize=["points", "tiles", "per_program", "batch", "num_steps"])
+    def moved(self, states: Tensor, points: int, described: bool) -> tuple[Tensor | TensorDescriptor, ...]:
+        """Arguments of `load_tile` for the states and for the first two matrices."""
+        sizes = self.sizes()
+        block_k, block_w, block_n = (sizes[f"BLOCK_{letter}"] for letter in "KWN")
+        return (
+            moved(states, states.shape[0] * states.shape[1], points, block_k, described),
+            moved(self.first, self.first.shape[0], block_w, block_k, described),
+            moved(self.second, 1, block_n, block_w, described),
+        )
+
+
+@triton.jit
+def first_layer(
+    states, first, first_bias, at, sample, p, j, points,
+    LATENT: tl.constexpr, WIDE: tl.constexpr, CHUNKS: tl.constexpr,
+    DESCRIBED: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_W: tl.constexpr,
+):  # fmt: skip
+    """The first layer of a chunk of groups before its activation; what it does not see of the state has weight zero."""
+    c, q = j * (LATENT // CHUNKS), j * (WIDE // CHUNKS)
+    z = load_tile(states, at, p, c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+    w = load_tile(first, sample, q, c, WIDE, LATENT, DESCRIBED, BLOCK_W, BLOCK_K)
+    h = tl.dot(z, tl.trans(w), input_precision=PRECISION)
+    o = q + tl.arange(0, BLOCK_W)
+    return h + tl.load(first_bias + sample * WIDE + o, mask=o < WIDE, other=0.0)[None, :]
+
+
+@triton.jit(do_not_specialize=["points", "batch", "num_steps"])
 def _decode_kernel(
     states,
     first,
-    first_bias,
     second,
+    first_bias,
     second_bias,
     third,
     third_bias,
     result,
     points,
-    tiles,
-    per_program,
     batch,
     num_steps,
     LATENT: tl.constexpr,
@@ -72,6 +104,7 @@ def _decode_kernel(
     NARROW: tl.constexpr,
     CHANNELS: tl.constexpr,
     CHUNKS: tl.constexpr,
+    DESCRIBED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -80,35 +113,29 @@ def _decode_kernel(
     BLOCK_C: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    sample = tl.program_id(1).to(tl.int64)
-    k, o, n, f = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_W), tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_C)
-    inside_k, inside_o = k < LATENT // CHUNKS, o < WIDE // CHUNKS
-    firsts = grouped_blocks(first + sample * WIDE * LATENT, WIDE, LATENT, CHUNKS, BLOCK_W, BLOCK_K)
-    dtype = states.dtype.element_ty
-    seconds = column_blocks(second, dtype, NARROW, WIDE, CHUNKS, BLOCK_N, BLOCK_W)
-    w3 = tl.load(
-        third + f[:, None] * NARROW + n[None, :], mask=(f < CHANNELS)[:, None] & (n < NARROW)[None, :], other=0.0
-    ).to(dtype)
-    # The first slot of the states is where the marching starts from; fields lie sample by sample.
-    states += (sample + batch) * points * LATENT
-    turned = (sample % batch) * num_steps + sample // batch
-    begin = tl.program_id(0) * per_program
-    for tile in tl.range(begin, min(tiles, begin + per_program), num_stages=STAGES):
-        p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
-        inside = (p < points)[:, None]
-        h2 = tl.zeros((BLOCK_P, BLOCK_N), dtype=tl.float32)
-        for j in tl.static_range(CHUNKS):
-            c = j * (LATENT // CHUNKS) + k
-            z = tl.load(states + p[:, None] * LATENT + c[None, :], mask=inside & inside_k[None, :], other=0.0)
-            h = tl.dot(z, tl.trans(firsts[j]), input_precision=PRECISION)
-            bias = first_bias + sample * WIDE + j * (WIDE // CHUNKS) + o
-            h += tl.load(bias, mask=inside_o, other=0.0)[None, :]
-            h2 = tl.dot(gelu(h).to(dtype), tl.trans(seconds[j]), h2, input_precision=PRECISION)
-        h2 += tl.load(second_bias + n, mask=n < NARROW, other=0.0)[None, :]
-        fields = tl.dot(gelu(h2).to(dtype), tl.trans(w3), input_precision=PRECISION)
-        fields += tl.load(third_bias + f, mask=f < CHANNELS, other=0.0)[None, :]
-        row = turned * points + p
-        tl.store(result + row[:, None] * CHANNELS + f[None, :], fields, mask=inside & (f < CHANNELS)[None, :])
+    p, sample = tl.program_id(0) * BLOCK_P, tl.program_id(1)
+    n, f = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_C)
+    dtype: tl.constexpr = states.dtype if DESCRIBED else states.dtype.element_ty
+    h2 = tl.zeros((BLOCK_P, BLOCK_N), dtype=tl.float32)
+    for j in tl.range(0, CHUNKS, num_stages=STAGES):
+        # The first slot of the states is where the marching starts from.
+        h = first_layer(
+            states, first, first_bias, sample + batch, sample, p, j, points,
+            LATENT, WIDE, CHUNKS, DESCRIBED, PRECISION, BLOCK_P, BLOCK_K, BLOCK_W,
+        )  # fmt: skip
+        q = j * (WIDE // CHUNKS)
+        w2 = load_tile(second, 0, 0, q, NARROW, WIDE, DESCRIBED, BLOCK_N, BLOCK_W, q + WIDE // CHUNKS)
+        h2 = tl.dot(gelu(h).to(dtype), tl.trans(w2), h2, input_precision=PRECISION)
+    h2 += tl.load(second_bias + n, mask=n < NARROW, other=0.0)[None, :]
+    mask = (f < CHANNELS)[:, None] & (n < NARROW)[None, :]
+    w3 = tl.load(third + f[:, None] * NARROW + n[None, :], mask=mask, other=0.0).to(dtype)
+    fields = tl.dot(gelu(h2).to(dtype), tl.trans(w3), input_precision=PRECISION)
+    fields += tl.load(third_bias + f, mask=f < CHANNELS, other=0.0)[None, :]
+    # Fields lie sample by sample.
+    r = p + tl.arange(0, BLOCK_P)
+    row = ((sample % batch) * num_steps + sample // batch).to(tl.int64) * points + r
+    mask = (r < points)[:, None] & (f < CHANNELS)[None, :]
+    tl.store(result + row[:, None] * CHANNELS + f[None, :], fields, mask=mask)
 
 
 def decode(states: Tensor, layers: Layers) -> Tensor:
@@ -116,22 +143,23 @@ def decode(states: Tensor, layers: Layers) -> Tensor:
     slots, batch, points, _ = states.shape
     samples = (slots - 1) * batch
     result = states.new_empty(batch, slots - 1, points, layers.third.shape[0], dtype=torch.float32)
-    tiles = triton.cdiv(points, TILE.points)
-    per_program = triton.cdiv(tiles, pieces(tiles, samples, waves=4))
-    _decode_kernel[(triton.cdiv(tiles, per_program), samples)](
-        states,
-        *layers[:6],
+    sizes = layers.sizes()
+    described = layers.can_move(states)
+    _decode_kernel[(triton.cdiv(points, TILE.points), samples)](
+        *layers.moved(states, TILE.points, described),
+        layers.first_bias,
+        layers.second_bias,
+        layers.third,
+        layers.third_bias,
         result,
         points,
-        tiles,
-        per_program,
         batch,
         slots - 1,
+        DESCRIBED=described,
         PRECISION=precision(states.dtype),
         BLOCK_P=TILE.points,
         STAGES=TILE.stages,
         num_warps=TILE.warps,
-        num_stages=TILE.stages,
-        **layers.sizes(),
+        **sizes,
     )
     return result

@@ -17,23 +17,11 @@ import triton.language as tl
 from torch import Tensor
 
 from factformer.nn.fused._common import gelu, gelu_and_slope, gelu_slope, pieces, precision
-from factformer.nn.fused.decoder import Layers
-from factformer.nn.fused.resident import Tile
+from factformer.nn.fused.decoder import Layers, first_layer
+from factformer.nn.fused.tiles import Tile, load_tile, moved, store_tile
 
 TILE = Tile(64, 4, 2)
 WEIGHTS_TILE = Tile(64, 8, 3)
-
-
-@triton.jit
-def _hidden(
-    states, first, first_bias, p, c, q, inside, inside_k, inside_o, LATENT: tl.constexpr, PRECISION: tl.constexpr
-):  # fmt: skip
-    """Channels ``q`` of the first layer before its activation, from the channels ``c`` of the state that they see."""
-    z = tl.load(states + p[:, None] * LATENT + c[None, :], mask=inside & inside_k[None, :], other=0.0)
-    keep = inside_o[:, None] & inside_k[None, :]
-    w1 = tl.load(first + q[:, None] * LATENT + c[None, :], mask=keep, other=0.0)
-    h = tl.dot(z, tl.trans(w1), input_precision=PRECISION)
-    return h + tl.load(first_bias + q, mask=inside_o, other=0.0)[None, :]
 
 
 @triton.jit(do_not_specialize=["points", "tiles", "per_program", "batch", "num_steps"])
@@ -41,13 +29,13 @@ def _decode_gradient_kernel(
     grad,
     states,
     first,
-    first_bias,
     second,
-    second_bias,
-    third,
     grad_first,
     grad_second,
     activated,
+    first_bias,
+    second_bias,
+    third,
     parts,
     points,
     tiles,
@@ -59,6 +47,7 @@ def _decode_gradient_kernel(
     NARROW: tl.constexpr,
     CHANNELS: tl.constexpr,
     CHUNKS: tl.constexpr,
+    DESCRIBED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -68,55 +57,55 @@ def _decode_gradient_kernel(
     STAGES: tl.constexpr,
 ):
     """Gradients before both activations, the first activated layer, and what the last matrix needs."""
-    sample = tl.program_id(1).to(tl.int64)
-    dtype = states.dtype.element_ty
-    k, o, n, f = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_W), tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_C)
-    inside_k, inside_o = k < LATENT // CHUNKS, o < WIDE // CHUNKS
+    sample = tl.program_id(1)
+    n, f = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_C)
     inside_n, inside_f = n < NARROW, f < CHANNELS
     w3 = tl.load(third + f[:, None] * NARROW + n[None, :], mask=inside_f[:, None] & inside_n[None, :], other=0.0)
+    dtype: tl.constexpr = states.dtype if DESCRIBED else states.dtype.element_ty
     w3 = w3.to(dtype)
-    states += (sample + batch) * points * LATENT
-    first += sample * WIDE * LATENT
-    first_bias += sample * WIDE
-    turned = (sample % batch) * num_steps + sample // batch
+    at = sample + batch
+    turned = ((sample % batch) * num_steps + sample // batch).to(tl.int64)
     of_third = tl.zeros((BLOCK_N, BLOCK_C), dtype=tl.float32)
     sums_third = tl.zeros((BLOCK_C,), dtype=tl.float32)
     begin = tl.program_id(0) * per_program
     for tile in range(begin, min(tiles, begin + per_program)):
-        p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
-        inside = (p < points)[:, None]
-        row = sample * points + p
+        p = tile * BLOCK_P
         h2 = tl.zeros((BLOCK_P, BLOCK_N), dtype=tl.float32)
         for j in tl.range(0, CHUNKS, num_stages=STAGES):
-            c, q = j * (LATENT // CHUNKS) + k, j * (WIDE // CHUNKS) + o
-            h = _hidden(states, first, first_bias, p, c, q, inside, inside_k, inside_o, LATENT, PRECISION)
+            h = first_layer(
+                states, first, first_bias, at, sample, p, j, points,
+                LATENT, WIDE, CHUNKS, DESCRIBED, PRECISION, BLOCK_P, BLOCK_K, BLOCK_W,
+            )  # fmt: skip
             active = gelu(h).to(dtype)
-            tl.store(activated + row[:, None] * WIDE + q[None, :], active, mask=inside & inside_o[None, :])
-            keep = inside_n[:, None] & inside_o[None, :]
-            w2 = tl.load(second + n[:, None] * WIDE + q[None, :], mask=keep, other=0.0).to(dtype)
+            q = j * (WIDE // CHUNKS)
+            end = q + WIDE // CHUNKS
+            store_tile(activated, active, sample, p, q, points, WIDE, DESCRIBED, BLOCK_P, BLOCK_W, end)
+            w2 = load_tile(second, 0, 0, q, NARROW, WIDE, DESCRIBED, BLOCK_N, BLOCK_W, end)
             h2 = tl.dot(active, tl.trans(w2), h2, input_precision=PRECISION)
+        r = p + tl.arange(0, BLOCK_P)
         y = tl.load(
-            grad + (turned * points + p)[:, None] * CHANNELS + f[None, :],
-            mask=inside & inside_f[None, :],
+            grad + (turned * points + r)[:, None] * CHANNELS + f[None, :],
+            mask=(r < points)[:, None] & inside_f[None, :],
             other=0.0,
         )
         sums_third += tl.sum(y, axis=0)
         y = y.to(dtype)
         value, slope = gelu_and_slope(h2 + tl.load(second_bias + n, mask=inside_n, other=0.0)[None, :])
         grad2 = (tl.dot(y, w3, input_precision=PRECISION) * slope).to(dtype)
-        tl.store(grad_second + row[:, None] * NARROW + n[None, :], grad2, mask=inside & inside_n[None, :])
+        store_tile(grad_second, grad2, sample, p, 0, points, NARROW, DESCRIBED, BLOCK_P, BLOCK_N)
         of_third = tl.dot(tl.trans(value.to(dtype)), y, of_third, input_precision=PRECISION)
         for j in tl.range(0, CHUNKS, num_stages=STAGES):
             # The layer once more: keeping it takes registers that are not there.
-            c, q = j * (LATENT // CHUNKS) + k, j * (WIDE // CHUNKS) + o
-            h = _hidden(states, first, first_bias, p, c, q, inside, inside_k, inside_o, LATENT, PRECISION)
-            slope1 = gelu_slope(h)
-            keep = inside_n[:, None] & inside_o[None, :]
-            w2 = tl.load(second + n[:, None] * WIDE + q[None, :], mask=keep, other=0.0).to(dtype)
-            grad1 = (tl.dot(grad2, w2, input_precision=PRECISION) * slope1).to(dtype)
-            tl.store(grad_first + row[:, None] * WIDE + q[None, :], grad1, mask=inside & inside_o[None, :])
-    program = sample * tl.num_programs(0) + tl.program_id(0)
-    parts += program * CHANNELS * (NARROW + 1)
+            h = first_layer(
+                states, first, first_bias, at, sample, p, j, points,
+                LATENT, WIDE, CHUNKS, DESCRIBED, PRECISION, BLOCK_P, BLOCK_K, BLOCK_W,
+            )  # fmt: skip
+            q = j * (WIDE // CHUNKS)
+            end = q + WIDE // CHUNKS
+            w2 = load_tile(second, 0, 0, q, NARROW, WIDE, DESCRIBED, BLOCK_N, BLOCK_W, end)
+            grad1 = tl.dot(grad2, w2, input_precision=PRECISION) * gelu_slope(h)
+            store_tile(grad_first, grad1, sample, p, q, points, WIDE, DESCRIBED, BLOCK_P, BLOCK_W, end)
+    parts += (sample * tl.num_programs(0) + tl.program_id(0)) * CHANNELS * (NARROW + 1)
     tl.store(parts + f[None, :] * NARROW + n[:, None], of_third, mask=inside_n[:, None] & inside_f[None, :])
     tl.store(parts + CHANNELS * NARROW + f, sums_third, mask=inside_f)
 
@@ -222,24 +211,27 @@ def decode_backward(grad: Tensor, states: Tensor, layers: Layers) -> DecoderGrad
     activated = torch.empty_like(hidden)
     grad_second = states.new_empty(samples, points, narrow)
     third_parts = states.new_empty(samples * programs, channels * (narrow + 1), dtype=torch.float32)
+    described = layers.can_move(states)
     _decode_gradient_kernel[(programs, samples)](
         grad,
-        states,
-        *layers[:5],
-        hidden,
-        grad_second,
-        activated,
+        *layers.moved(states, TILE.points, described),
+        moved(hidden, samples, TILE.points, sizes["BLOCK_W"], described),
+        moved(grad_second, samples, TILE.points, sizes["BLOCK_N"], described),
+        moved(activated, samples, TILE.points, sizes["BLOCK_W"], described),
+        layers.first_bias,
+        layers.second_bias,
+        layers.third,
         third_parts,
         points,
         tiles,
         per_program,
         batch,
         slots - 1,
+        DESCRIBED=described,
         PRECISION=precision(states.dtype),
         BLOCK_P=TILE.points,
         STAGES=TILE.stages,
         num_warps=TILE.warps,
-        num_stages=TILE.stages,
         **sizes,
     )
     third, third_bias = third_parts.sum(0).split([channels * narrow, channels])

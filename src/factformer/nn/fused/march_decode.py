@@ -22,6 +22,7 @@ from factformer.nn.fused.marching import march
 from factformer.nn.fused.marching_gradient import march_backward
 from factformer.nn.fused.marching_weights import march_weights_backward
 from factformer.nn.fused.network import Network, Weights
+from factformer.nn.fused.working import working
 from factformer.nn.norms import cached_domain_weights
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Parameters(NamedTuple):
     def layers(self, statistics: Tensor, dtype: torch.dtype) -> Layers:
         affine = (self.group_gain, self.group_shift, self.grouped_bias)
         folded, constant = fold_grouped(self.grouped, statistics, dtype, affine)
-        others = (self.narrow, self.narrow_bias, self.project, self.project_bias)
+        others = (working(self.narrow, dtype), self.narrow_bias, self.project, self.project_bias)
         return Layers(folded, constant, *others, self.grouped.shape[0])
 
 

@@ -1,11 +1,10 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""All steps of latent marching in one kernel.
+"""A step of latent marching in one kernel.
 
     z' = z + e,   y = z' + W₂ gelu( W₁ LayerNorm(z') + b₁ ) + b₂
 
-A program takes a tile of points through all steps, so that the state it has just written comes from the cache; every
-state is written once, for the decoder as well. The sums of each group of channels are taken on the way, from which the
-group norm of the decoder follows without reading the states again.
+Every state is written once, for the next step and for the decoder. The sums of each group of channels are taken on the
+way, from which the next LayerNorm and the group norm of the decoder follow without reading the states again.
 Plain twin: `factformer.nn.marching.LatentMarching`.
 """
 
@@ -18,36 +17,38 @@ from torch import Tensor
 
 from factformer.nn.fused._common import gelu, padded, precision
 from factformer.nn.fused.network import Network
-from factformer.nn.fused.resident import Tile
+from factformer.nn.fused.tiles import Tile, can_move, load_tile, moved, store_tile
 
 TILE = Tile(64, 4, 3)
 BLOCK_LATENT = 64
 
 
-@triton.jit(do_not_specialize=["points", "tiles", "jobs", "num_steps"])
+@triton.jit(do_not_specialize=["points", "batch", "step", "num_steps"])
 def _march_kernel(
     states,
+    result,
+    first,
+    second,
     rows,
     parts,
+    counts,
     embeddings,
     embedding_sums,
-    first,
     first_sum,
     first_shift,
     first_bias,
-    second,
     constant,
     weights,
-    counts,
     points,
-    tiles,
-    jobs,
+    batch,
     num_steps,
     eps,
+    step,
     LATENT: tl.constexpr,
     HIDDEN: tl.constexpr,
     CHANNELS: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr,
+    DESCRIBED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -55,76 +56,71 @@ def _march_kernel(
     BLOCK_G: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """All steps of one tile of points."""
-    dtype = states.dtype.element_ty
-    samples = (jobs // tiles).to(tl.int64)
-    sample, tile = (tl.program_id(0) // tiles).to(tl.int64), tl.program_id(0) % tiles
+    """One step of one tile of points."""
+    tile, sample = tl.program_id(0), tl.program_id(1)
+    start, at = tile * BLOCK_P, step * batch + sample
     k, d, group = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_H), tl.arange(0, BLOCK_G)
     inside_d = d < HIDDEN
-    p = tile * BLOCK_P + tl.arange(0, BLOCK_P)
+    p = start + tl.arange(0, BLOCK_P)
     inside = p < points
+    row = rows + (at.to(tl.int64) * points + p) * 2
+    if step == 0:
+        total = tl.zeros((BLOCK_P,), dtype=tl.float32)
+        length = tl.zeros((BLOCK_P,), dtype=tl.float32)
+        for begin in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
+            z = load_tile(states, at, start, begin, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K).to(tl.float32)
+            z += tl.load(embeddings + begin + k, mask=begin + k < LATENT, other=0.0)[None, :]
+            total += tl.sum(z, axis=1)
+            length += tl.sum(z * z, axis=1)
+        mean = total / LATENT
+        scale = tl.rsqrt(tl.maximum(length / LATENT - mean * mean, 0.0) + eps)
+        tl.store(row, mean, mask=inside)
+        tl.store(row + 1, scale, mask=inside)
+    else:
+        mean = tl.load(row, mask=inside, other=0.0)
+        scale = tl.load(row + 1, mask=inside, other=0.0)
+    h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
+    for begin in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
+        z = load_tile(states, at, start, begin, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+        w = load_tile(first, 0, 0, begin, HIDDEN, LATENT, DESCRIBED, BLOCK_H, BLOCK_K)
+        h = tl.dot(z, tl.trans(w), h, input_precision=PRECISION)
+    h += tl.load(first_shift + step * HIDDEN + d, mask=inside_d, other=0.0)[None, :]
+    h -= mean[:, None] * tl.load(first_sum + d, mask=inside_d, other=0.0)[None, :]
+    h = h * scale[:, None] + tl.load(first_bias + d, mask=inside_d, other=0.0)[None, :]
+    active = gelu(h).to(result.dtype if DESCRIBED else result.dtype.element_ty)
+    sums = tl.zeros((BLOCK_P, BLOCK_G), dtype=tl.float32)
+    squares = tl.zeros((BLOCK_P, BLOCK_G), dtype=tl.float32)
+    cross = tl.zeros((BLOCK_P,), dtype=tl.float32)
+    for begin in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
+        c = begin + k
+        inside_c = c < LATENT
+        z = load_tile(states, at, start, begin, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+        w = load_tile(second, 0, begin, 0, LATENT, HIDDEN, DESCRIBED, BLOCK_K, BLOCK_H)
+        y = z.to(tl.float32) + tl.load(constant + step * LATENT + c, mask=inside_c, other=0.0)[None, :]
+        y = tl.dot(active, tl.trans(w), y, input_precision=PRECISION)
+        rounded = y.to(active.dtype)
+        store_tile(result, rounded, at + batch, start, begin, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+        # Sums over a group of channels on the matrix units: what rounding does to so many squares averages out.
+        members = tl.where((c // CHANNELS)[:, None] == group[None, :], 1.0, 0.0).to(active.dtype)
+        sums = tl.dot(rounded, members, sums, input_precision=PRECISION)
+        squares = tl.dot((y * y).to(active.dtype), members, squares, input_precision=PRECISION)
+        e = tl.load(embeddings + (step + 1) * LATENT + c, mask=inside_c, other=0.0)
+        cross += tl.sum(y * e[None, :], axis=1)
+    # Of the state with the next embedding added, for the next LayerNorm.
+    mean = (tl.sum(sums, axis=1) + tl.load(embedding_sums + (step + 1) * 2)) / LATENT
+    length = tl.sum(squares, axis=1) + 2.0 * cross + tl.load(embedding_sums + (step + 1) * 2 + 1)
+    scale = tl.rsqrt(tl.maximum(length / LATENT - mean * mean, 0.0) + eps)
+    row += batch.to(tl.int64) * points * 2
+    following = inside & (step + 1 < num_steps)
+    tl.store(row, mean, mask=following)
+    tl.store(row + 1, scale, mask=following)
     measure = tl.where(inside, 1.0, 0.0)
     if HAS_WEIGHTS:
         measure = tl.load(weights + p, mask=inside, other=0.0)
     tl.store(counts + tile, tl.sum(measure, axis=0))
-    where = states + sample * points * LATENT + p[:, None] * LATENT
-    total = tl.zeros((BLOCK_P,), dtype=tl.float32)
-    length = tl.zeros((BLOCK_P,), dtype=tl.float32)
-    for start in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
-        c = start + k
-        mask = inside[:, None] & (c < LATENT)[None, :]
-        z = tl.load(where + c[None, :], mask=mask, other=0.0).to(tl.float32)
-        z += tl.load(embeddings + c, mask=c < LATENT, other=0.0)[None, :]
-        total += tl.sum(z, axis=1)
-        length += tl.sum(z * z, axis=1)
-    for step in range(num_steps):
-        at = step * samples + sample
-        mean = total / LATENT
-        scale = tl.rsqrt(tl.maximum(length / LATENT - mean * mean, 0.0) + eps)
-        row = rows + (at * points + p)[:, None] * 2 + tl.arange(0, 2)[None, :]
-        tl.store(row, tl.join(mean, scale), mask=inside[:, None])
-        h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
-        for start in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
-            c = start + k
-            inside_c = c < LATENT
-            z = tl.load(where + c[None, :], mask=inside[:, None] & inside_c[None, :], other=0.0)
-            keep = inside_d[:, None] & inside_c[None, :]
-            w = tl.load(first + d[:, None] * LATENT + c[None, :], mask=keep, other=0.0)
-            h = tl.dot(z, tl.trans(w), h, input_precision=PRECISION)
-        h += tl.load(first_shift + step * HIDDEN + d, mask=inside_d, other=0.0)[None, :]
-        h -= mean[:, None] * tl.load(first_sum + d, mask=inside_d, other=0.0)[None, :]
-        h = h * scale[:, None] + tl.load(first_bias + d, mask=inside_d, other=0.0)[None, :]
-        active = gelu(h).to(dtype)
-        following = where + samples * points * LATENT
-        sums = tl.zeros((BLOCK_P, BLOCK_G), dtype=tl.float32)
-        squares = tl.zeros((BLOCK_P, BLOCK_G), dtype=tl.float32)
-        cross = tl.zeros((BLOCK_P,), dtype=tl.float32)
-        for start in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
-            c = start + k
-            inside_c = c < LATENT
-            mask = inside[:, None] & inside_c[None, :]
-            keep = inside_c[:, None] & inside_d[None, :]
-            w = tl.load(second + c[:, None] * HIDDEN + d[None, :], mask=keep, other=0.0)
-            y = tl.load(where + c[None, :], mask=mask, other=0.0).to(tl.float32)
-            y += tl.load(constant + step * LATENT + c, mask=inside_c, other=0.0)[None, :]
-            y = tl.dot(active, tl.trans(w), y, input_precision=PRECISION)
-            rounded = y.to(dtype)
-            tl.store(following + c[None, :], rounded, mask=mask)
-            # Sums over a group of channels on the matrix units: what rounding does to so many squares averages out.
-            members = tl.where((c // CHANNELS)[:, None] == group[None, :], 1.0, 0.0).to(dtype)
-            sums = tl.dot(rounded, members, sums, input_precision=PRECISION)
-            squares = tl.dot((y * y).to(dtype), members, squares, input_precision=PRECISION)
-            e = tl.load(embeddings + (step + 1) * LATENT + c, mask=inside_c, other=0.0)
-            cross += tl.sum(y * e[None, :], axis=1)
-        # Of the state with the next embedding added, for the next LayerNorm.
-        total = tl.sum(sums, axis=1) + tl.load(embedding_sums + (step + 1) * 2)
-        length = tl.sum(squares, axis=1) + 2.0 * cross + tl.load(embedding_sums + (step + 1) * 2 + 1)
-        part = parts + (at * tiles + tile) * 2 * BLOCK_G + group
-        tl.store(part, tl.sum(sums * measure[:, None], axis=0))
-        tl.store(part + BLOCK_G, tl.sum(squares * measure[:, None], axis=0))
-        where = following
-        # The next step reads what other threads of this program have written.
-        tl.debug_barrier()
+    part = parts + (at.to(tl.int64) * tl.num_programs(0) + tile) * 2 * BLOCK_G + group
+    tl.store(part, tl.sum(sums * measure[:, None], axis=0))
+    tl.store(part + BLOCK_G, tl.sum(squares * measure[:, None], axis=0))
 
 
 @triton.jit(do_not_specialize=["tiles", "groups", "channels"])
@@ -175,38 +171,22 @@ def march(
     parts = states.new_empty(num_steps * batch, tiles, 2, block_groups, dtype=torch.float32)
     counts = states.new_empty(tiles, dtype=torch.float32)
     block, block_hidden = min(padded(latent), BLOCK_LATENT), padded(hidden)
-    _march_kernel[(tiles * batch,)](
-        states,
-        rows,
-        parts,
-        network.embeddings,
-        network.embedding_sums,
-        network.first,
-        network.first_sum,
-        network.first_shift,
-        network.first_bias,
-        network.second,
-        network.constant,
-        weights if weights is not None else network.first_bias,
-        counts,
-        points,
-        tiles,
-        tiles * batch,
-        num_steps,
-        network.eps,
-        LATENT=latent,
-        HIDDEN=hidden,
-        CHANNELS=latent // num_groups,
-        HAS_WEIGHTS=weights is not None,
-        PRECISION=precision(states.dtype),
-        BLOCK_P=TILE.points,
-        BLOCK_K=block,
-        BLOCK_H=block_hidden,
-        BLOCK_G=block_groups,
-        STAGES=TILE.stages,
-        num_warps=TILE.warps,
-        num_stages=TILE.stages,
-    )
+    described = can_move(states, network.first, network.second)
+    arguments = (
+        *(moved(x, slots * batch, TILE.points, block, described) for x in (states, states)),
+        moved(network.first, 1, block_hidden, block, described),
+        moved(network.second, 1, block, block_hidden, described),
+        rows, parts, counts, network.embeddings, network.embedding_sums,
+        network.first_sum, network.first_shift, network.first_bias, network.constant,
+        weights if weights is not None else rows, points, batch, num_steps, network.eps,
+    )  # fmt: skip
+    for step in range(num_steps):
+        _march_kernel[(tiles, batch)](
+            *arguments, step, LATENT=latent, HIDDEN=hidden, CHANNELS=latent // num_groups,
+            HAS_WEIGHTS=weights is not None, DESCRIBED=described, PRECISION=precision(states.dtype),
+            BLOCK_P=TILE.points, BLOCK_K=block, BLOCK_H=block_hidden, BLOCK_G=block_groups, STAGES=TILE.stages,
+            num_warps=TILE.warps,
+        )  # fmt: skip
     statistics = states.new_empty(num_steps * batch, num_groups, 2, dtype=torch.float32)
     _merge_groups_kernel[(num_steps * batch,)](
         parts,

@@ -19,7 +19,7 @@ from torch import Tensor
 from factformer.nn.fused._common import padded, pieces, precision
 from factformer.nn.fused.marching_gradient import MarchingGradient
 from factformer.nn.fused.network import Network, Weights
-from factformer.nn.fused.resident import Tile
+from factformer.nn.fused.tiles import Tile
 
 TILE = Tile(64, 4, 3)
 BLOCK_COLUMNS = 128
@@ -41,7 +41,7 @@ def _march_weights_kernel(
     grad_hidden,
     activated,
     row_statistics,
-    alongs,
+    sums,
     parts,
     vectors,
     points,
@@ -82,7 +82,7 @@ def _march_weights_kernel(
         row = sample * points + r
         mean = tl.load(row_statistics + row * 2, mask=inside, other=0.0)
         scale = tl.load(row_statistics + row * 2 + 1, mask=inside, other=1.0)
-        along = tl.load(alongs + row, mask=inside, other=0.0)
+        along = tl.load(sums + row * 2 + 1, mask=inside, other=0.0)
         v = tl.full((BLOCK_R, 16), 0.0, dtype=x.dtype)
         v = tl.where(column == 0, tl.full((BLOCK_R, 16), 1.0, dtype=x.dtype), v)
         v = _column(v, column, mean, 1)
@@ -190,7 +190,7 @@ def march_weights_backward(
         grads.hidden,
         grads.active,
         rows,
-        grads.along,
+        grads.sums,
         parts,
         vectors,
         points,
