@@ -1,22 +1,26 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-# mypy: disable-error-code="assignment"
+# mypy: disable-error-code="assignment, var-annotated"
 # ruff: noqa: RUF005 (Triton adds tuples, it does not unpack them)
 """Depthwise convolution of channel-last fields on up to four axes, inside kernels that go on with its result.
 
-A tile is a run of points with all their channels. Its neighbours along an axis are found by moving the points'
-places, which wrap around or fall outside of the field; the tiles of different offsets overlap, so nearly all reads
-are served by the caches and nothing is padded or copied. Plain twin: `factformer.nn.convolution.Convolution`.
+A tile holds runs of a few neighbours along the last axis, with all their channels, so that what is read once serves
+all points of a run. Neighbours along an axis are found by moving the places of the runs, which wrap around or fall
+outside of the field; tiles overlap, so nearly all reads are served by the caches and nothing is padded or copied.
+Plain twin: `factformer.nn.convolution.Convolution`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import triton
 import triton.language as tl
 
 from factformer.problem import Boundary
+
+RUN = 4
+"""Points of a run. Those of a dilated kernel see different neighbours, so they are taken one by one."""
 
 
 def surroundings(
@@ -35,7 +39,14 @@ def surroundings(
         "WRAPS": sum(1 << (absent + m) for m, wrap in enumerate(wraps) if wrap),
         "REACH": kernel_size // 2,
         "ABSENT": absent,
+        "RUN": RUN if dilation == 1 else 1,
     }
+
+
+def runs(around: Mapping[str, Any]) -> int:
+    """How many there are in a field."""
+    length: int = triton.cdiv(around["size3"], around["RUN"])
+    return int(around["size0"] * around["size1"] * around["size2"] * length)
 
 
 @triton.jit
@@ -44,17 +55,15 @@ def _moved(place, by, size, wraps: tl.constexpr):
     place += by
     if wraps:
         place = tl.where(place < 0, place + size, tl.where(place >= size, place - size, place))
-        return place, place >= 0
     inside = (place >= 0) & (place < size)
     return tl.where(inside, place, 0), inside
 
 
 @triton.jit
-def _neighbours(p, outer, size0, size1, size2, size3, step, SIGN: tl.constexpr, WRAPS: tl.constexpr,
+def _neighbours(rest, outer, size0, size1, size2, size3, step, SIGN: tl.constexpr, WRAPS: tl.constexpr,
                 REACH: tl.constexpr, ABSENT: tl.constexpr):  # fmt: skip
-    """First place of the rows that the points ``p`` see at the ``outer``-th offset along all axes but the last."""
+    """First place of the rows that the rows ``rest`` see at the ``outer``-th offset along all axes but the last."""
     WIDTH: tl.constexpr = 2 * REACH + 1
-    rest = p // size3
     by = 0
     number = outer
     if ABSENT < 3:
@@ -76,63 +85,93 @@ def _neighbours(p, outer, size0, size1, size2, size3, step, SIGN: tl.constexpr, 
 
 
 @triton.jit
-def correlate(
-    source, weight, p, d, points, dim, total,
-    size0, size1, size2, size3, step,
-    SIGN: tl.constexpr, WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr,
-):  # fmt: skip
-    """``total + Σ_o w_o source(p + SIGN · step · o)`` of points ``p`` and channels ``d``, in float32.
+def run_of(number, size3, RUN: tl.constexpr):
+    """Row and first place in it of runs."""
+    per_row = tl.cdiv(size3, RUN)
+    return number // per_row, number % per_row * RUN
 
-    ``weight`` is ``(offset, dim)``. With ``SIGN = -1`` this is the transpose of the convolution.
+
+@triton.jit
+def correlate(
+    source, weight, number, d, runs, dim, totals,
+    size0, size1, size2, size3, step,
+    SIGN: tl.constexpr, WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr, RUN: tl.constexpr,
+):  # fmt: skip
+    """``totals + Σ_o w_o source(p + SIGN · step · o)`` of the points of runs and channels ``d``, in float32.
+
+    A tile of runs for each place in them. ``weight`` is ``(offset, dim)``. With ``SIGN = -1`` this is the transpose of
+    the convolution.
     """
     WIDTH: tl.constexpr = 2 * REACH + 1
-    inside_d = (d < dim)[None, :]
+    inside_d = d < dim
+    rows, first = run_of(number, size3, RUN)
+    # In every row of a tile, so that all threads load what they multiply and need not wait for each other.
+    channels = tl.broadcast_to(d[None, :], totals[0].shape)
     outer_offsets = 1
     for _ in tl.static_range(3 - ABSENT):
         outer_offsets *= WIDTH
     for outer in range(outer_offsets):
-        row, inside = _neighbours(p, outer, size0, size1, size2, size3, step, SIGN, WRAPS, REACH, ABSENT)
+        row, inside = _neighbours(rows, outer, size0, size1, size2, size3, step, SIGN, WRAPS, REACH, ABSENT)
+        inside &= number < runs
+        taps = ()
         for inner in tl.static_range(WIDTH):
-            column, within = _moved(p % size3, SIGN * step * (inner - REACH), size3, (WRAPS >> 3) & 1)
-            mask = (inside & within & (p < points))[:, None] & inside_d
-            x = tl.load(source + (row + column)[:, None] * dim + d[None, :], mask=mask, other=0.0)
-            w = tl.load(weight + (outer * WIDTH + inner) * dim + d, mask=d < dim, other=0.0)
-            total += x.to(tl.float32) * w[None, :]
-    return total
+            where = weight + (outer * WIDTH + inner) * dim + channels
+            taps = taps + (tl.load(where, mask=channels < dim, other=0.0),)
+        for place in tl.static_range(RUN + 2 * REACH):
+            column, within = _moved(first, step * (place - REACH), size3, (WRAPS >> 3) & 1)
+            mask = (inside & within)[:, None] & inside_d[None, :]
+            x = tl.load(source + (row + column)[:, None] * dim + d[None, :], mask=mask, other=0.0).to(tl.float32)
+            following = ()
+            for r in tl.static_range(RUN):
+                total = totals[r]
+                if place >= r and place - r < WIDTH:  # the offset from the r-th point is place - r - REACH
+                    total += x * taps[REACH + SIGN * (place - r - REACH)]
+                following = following + (total,)
+            totals = following
+    return totals
 
 
 @triton.jit
 def depthwise_weight_kernel(
     source, grad, parts, points, dim, tiles, tiles_per_program,
     size0, size1, size2, size3, step,
-    WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
+    WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr, RUN: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """``Σ_p ∂y(p) source(p + step · o)`` for the offsets of one row of the kernel, summed over a part of all points."""
     WIDTH: tl.constexpr = 2 * REACH + 1
     outer, part = tl.program_id(0), tl.program_id(1)
     d = tl.arange(0, BLOCK_D)
     inside_d = (d < dim)[None, :]
-    per_sample = tl.cdiv(points, BLOCK_P)
-    offsets = tl.arange(0, BLOCK_P)
+    runs = points // size3 * tl.cdiv(size3, RUN)
+    per_sample = tl.cdiv(runs, BLOCK_R)
     sums = ()
     for _ in tl.static_range(WIDTH):
-        sums = sums + (tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32),)
-    first = part * tiles_per_program
-    for tile in range(first, min(tiles, first + tiles_per_program)):
-        p = (tile % per_sample) * BLOCK_P + offsets
+        sums = sums + (tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32),)
+    begin = part * tiles_per_program
+    for tile in range(begin, min(tiles, begin + tiles_per_program)):
+        number = (tile % per_sample) * BLOCK_R + tl.arange(0, BLOCK_R)
         sample = (tile // per_sample).to(tl.int64) * points * dim
-        valid = p < points
-        y = tl.load(grad + sample + p[:, None] * dim + d[None, :], mask=valid[:, None] & inside_d, other=0.0)
-        y = y.to(tl.float32)
-        row, inside = _neighbours(p, outer, size0, size1, size2, size3, step, 1, WRAPS, REACH, ABSENT)
-        following = ()
-        for inner in tl.static_range(WIDTH):
-            column, within = _moved(p % size3, step * (inner - REACH), size3, (WRAPS >> 3) & 1)
-            mask = (inside & within & valid)[:, None] & inside_d
-            x = tl.load(source + sample + (row + column)[:, None] * dim + d[None, :], mask=mask, other=0.0)
-            following = following + (sums[inner] + y * x.to(tl.float32),)
-        sums = following
+        rows, first = run_of(number, size3, RUN)
+        ys = ()
+        for r in tl.static_range(RUN):
+            mask = ((number < runs) & (first + r < size3))[:, None] & inside_d
+            where = grad + sample + (rows * size3 + first + r)[:, None] * dim + d[None, :]
+            ys = ys + (tl.load(where, mask=mask, other=0.0).to(tl.float32),)
+        row, inside = _neighbours(rows, outer, size0, size1, size2, size3, step, 1, WRAPS, REACH, ABSENT)
+        inside &= number < runs
+        for place in tl.static_range(RUN + 2 * REACH):
+            column, within = _moved(first, step * (place - REACH), size3, (WRAPS >> 3) & 1)
+            mask = (inside & within)[:, None] & inside_d
+            where = source + sample + (row + column)[:, None] * dim + d[None, :]
+            x = tl.load(where, mask=mask, other=0.0).to(tl.float32)
+            following = ()
+            for inner in tl.static_range(WIDTH):
+                total = sums[inner]
+                if place >= inner and place - inner < RUN:
+                    total += ys[place - inner] * x
+                following = following + (total,)
+            sums = following
     for inner in tl.static_range(WIDTH):
         where = (part * tl.num_programs(0) + outer) * WIDTH + inner
         tl.store(parts + where * dim + d, tl.sum(sums[inner], axis=0), mask=d < dim)

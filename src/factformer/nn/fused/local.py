@@ -1,4 +1,6 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: disable-error-code="assignment"
+# ruff: noqa: RUF005 (Triton adds tuples, it does not unpack them)
 """The local branch in two passes: depthwise convolution; LayerNorm, pointwise network and residual add.
 
     out = u + W₂ gelu( W₁ LayerNorm( D ⋆ u ) + b₁ ) + b₂
@@ -17,41 +19,51 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from factformer.nn.fused._common import gelu, gelu_slope, padded, pieces, precision, rows_of
-from factformer.nn.fused.depthwise import correlate, depthwise_weight_kernel, surroundings
+from factformer.nn.fused.depthwise import correlate, depthwise_weight_kernel, run_of, runs, surroundings
 from factformer.nn.fused.gram import gram
 from factformer.nn.fused.working import working
 
 if TYPE_CHECKING:
     from factformer.models.factformer_plus import LocalBranch
 
-CONVOLVED_POINTS, CONVOLVED_WARPS = 16, 4
+CONVOLVED_RUNS, CONVOLVED_WARPS = 8, 4
+WEIGHED_RUNS, WEIGHED_WARPS = 8, 4
 NETWORK_POINTS, NETWORK_HIDDEN, NETWORK_WARPS = 64, 64, 4
 GRADIENT_POINTS, GRADIENT_HIDDEN, GRADIENT_WARPS = 64, 32, 4
-"""Tiles: points, hidden channels at a time, warps. From 64 points on products use the largest matrix instructions."""
+"""Tiles: runs or points, hidden channels at a time, warps. From 64 points on the largest matrix instructions serve."""
 
 
 @triton.jit
 def _convolution_kernel(
     source, weight, start, result, points, dim,
     size0, size1, size2, size3, step,
-    WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr,
-    TRANSPOSED: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
+    WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr, RUN: tl.constexpr,
+    TRANSPOSED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """``start`` and the convolution of ``source``: a bias per channel, or of its transpose a field."""
     sample = tl.program_id(1).to(tl.int64) * points * dim
-    p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    runs = points // size3 * tl.cdiv(size3, RUN)
+    number = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     d = tl.arange(0, BLOCK_D)
-    mask = (p < points)[:, None] & (d < dim)[None, :]
-    offset = sample + p[:, None] * dim + d[None, :]
-    if TRANSPOSED:
-        total = tl.load(start + offset, mask=mask, other=0.0).to(tl.float32)
-    else:
-        total = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32) + tl.load(start + d, mask=d < dim, other=0.0)[None, :]
-    total = correlate(
-        source + sample, weight, p, d, points, dim, total,
-        size0, size1, size2, size3, step, -1 if TRANSPOSED else 1, WRAPS, REACH, ABSENT,
+    inside_d = (d < dim)[None, :]
+    row, first = run_of(number, size3, RUN)
+    offset = sample + (row * size3 + first)[:, None] * dim + d[None, :]
+    totals = ()
+    for r in tl.static_range(RUN):
+        if TRANSPOSED:
+            mask = ((number < runs) & (first + r < size3))[:, None] & inside_d
+            total = tl.load(start + offset + r * dim, mask=mask, other=0.0).to(tl.float32)
+        else:
+            total = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
+            total += tl.load(start + d, mask=d < dim, other=0.0)[None, :]
+        totals = totals + (total,)
+    totals = correlate(
+        source + sample, weight, number, d, runs, dim, totals,
+        size0, size1, size2, size3, step, -1 if TRANSPOSED else 1, WRAPS, REACH, ABSENT, RUN,
     )  # fmt: skip
-    tl.store(result + offset, total.to(result.dtype.element_ty), mask=mask)
+    for r in tl.static_range(RUN):
+        mask = ((number < runs) & (first + r < size3))[:, None] & inside_d
+        tl.store(result + offset + r * dim, totals[r].to(result.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -149,9 +161,9 @@ class _Local(torch.autograd.Function):
         offsets = weight.flatten(1).t().contiguous()
         convolved, result = torch.empty_like(field), torch.empty_like(field)
         first, second = working(first, dtype), working(second, dtype)
-        _convolution_kernel[(triton.cdiv(points, CONVOLVED_POINTS), batch)](
+        _convolution_kernel[(triton.cdiv(runs(around), CONVOLVED_RUNS), batch)](
             field, offsets, bias, convolved, points, dim, **around,
-            TRANSPOSED=False, BLOCK_P=CONVOLVED_POINTS, BLOCK_D=padded(dim), num_warps=CONVOLVED_WARPS,
+            TRANSPOSED=False, BLOCK_R=CONVOLVED_RUNS, BLOCK_D=padded(dim), num_warps=CONVOLVED_WARPS,
         )  # fmt: skip
         rows = batch * points
         _network_kernel[(triton.cdiv(rows, NETWORK_POINTS),)](
@@ -185,19 +197,19 @@ class _Local(torch.autograd.Function):
         grad_second = gram(grad.view(1, rows, dim), activated).squeeze(0)
         grad_first = gram(grad_hidden, normed.view(1, rows, dim)).squeeze(0)
         del activated, grad_hidden, normed
-        _convolution_kernel[(triton.cdiv(points, CONVOLVED_POINTS), batch)](
+        _convolution_kernel[(triton.cdiv(runs(ctx.around), CONVOLVED_RUNS), batch)](
             grad_convolved, offsets, grad, grad_field, points, dim, **ctx.around,
-            TRANSPOSED=True, BLOCK_P=CONVOLVED_POINTS, BLOCK_D=padded(dim), num_warps=CONVOLVED_WARPS,
+            TRANSPOSED=True, BLOCK_R=CONVOLVED_RUNS, BLOCK_D=padded(dim), num_warps=CONVOLVED_WARPS,
         )  # fmt: skip
         width = 2 * ctx.around["REACH"] + 1
-        outer, block = len(offsets) // width, 8
-        tiles = triton.cdiv(points, block) * batch
+        outer = len(offsets) // width
+        tiles = triton.cdiv(runs(ctx.around), WEIGHED_RUNS) * batch
         per_program = triton.cdiv(tiles, pieces(tiles, outer, waves=6))
         number = triton.cdiv(tiles, per_program)
         weight_parts = field.new_empty(number, len(offsets), dim, dtype=torch.float32)
         depthwise_weight_kernel[(outer, number)](
             field, grad_convolved, weight_parts, points, dim, tiles, per_program, **ctx.around,
-            BLOCK_P=block, BLOCK_D=padded(dim), num_warps=4,
+            BLOCK_R=WEIGHED_RUNS, BLOCK_D=padded(dim), num_warps=WEIGHED_WARPS,
         )  # fmt: skip
         sums = parts.sum(0)
         grad_first_bias, grad_second_bias, grad_gain, grad_shift, grad_bias = sums.split([hidden, dim, dim, dim, dim])
