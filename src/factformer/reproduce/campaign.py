@@ -41,7 +41,7 @@ from factformer.training.signals import by_signal
 Say = Callable[[str], None]
 STORAGE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BOOKKEEPING = (
-    "training.log_every=100", "training.validate_every=1000000", "training.checkpoint_every=1000",
+    "training.log_every=100", "training.validate_every=1000000", "training.checkpoint_every=5000",
     "training.keep_last=1", "training.on_divergence=halve",
 )  # fmt: skip
 SECONDS_AROUND = 45.0

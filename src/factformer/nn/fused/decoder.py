@@ -21,7 +21,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from factformer.nn.fused._common import gelu, padded, precision
 from factformer.nn.fused.tiles import Tile, can_move, load_tile, moved
 
-TILE = Tile(64, 4, 2)
+TILE = Tile(128, 4, 2)
 GROUPS_AT_A_TIME = 2
 
 

@@ -20,7 +20,7 @@ from factformer.nn.fused._common import gelu, gelu_and_slope, gelu_slope, pieces
 from factformer.nn.fused.decoder import Layers, first_layer
 from factformer.nn.fused.tiles import Tile, load_tile, moved, store_tile
 
-TILE = Tile(64, 4, 2)
+TILE = Tile(128, 4, 2)
 WEIGHTS_TILE = Tile(64, 8, 3)
 
 

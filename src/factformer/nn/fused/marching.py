@@ -19,7 +19,7 @@ from factformer.nn.fused._common import gelu, padded, precision
 from factformer.nn.fused.network import Network
 from factformer.nn.fused.tiles import Tile, can_move, load_tile, moved, store_tile
 
-TILE = Tile(64, 4, 3)
+TILE = Tile(128, 4, 3)
 BLOCK_LATENT = 64
 
 

@@ -20,7 +20,7 @@ from factformer.nn.fused.marching import BLOCK_LATENT
 from factformer.nn.fused.network import Network
 from factformer.nn.fused.tiles import Tile, can_move, load_tile, moved, store_tile
 
-HIDDEN_TILE = Tile(128, 8, 3)
+HIDDEN_TILE = Tile(64, 8, 2)
 STATE_TILE = Tile(64, 4, 2)
 
 
