@@ -30,17 +30,17 @@ CASES: dict[str, tuple[tuple[int, ...], int, int, int]] = {
     "bounded": ((33, 20), 1, 1, 1),
 }
 VARIANTS: dict[str, dict[str, list[Any]]] = {
-    "decoder": {"TILE": [Tile(64, 4, 2), Tile(128, 8, 2)]},
+    "decoder": {"TILE": [Tile(128, 4, 2), Tile(128, 4, 3), Tile(64, 4, 2)]},
     "decoder_gradient": {
-        "TILE": [Tile(64, 4, 2), Tile(64, 4, 3), Tile(128, 8, 2), Tile(128, 8, 3)],
-        "WEIGHTS_TILE": [Tile(64, 8, 3), Tile(64, 8, 2), Tile(64, 4, 2)],
+        "TILE": [Tile(128, 4, 2), Tile(128, 4, 3), Tile(64, 4, 3)],
+        "WEIGHTS_TILE": [Tile(64, 8, 3), Tile(64, 8, 4), Tile(128, 8, 2)],
     },
-    "marching": {"TILE": [Tile(64, 4, 3), Tile(64, 4, 2), Tile(128, 8, 3), Tile(128, 8, 2), Tile(128, 4, 2)]},
+    "marching": {"TILE": [Tile(128, 4, 3), Tile(128, 4, 4), Tile(128, 4, 2), Tile(64, 4, 2)]},
     "marching_gradient": {
-        "HIDDEN_TILE": [Tile(128, 8, 3), Tile(128, 8, 2), Tile(64, 4, 2), Tile(64, 4, 3), Tile(64, 8, 2)],
-        "STATE_TILE": [Tile(64, 4, 2), Tile(64, 4, 3), Tile(128, 8, 2), Tile(128, 8, 3), Tile(64, 8, 2)],
+        "HIDDEN_TILE": [Tile(64, 8, 2), Tile(64, 4, 2), Tile(128, 8, 3), Tile(128, 8, 4)],
+        "STATE_TILE": [Tile(64, 4, 2), Tile(128, 4, 3), Tile(128, 8, 3)],
     },
-    "marching_weights": {"TILE": [Tile(64, 4, 3), Tile(64, 8, 3), Tile(64, 4, 2)]},
+    "marching_weights": {"TILE": [Tile(64, 4, 3), Tile(64, 4, 4), Tile(128, 4, 2), Tile(128, 8, 3)]},
 }
 """By module and name of the constant; the first value is what is used."""
 KERNELS = {

@@ -26,11 +26,13 @@ from factformer.report.analysis import comparison_table
 
 DEVICE = "cuda"
 PLUS = {"model": "factformer_plus"}
+RIVALS = ("dilated_resnet", "fno", "ffno", "linear_attention", "axial_transformer")
 CASES = {
     **CONTESTS,
     "plus": Contest("factformer_plus, 128² × 4", (128, 128), 4, 4, {**PLANE, **PLUS}),
     "plus-box": Contest("factformer_plus, 64³ × 1, 4 channels", (64, 64, 64), 1, 2, {**BOX, **PLUS}, channels=4),
 }
+PROFILED = CASES | {name: Contest(f"{name}, 128² × 8", (128, 128), 8, 4, {"model": name}) for name in RIVALS}
 CHECKS = {
     "2-D 40×36": ((40, 36), 2, 3, PLANE),
     "3-D 20×17×24": ((20, 17, 24), 1, 2, BOX, 4),
@@ -107,7 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="*", default=list(CONTESTS), choices=list(CASES))
     parser.add_argument("--check", action="store_true", help="errors against float64 first")
-    parser.add_argument("--profile", nargs="*", default=[], choices=list(CASES), help="time by kernel of these")
+    parser.add_argument("--profile", nargs="*", default=[], choices=list(PROFILED), help="time by kernel of these")
     parser.add_argument("--eager", action="store_true", help="also the textbook formulation, eager in TF32")
     parser.add_argument("--compare", action="store_true", help="that, and compiled in bfloat16")
     parser.add_argument("--out", type=Path, help="JSON file for the numbers")
@@ -118,8 +120,8 @@ def main() -> None:
             row = checks[name] = check(*sizes)
             print(name, "  ".join(f"{key} {value:.1e}" for key, value in row.items()), flush=True)
     for name in arguments.profile:
-        profile(CASES[name], False)
-        profile(CASES[name], True, rows=45)
+        profile(PROFILED[name], False)
+        profile(PROFILED[name], True, rows=45)
         torch.cuda.empty_cache()
     ways = [way for way, on in ((EAGER, arguments.eager or arguments.compare), (COMPILED, arguments.compare)) if on]
     rows = [CASES[name] for name in arguments.cases]

@@ -76,8 +76,8 @@ def test_the_kernel_depends_on_coordinate_differences_for_constant_queries_and_k
     """Both axes are encoded: moving both points along an axis changes nothing, moving one of them does."""
     grid = Grid((5, 4), 2 * math.pi, True)
     layer = attention(grid)
-    constants = torch.randn(2, 1, 2, 1, 1, 12, dtype=torch.float64).expand(2, 1, 2, 5, 4, 12)
-    encoded = [layer._encoded(part, grid).flatten(2, -2) for part in constants]
+    constants = torch.randn(2, 1, 1, 2, 12, dtype=torch.float64).expand(2, 1, 20, 2, 12)
+    encoded = [layer._encoded(part, grid).transpose(1, 2) for part in constants]
     kernel = layer.matrix(*encoded, grid).reshape(2, 5, 4, 5, 4)
     torch.testing.assert_close(kernel[:, 1:, :, 1:, :], kernel[:, :-1, :, :-1, :])
     torch.testing.assert_close(kernel[:, :, 1:, :, 1:], kernel[:, :, :-1, :, :-1])

@@ -8,7 +8,7 @@ analysis.
 
 from __future__ import annotations
 
-from functools import partial
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.mlp import MLP
-from factformer.nn.norms import cached_domain_weights, domain_normalize
-from factformer.nn.rotary import Rotary, rotary_table, rotate
+from factformer.nn.norms import cached_domain_weights
+from factformer.nn.rotary import Rotary, rotary_table
 from factformer.nn.tables import TableCache
 
 
@@ -34,12 +34,39 @@ def kernel_integral(
     factors are summed in float32 by the library.
     """
     with torch.autocast(values.device.type, enabled=False):
-        queries, keys = queries.to(values.dtype), keys.to(values.dtype)
+        queries, keys = (x.to(values.dtype, memory_format=torch.contiguous_format) for x in (queries, keys))
         if weights is None:
             moments = keys.transpose(-1, -2) @ (values / values.shape[-2])
         else:
             moments = keys.transpose(-1, -2) @ (values * weights[:, None]).to(values.dtype)
         return queries @ moments
+
+
+class Centred(NamedTuple):
+    """A field without its mean over the domain, and the covariance of its channels.
+
+    Mean and variance of every channel of a projection follow from these, so that a projection much wider than the
+    field is normalised by its matrix and written only once.
+    """
+
+    field: Float[Tensor, "batch points dim"]
+    covariance: Float[Tensor, "batch dim dim"]
+
+    @classmethod
+    def of(cls, x: Float[Tensor, "batch points dim"], weights: Float[Tensor, " points"] | None) -> Centred:
+        with torch.autocast(x.device.type, enabled=False):
+            x = x if x.dtype == torch.float64 else x.float()
+            measure = 1 / x.shape[1] if weights is None else weights[:, None]
+            field = x - (x * measure).sum(1, keepdim=True)
+            return cls(field, field.transpose(1, 2) @ (field * measure))
+
+    def normalized(self, linear: nn.Linear, eps: float = 1e-5) -> Float[Tensor, "batch points channel"]:
+        """The projection by a matrix, with zero mean and unit variance of each of its channels."""
+        matrix = linear.weight
+        with torch.autocast(matrix.device.type, enabled=False):
+            variance = ((matrix @ self.covariance) * matrix).sum(-1, keepdim=True)
+            scaled = matrix * (variance + eps).rsqrt()
+        return self.field @ scaled.transpose(1, 2)
 
 
 class LinearAttention(nn.Module):
@@ -81,9 +108,10 @@ class LinearAttention(nn.Module):
         self.tables = TableCache()
 
     def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
-        x = self.norm(u)
-        queries, keys = self.factors(x, grid)
-        values = self._per_head(self._normalized(self.to_values(x), grid)).flatten(2, -2)
+        x = self.norm(u).flatten(1, -2)
+        centred = Centred.of(x, self._weights(grid, x))
+        queries, keys = self._factors(x, centred, grid)
+        values = self._per_head(centred.normalized(self.to_values)).transpose(1, 2)
         if self.explicit:
             attended = self.matrix(queries, keys, grid) @ values.to(queries.dtype)
         else:
@@ -102,11 +130,8 @@ class LinearAttention(nn.Module):
         self, x: Float[Tensor, "batch *grid dim"], grid: Grid
     ) -> tuple[Float[Tensor, "batch head points kernel"], Float[Tensor, "batch head points kernel"]]:
         """Encoded queries and keys of every head, in float32 or better."""
-        queries = self._per_head(self.to_queries(x))
-        keys = self._per_head(self._normalized(self.to_keys(x), grid))
-        if queries.dtype != torch.float64:
-            queries, keys = queries.float(), keys.float()
-        return self._encoded(queries, grid).flatten(2, -2), self._encoded(keys, grid).flatten(2, -2)
+        x = x.flatten(1, -2)
+        return self._factors(x, Centred.of(x, self._weights(grid, x)), grid)
 
     def matrix(self, queries: Tensor, keys: Tensor, grid: Grid) -> Float[Tensor, "batch head points points"]:
         weights = self._weights(grid, queries)
@@ -114,29 +139,41 @@ class LinearAttention(nn.Module):
             products = queries @ keys.transpose(-1, -2)
             return products / keys.shape[-2] if weights is None else products * weights
 
-    def _per_head(self, x: Tensor) -> Float[Tensor, "batch head *grid channel"]:
-        split: Tensor = x.unflatten(-1, (self.heads, -1)).movedim(-2, 1)
+    def _factors(
+        self, x: Float[Tensor, "batch points dim"], centred: Centred, grid: Grid
+    ) -> tuple[Float[Tensor, "batch head points kernel"], Float[Tensor, "batch head points kernel"]]:
+        queries, keys = self.to_queries(x), centred.normalized(self.to_keys)
+        if queries.dtype != torch.float64:
+            queries, keys = queries.float(), keys.float()
+        queries, keys = (self._encoded(self._per_head(part), grid) for part in (queries, keys))
+        return queries.transpose(1, 2), keys.transpose(1, 2)
+
+    def _per_head(self, x: Float[Tensor, "batch points width"]) -> Float[Tensor, "batch points head channel"]:
+        split: Tensor = x.unflatten(-1, (self.heads, -1))
         return split
 
     def _weights(self, grid: Grid, like: Tensor) -> Float[Tensor, " points"] | None:
         weights = cached_domain_weights(self.tables, grid, like)
         return None if weights is None else weights.flatten()
 
-    def _normalized(
-        self, x: Float[Tensor, "batch *grid channel"], grid: Grid
-    ) -> Float[Tensor, "batch *grid channel"]:
-        weights = cached_domain_weights(self.tables, grid, x)
-        return domain_normalize(x.movedim(-1, 1).unsqueeze(-1), weights, 1e-5).squeeze(-1).movedim(1, -1)
-
     def _encoded(
-        self, x: Float[Tensor, "batch head *grid channel"], grid: Grid
-    ) -> Float[Tensor, "batch head *grid channel"]:
+        self, x: Float[Tensor, "batch points head channel"], grid: Grid
+    ) -> Float[Tensor, "batch points head channel"]:
+        """Rotated: a pair of channels is a complex number and a rotation its product with another."""
         if self.rotary == "off":
             return x
-        parts = []
-        for m, part in enumerate(x.split(self.axis_channels, dim=-1)):
-            num_channels = self.axis_channels[m]
-            make = partial(rotary_table, grid, m, num_channels, self.rotary, self.rotary_scale)
-            cosine, sine = self.tables.get("rotary", grid, m, x, make)
-            parts.append(rotate(part.movedim(m + 2, -2), cosine, sine).movedim(-2, m + 2))
-        return torch.cat(parts, dim=-1)
+        dtype = torch.complex128 if x.dtype == torch.float64 else torch.complex64
+        (turns,) = self.tables.get("turns", grid, 0, x, lambda: (self._turns(grid),), dtype)
+        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * turns[:, None]).flatten(-2)
+
+    def _turns(self, grid: Grid) -> Tensor:
+        """``exp(i f_l x)`` of every point ``(point, pair)``, the pairs of each axis with its own coordinate."""
+        turns = []
+        for m, channels in enumerate(self.axis_channels):
+            cosine, sine = rotary_table(grid, m, channels, self.rotary, self.rotary_scale)
+            along = torch.complex(cosine, sine)
+            shape = [1] * grid.num_axes + [channels // 2]
+            shape[m] = grid.shape[m]
+            turns.append(along.view(shape).expand(*grid.shape, -1).flatten(0, -2))
+        return torch.cat(turns, dim=-1)

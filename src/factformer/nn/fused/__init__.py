@@ -30,7 +30,7 @@ def attention_fits(dim: int, head_dim: int, kernel_dim: int) -> bool:
 
 
 def marching_fits(dim_hidden: int, dim_latent: int, num_channels: int) -> bool:
-    """The same of marching and decoder, whose kernels keep both matrices of a step in shared memory."""
+    """The same of marching and decoder, whose kernels hold the hidden layer of a tile of points in registers."""
     return dim_hidden <= 128 and dim_latent <= 256 and num_channels <= 64
 
 
