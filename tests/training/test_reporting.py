@@ -45,6 +45,16 @@ def test_progress_says_how_training_goes(datasets, tmp_path, stream):
     assert recorder.closed
 
 
+def test_no_speed_is_told_of_the_first_update_which_the_clock_does_not_count(datasets, tmp_path):
+    recorder, stream = Recorder(), io.StringIO()
+    experiment = tiny_experiment(updates=3).override(["training.log_every=1"])
+    train(experiment, *datasets, folder=tmp_path / "run", reporter=LiveReporter([recorder], stream=stream))
+    assert [("samples_per_second" in values) for _, values in recorder.lines] == [False, True, True]
+    first = next(line for line in stream.getvalue().splitlines() if line.startswith("update 1/3"))
+    assert "samples/s" not in first
+    assert "left" not in first
+
+
 def test_a_silent_reporter_still_feeds_the_trackers(datasets, tmp_path):
     recorder, stream = Recorder(), io.StringIO()
     reporter = LiveReporter([recorder], silent=True, stream=stream)

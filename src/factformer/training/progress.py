@@ -55,7 +55,7 @@ class LiveReporter(Reporter):
 
     def begin(self, clock: Clock, config: TrainingConfig, update: int, folder: Path) -> None:
         self.clock, self.config = clock, config
-        self._before = (update, clock.seconds)
+        self._before = (update + 1, clock.seconds)  # the clock does not count the first update
         self._first = self._before
         if self.silent:
             return
@@ -76,19 +76,19 @@ class LiveReporter(Reporter):
 
     def line(self, values: dict[str, Any], seconds_waiting: float) -> None:
         update, seconds = values["update"], self.clock.seconds
-        updates_since = update - self._before[0]
-        seconds_since = max(seconds - self._before[1], 1e-9)
+        updates_since, seconds_since = update - self._before[0], seconds - self._before[1]
+        known = updates_since > 0 and seconds_since > 0
         self._before = (update, seconds)
         if values.get("validation") is not None:
             self._validation = values["validation"]
-        speed = updates_since * self.config.batch_size / seconds_since
+        speed = updates_since * self.config.batch_size / seconds_since if known else 0.0
         left = self.clock.seconds_left(update, (seconds - self._first[1]) / max(update - self._first[0], 1))
         memory = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0
         total = f"/{self.config.updates}" if self.clock.budget is None else ""
         text = f"update {update}{total}  loss {values['loss']:.4f}"
         text += "" if self._validation is None else f"  held-out error {self._validation:.4f}"
-        text += f"  {speed:.1f} samples/s" + (f"  {memory:.1f} GiB" if memory else "")
-        text += f"  {duration(left)} left"
+        text += (f"  {speed:.1f} samples/s" if known else "") + (f"  {memory:.1f} GiB" if memory else "")
+        text += f"  {duration(left)} left" if known else ""
         for tracker in self.trackers:
             numbers = {
                 k: float(v) for k, v in values.items() if isinstance(v, (int, float)) and k != "update"
@@ -96,7 +96,7 @@ class LiveReporter(Reporter):
             tracker.log(
                 {
                     **numbers,
-                    "samples_per_second": speed,
+                    **({"samples_per_second": speed} if known else {}),
                     "gpu_memory_gib": memory,
                     "seconds_waiting_for_data": seconds_waiting,
                 },
@@ -104,7 +104,7 @@ class LiveReporter(Reporter):
             )
         if self._bar is not None:
             self._bar.update(self._task, completed=self.clock.progress(update + 1, seconds), description=text)
-        elif not self.silent and (left <= 0 or time.monotonic() - self._printed >= SECONDS_BETWEEN_LINES):
+        elif not self.silent and ((known and left <= 0) or time.monotonic() - self._printed >= SECONDS_BETWEEN_LINES):
             self._printed = time.monotonic()
             print(text, file=self.stream, flush=True)
 
