@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from factformer.errors import UserError
 from factformer.grid import Grid
@@ -25,15 +26,14 @@ def domain_normalize(
     values: Float[Tensor, "batch group *grid channel"], weights: Float[Tensor, "*grid"] | None, eps: float
 ) -> Float[Tensor, "batch group *grid channel"]:
     """Zero mean and unit variance of each group over the domain and its channels; statistics in float32."""
+    if weights is None:
+        with torch.autocast(values.device.type, enabled=False):
+            return functional.layer_norm(values, values.shape[2:], eps=eps)
     working = values if values.dtype == torch.float64 else values.float()
     inner = tuple(range(2, values.ndim))
-    if weights is None:
-        mean = working.mean(inner, keepdim=True)
-        variance = (working - mean).square().mean(inner, keepdim=True)
-    else:
-        measure = (weights / values.shape[-1]).unsqueeze(-1)
-        mean = (working * measure).sum(inner, keepdim=True)
-        variance = ((working - mean).square() * measure).sum(inner, keepdim=True)
+    measure = (weights / values.shape[-1]).unsqueeze(-1)
+    mean = (working * measure).sum(inner, keepdim=True)
+    variance = ((working - mean).square() * measure).sum(inner, keepdim=True)
     return ((working - mean) * (variance + eps).rsqrt()).to(values.dtype)
 
 
