@@ -27,8 +27,12 @@ def domain_normalize(
 ) -> Float[Tensor, "batch group *grid channel"]:
     """Zero mean and unit variance of each group over the domain and its channels; statistics in float32."""
     if weights is None:
+        # Points count alike, so they are taken in the order in which they lie: a turned tensor is not copied first.
+        order = [0, 1, *sorted(range(2, values.ndim), key=values.stride, reverse=True)]
+        laid = values.permute(order)
         with torch.autocast(values.device.type, enabled=False):
-            return functional.layer_norm(values, values.shape[2:], eps=eps)
+            normalized = functional.layer_norm(laid, laid.shape[2:], eps=eps)
+        return normalized.permute([order.index(axis) for axis in range(values.ndim)])
     working = values if values.dtype == torch.float64 else values.float()
     inner = tuple(range(2, values.ndim))
     measure = (weights / values.shape[-1]).unsqueeze(-1)
