@@ -27,7 +27,7 @@ def attention_block(
     """``s + layer(s)`` with ``s = field + encoding``: what `FactorizedAttention.add_to` computes, in ``dtype``."""
     rest, last = layer.tables.get("sides", grid, 0, layer.norm.weight, lambda: _sides(grid))
     norm = layer.norm
-    total, normed, rows, columns = prenorm(field.to(dtype), encoding, norm.weight, norm.bias, rest, last, norm.eps)
+    total, normed, rows, column_parts = prenorm(field.to(dtype), encoding, norm.weight, norm.bias, rest, last, norm.eps)
     steps: list[tuple[Tensor, int]] = []
     weights = [
         None if grid.equal_weights(axis) else axis_weights(layer.tables, grid, axis, rows)
@@ -38,7 +38,7 @@ def attention_block(
         for kernel, lane in zip(kernels, lanes, strict=True):
             with lane:
                 if kernel.m == grid.num_axes - 1:
-                    mean = columns
+                    mean = column_parts.sum(1)
                 else:
                     mean = axial_mean(rows.unflatten(1, grid.shape[:-1]), weights, kernel.m)
                 steps += [(matrix, kernel.m) for matrix in axial_operators(kernel, mean, grid, dtype)]

@@ -223,12 +223,11 @@ class _PreNorm(torch.autograd.Function):
         ctx.save_for_backward(total, statistics, gain, weights_rest, weights_last)
         ctx.encoding_dtype = None if encoding is None else encoding.dtype
         rows = row_parts.sum(2) if tiles > 1 else row_parts.squeeze(2)
-        columns = column_parts.sum(1) if blocks > 1 else column_parts.squeeze(1)
-        return total, normed, rows, columns
+        return total, normed, rows, column_parts
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_total: Tensor, grad_normed: Tensor, grad_rows: Tensor, grad_columns: Tensor) -> Any:
+    def backward(ctx: Any, grad_total: Tensor, grad_normed: Tensor, grad_rows: Tensor, grad_parts: Tensor) -> Any:
         total, statistics, gain, weights_rest, weights_last = ctx.saved_tensors
         batch, dim = total.shape[0], total.shape[-1]
         rest, last = len(weights_rest), len(weights_last)
@@ -248,7 +247,7 @@ class _PreNorm(torch.autograd.Function):
             rows_of(grad_total),
             rows_of(grad_normed),
             rows_of(grad_rows),
-            rows_of(grad_columns),
+            rows_of(grad_parts[:, 0]),  # the same for all parts of a sum
             gain,
             weights_rest,
             weights_last,
@@ -285,6 +284,7 @@ def prenorm(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """``(s, x, rows, columns)`` of a field ``(batch, *grid, dim)``; the two sums are in float32.
 
+    The columns come in parts ``(batch, part, last, dim)`` that are still to be added up, all with the same gradient.
     ``weights_last`` are the quadrature weights of the last axis, ``weights_rest`` the product of the others',
     flat.
     """
