@@ -210,7 +210,7 @@ def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]
 
     for cut in ((16, 8), (16, 4), (16, 16)):
         add(f"phi {cut}", 0.0, a, "phi_tiling", cut, axial)
-    for cut in ((64, 4), (64, 8), (128, 8)) if size >= 128 else ((64, 4), (64, 8), (32, 4)):
+    for cut in ((64, 4), (64, 8), (128, 8), (128, 4)) if size >= 128 else ((64, 4), (64, 8), (32, 4)):
         add(f"operator {cut}", 0.0, a, "operator_tiling", cut, axial)
     made = axial()
     weights = list(axis_kernel.parameters())
@@ -249,7 +249,7 @@ def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]
     def out() -> Tensor:
         return o.output(leaf, moments, first, second, field, None)
 
-    for cut in ((64, 4, 4, None), (64, 4, 5, None)):
+    for cut in ((64, 4, 4, None), (128, 4, 2, None), (128, 4, 3, None), (128, 4, 4, None), (128, 8, 3, None)):
         add(f"output {cut}", heads + 3 * u, o, "output_tiling", o.OutputTiling(*cut), out)
     result = out()
     probe = torch.randn_like(result)
@@ -259,7 +259,7 @@ def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]
 
     for cut in ((64, 8, 3), (64, 16, 3), (64, 16, 2), (128, 16, 2)):
         add(f"hidden gradient {cut}", 3 * u, o, "hidden_tiling", o.OutputTiling(*cut), back)
-    for cut in ((64, 4, 4), (64, 4, 5), (128, 8, 4)):
+    for cut in ((64, 4, 4), (128, 4, 2), (128, 4, 3), (128, 4, 4), (128, 8, 4)):
         add(f"values gradient {cut}", 2 * heads + u, o, "values_tiling", o.OutputTiling(*cut), back)
     return calls
 
