@@ -91,6 +91,11 @@ ROUNDS = (
         "Darcy flow, batch 4": ("training.batch_size=4",),
         "Darcy flow, local kernel 7": ("model.local_kernel=7",),
     }, "darcy", noise=0.001),
+    Round("Darcy flow, 211 points", 211, DARCY_RECIPE, {
+        "Darcy flow, 211 points": (),
+        "Darcy flow, 211 points, batch 4": ("training.batch_size=4",),
+        "Darcy flow, 211 points, batch 2": ("training.batch_size=2",),
+    }, "darcy", noise=0.001),
     Round("Smoke", 64, ("protocol.marching_steps=4", *BOX_RECIPE), {
         "smoke": (),
         "smoke, learning rate 6e-3": ("training.learning_rate=6e-3",),
