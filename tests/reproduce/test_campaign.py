@@ -104,6 +104,21 @@ def test_a_file_per_run_with_all_that_a_reader_needs(tmp_path):
     assert factformer.load(tmp_path / "elsewhere" / "zoo" / "darcy-85").problem.name == "darcy_flow"
 
 
+def test_longer_roll_outs_show_whether_a_surrogate_stays_with_the_flow(tmp_path, monkeypatch):
+    entries = find_entries(["kolmogorov/ffno-3min"])
+    path = "kolmogorov-128/ffno-3min.json"
+    monkeypatch.setattr(module, "TIMES_AS_FAR", 1000)
+    tiny(tmp_path / "short").run(entries)
+    assert "beyond" not in read_findings(tmp_path / "short" / "results")[path].result  # the data end before
+    monkeypatch.setattr(module, "TIMES_AS_FAR", 1)
+    tiny(tmp_path / "long").run(entries)
+    result = read_findings(tmp_path / "long" / "results")[path].result
+    far = result["beyond"]
+    assert far["num_frames"] == result["num_frames"]
+    assert far["num_windows"] == 2  # one of each solution
+    assert len(far["fields"]["vorticity"]["relative_l2_per_frame"]) == far["num_frames"]
+
+
 def test_the_command_of_a_run_makes_the_same_experiment(tmp_path):
     from factformer import recipes
 

@@ -29,7 +29,7 @@ from factformer.pdes._base import Preset
 from factformer.reproduce import legs
 from factformer.reproduce.entries import DATA, Data, Entry
 from factformer.reproduce.plan import Scale, Training
-from factformer.reproduce.record import headline, log_lines, short, train_command
+from factformer.reproduce.record import beyond, headline, log_lines, short, train_command
 from factformer.reproduce.scales import DATA_SEED, experiment_of, size_of
 from factformer.training import Machine
 from factformer.training.experiment import Experiment
@@ -49,6 +49,8 @@ SECONDS_AROUND = 45.0
 SECONDS_TO_PACK = 20.0
 SHORTEST_LEG = 60.0
 WARM_UP_UPDATES = 16
+TIMES_AS_FAR = 4
+"""Roll-outs of so many times the frames that the problem asks for show whether a surrogate stays with the flow."""
 
 
 @dataclass(frozen=True)
@@ -291,6 +293,10 @@ class Campaign:
         result["data"] = self.data_record(entry, splits[size])
         result["config"] = outcome.surrogate.config.model_dump(mode="json")
         result["metrics"] = log_lines(folder / "metrics.jsonl")
+        far = TIMES_AS_FAR * result["num_frames"]
+        if not held_out.problem.steady and held_out.problem.num_context_frames + far <= held_out.num_frames:
+            once = {**options, "num_frames": far, "num_starts": 1}
+            result["beyond"] = beyond(evaluate(outcome.surrogate, held_out, timing=False, **once))
         for other in self.others(entry):
             found = evaluate(outcome.surrogate, splits[other][entry.split], timing=False, **options)
             result.setdefault("transfer", {})[str(other)] = short(found)

@@ -92,6 +92,11 @@ def card(name: str, description: Mapping[str, Any], finding: Finding) -> str:
         for field, errors in stored["fields"].items():
             error = with_spread(errors["relative_l2"], errors["standard_error"])
             rows.append((f"stored in float16, {field}", f"{error} on the same windows"))
+    far = result.get("beyond")
+    if far:
+        for field, errors in far["fields"].items():
+            error = with_spread(errors["relative_l2_final"], errors["standard_error_final"])
+            rows.append((f"frame {far['num_frames']} of a longer roll-out, {field}", error))
     for size, other in result.get("transfer", {}).items():
         for field, errors in other["fields"].items():
             error = with_spread(errors["relative_l2"], errors["standard_error"])

@@ -92,6 +92,37 @@ def given(there: Sequence[Finding]) -> list[str]:
     return [*lines, "", *troubles] if troubles else lines
 
 
+def beyond(group: str, found: Found) -> list[str]:
+    """Where roll-outs lead that go on for longer than the table's; nothing where no run was asked."""
+    there = [finding for finding in of_entries(GROUPS[group](), found)[0] if "beyond" in finding.result]
+    rows = []
+    for finding in there:
+        far = finding.result["beyond"]
+        for name, field in far["fields"].items():
+            curve = field["relative_l2_per_frame"]
+            quarters = [curve[len(curve) * k // 4 - 1] for k in (1, 2, 3, 4)]
+            rows.append([
+                finding.label, name, *(f"{error:.3f}" for error in quarters), f"{field['correlation_time']:.2f}",
+                f"{far['num_diverged']} of {far['num_windows']}",
+            ])  # fmt: skip
+    if not rows:
+        return []
+    number = there[0].result["beyond"]["num_frames"]
+    frames = [f"frame {number * k // 4}" for k in (1, 2, 3, 4)]
+    lines = [
+        f"### {number} frames", "",
+        "Where roll-outs lead that go on, from the first frames of each solution: the error of single frames, the time",
+        "until the correlation with the true field falls below 0.8, and how many were no longer finite.", "",
+    ]  # fmt: skip
+    lines += markdown(["model", "field", *frames, "correlated until", "not finite"], rows)
+    for finding in there:
+        far = finding.result["beyond"]
+        if "hardware" in far:  # measured after the run, on solutions and a machine of its own
+            solutions = f"{far['num_windows']} solutions made anew ({far['hardware']})"
+            lines += ["", f"{finding.label}: {far['bundle']}, on {solutions}."]
+    return [*lines, ""]
+
+
 def resolution_study(found: Found) -> list[str]:
     """Error against training resolution, and the models of 85² on other grids as they are."""
     columns = ["trained at", *(f"{size}²" for size in DARCY_RESOLUTIONS)]

@@ -40,6 +40,14 @@ def short(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def beyond(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of roll-outs that go on for longer than the problem asks: where do they lead?"""
+    keys = ("relative_l2_final", "standard_error_final", "relative_l2_per_frame", "correlation_time", "spectrum_error")
+    kept = {name: {key: field[key] for key in keys if key in field} for name, field in result["fields"].items()}
+    numbers = {key: result[key] for key in ("num_frames", "num_windows", "num_diverged", "dataset_fingerprint")}
+    return {**numbers, "fields": kept}
+
+
 def log_lines(path: Path) -> list[dict[str, Any]]:
     """Lines of the log, spread evenly where there are many; the last one is always there."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
