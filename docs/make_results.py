@@ -146,7 +146,7 @@ def results_page(found: dict[str, Finding]) -> str:
         "The paper's column is for 256 × 256 points and 100,000 updates; at 128 × 128 it reports",
         f"{TABLE_4[0].relative_l2} for FactFormer with latent marching ({fine} at 256 × 256), on its own data.",
         "",
-        *pages.beyond("kolmogorov", found),
+        *pages.beyond(GROUPS["kolmogorov"](), found, "### Longer roll-outs"),
         "### The same recipe for all",
         "",
         "How much of it is the recipe: models of the paper with that of `factformer_plus`.",

@@ -75,13 +75,14 @@ def found(*items):
 
 def test_roll_outs_that_go_on_are_shown_where_there_are_any():
     plain = finding("kolmogorov-128/ffno-3min.json", "ffno", 0.2)
-    assert pages.beyond("kolmogorov", found(plain)) == []
+    assert pages.beyond(GROUPS["kolmogorov"](), found(plain)) == []
     curve = [0.01 * k for k in range(1, 9)]
     field = {"relative_l2_per_frame": curve, "correlation_time": 0.375}
     far = {"num_frames": 8, "num_windows": 3, "num_diverged": 1, "fields": {"vorticity": field}}
     gone_on = finding("kolmogorov-128/factformer_plus-3min.json", "factformer_plus", 0.1)
-    text = "\n".join(pages.beyond("kolmogorov", found(plain, Finding(gone_on.path, {**gone_on.result, "beyond": far}))))
-    assert "| model | field | frame 2 | frame 4 | frame 6 | frame 8 |" in text
+    gone_on = Finding(gone_on.path, {**gone_on.result, "beyond": far})
+    text = "\n".join(pages.beyond(GROUPS["kolmogorov"](), found(plain, gone_on)))
+    assert "| run | field | frame 2 | frame 4 | frame 6 | frame 8 |" in text
     assert "| `factformer_plus` | vorticity | 0.020 | 0.040 | 0.060 | 0.080 | 0.38 | 1 of 3 |" in text
     assert "ffno" not in text
 

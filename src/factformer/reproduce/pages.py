@@ -92,35 +92,32 @@ def given(there: Sequence[Finding]) -> list[str]:
     return [*lines, "", *troubles] if troubles else lines
 
 
-def beyond(group: str, found: Found) -> list[str]:
-    """Where roll-outs lead that go on for longer than the table's; nothing where no run was asked."""
-    there = [finding for finding in of_entries(GROUPS[group](), found)[0] if "beyond" in finding.result]
-    rows = []
-    for finding in there:
+def beyond(entries: Sequence[Entry], found: Found, heading: str = "") -> list[str]:
+    """Where roll-outs lead that go on for longer than the problem asks; nothing where no run was asked."""
+    rows, notes, frames = [], [], [""]
+    for entry in entries:
+        if entry.path not in found or "beyond" not in found[entry.path].result:
+            continue
+        finding = found[entry.path]
         far = finding.result["beyond"]
+        frames = [f"frame {far['num_frames'] * k // 4}" for k in (1, 2, 3, 4)]
         for name, field in far["fields"].items():
             curve = field["relative_l2_per_frame"]
-            quarters = [curve[len(curve) * k // 4 - 1] for k in (1, 2, 3, 4)]
             rows.append([
-                finding.label, name, *(f"{error:.3f}" for error in quarters), f"{field['correlation_time']:.2f}",
-                f"{far['num_diverged']} of {far['num_windows']}",
+                entry.title or finding.label, name, *(f"{curve[len(curve) * k // 4 - 1]:.3f}" for k in (1, 2, 3, 4)),
+                f"{field['correlation_time']:.2f}", f"{far['num_diverged']} of {far['num_windows']}",
             ])  # fmt: skip
-    if not rows:
-        return []
-    number = there[0].result["beyond"]["num_frames"]
-    frames = [f"frame {number * k // 4}" for k in (1, 2, 3, 4)]
-    lines = [
-        f"### {number} frames", "",
-        "Where roll-outs lead that go on, from the first frames of each solution: the error of single frames, the time",
-        "until the correlation with the true field falls below 0.8, and how many were no longer finite.", "",
-    ]  # fmt: skip
-    lines += markdown(["model", "field", *frames, "correlated until", "not finite"], rows)
-    for finding in there:
-        far = finding.result["beyond"]
         if "hardware" in far:  # measured after the run, on solutions and a machine of its own
             solutions = f"{far['num_windows']} solutions made anew ({far['hardware']})"
-            lines += ["", f"{finding.label}: {far['bundle']}, on {solutions}."]
-    return [*lines, ""]
+            notes += [f"{finding.label}: {far['bundle']}, on {solutions}.", ""]
+    if not rows:
+        return []
+    return [
+        *([heading, ""] if heading else []),
+        "Where roll-outs lead that go on, from the first frames of each solution: the error of single frames, the time",
+        "until the correlation with the true field falls below 0.8, and how many were no longer finite.", "",
+        *markdown(["run", "field", *frames, "correlated until", "not finite"], rows), "", *notes,
+    ]  # fmt: skip
 
 
 def resolution_study(found: Found) -> list[str]:
@@ -253,6 +250,7 @@ def research_log(found: Found) -> str:
         lines += [*variants(here, found, bases, shared=len(part.recipe), noise=part.noise), ""]
         if there := [found[entry.path] for entry in here if entry.path in found]:
             lines += [_conditions(there), ""]
+        lines += beyond(here, found)
     if any(finding.split == "test" for finding in done):
         lines += ["† judged by the test set of the tables; since then ideas are judged by flows of their own.", ""]
     if others:
