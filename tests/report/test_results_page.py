@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from factformer.reproduce import pages
+from factformer.reproduce import cards, pages
 from factformer.reproduce.findings import Finding
 from factformer.reproduce.groups import GROUPS
 
@@ -71,6 +71,13 @@ def finding(path, model, error, protocol="latent_marching", test_set="abc", upda
 
 def found(*items):
     return {item.path: item for item in items}
+
+
+def test_a_card_warns_of_roll_outs_that_leave_the_flow():
+    curve = {"relative_l2_per_frame": [0.1, 0.9, 1.5, 2.0]}
+    assert "from frame 3 on" in cards._leaves({"fields": {"vorticity": curve}})
+    assert cards._leaves({"fields": {"vorticity": {"relative_l2_per_frame": [0.1, 1.3]}}}) == ""
+    assert cards._leaves(None) == ""
 
 
 def test_roll_outs_that_go_on_are_shown_where_there_are_any():

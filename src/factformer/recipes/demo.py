@@ -34,6 +34,7 @@ def experiment(
         "learning_rate": 8e-3,
         "ema_decay": 0.99,
         "augment": True,
+        "noise": 0.005,
         "log_every": 20,
         "validate_every": 200,
         "checkpoint_every": 200,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ LIMITS = {
         "and a constant source. Other contrasts and other sources are outside of what it has seen."
     ),
 }
+
+
+UNRELATED = math.sqrt(2)
+"""Relative error of a field that has the size of the true one and nothing else in common with it."""
 
 
 def write_cards(zoo: Path, found: Mapping[str, Finding]) -> dict[Path, str]:
@@ -108,6 +113,18 @@ def card(name: str, description: Mapping[str, Any], finding: Finding) -> str:
         f"    surrogate = factformer.load(\"{name}\")", "",
         "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows), "",
         f"Trained with `{provenance['command']}`.", "",
-        f"Limits: {LIMITS.get(problem.name, 'what it was trained on.')}", "",
+        f"Limits: {LIMITS.get(problem.name, 'what it was trained on.')}{_leaves(far)}", "",
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _leaves(far: Mapping[str, Any] | None) -> str:
+    """Says so where longer roll-outs end further from the true field than an unrelated one would be."""
+    fields: Mapping[str, Any] = far["fields"] if far else {}
+    for field, errors in fields.items():
+        curve = errors["relative_l2_per_frame"]
+        if curve[-1] > UNRELATED:
+            frame = next(k for k, error in enumerate(curve, 1) if error > UNRELATED)
+            warning = f"from frame {frame} on, {field} is further off than an unrelated field"
+            return f"\n\n**Not for longer roll-outs**: {warning}."
+    return ""

@@ -96,7 +96,7 @@ def recipe(problem: str, size: int, *needed: str) -> list[Entry]:
     """What our recipe does for models of the paper, so that it is not mistaken for what our network does."""
     plus = recipes.build(problem, "paper", [f"model.name={PLUS}"])
     keys = ("optimizer", "learning_rate", "weight_decay", "schedule", "warmup", "initial_fraction", "final_fraction",
-            "ema_decay", "augment", "batch_size")  # fmt: skip
+            "ema_decay", "augment", "batch_size", "noise")  # fmt: skip
     settings = tuple(f"training.{key}={json.dumps(getattr(plus.training, key))}" for key in keys)
     settings += (f"protocol.marching_steps={plus.protocol.marching_steps}",)
     return [
@@ -180,6 +180,7 @@ def ablations() -> list[Entry]:
         "paper's Fourier features": ("model.fourier=paper",),
         "no augmentation": ("training.augment=false",),
         "no weight average": ("training.ema_decay=null",),
+        "no noise": ("training.noise=0",),
         "AdamW, learning rate 1e-3": ("training.optimizer=adamw", "training.learning_rate=1e-3"),
     }
     papers = {

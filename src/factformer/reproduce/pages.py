@@ -80,6 +80,7 @@ def given(there: Sequence[Finding]) -> list[str]:
             "latent_marching": f"{protocol.get('marching_steps')} per call, pushforward {protocol.get('pushforward')}",
             "autoregressive": f"unrolled {protocol.get('unroll')}",
         }.get(finding.protocol, "–")
+        steps += f", noise {training['noise']:.1%}" if training.get("noise") else ""
         rows.append([
             finding.label, str(training["optimizer"]), f"{training['learning_rate']:g}", str(training["batch_size"]),
             str(training["precision"]), "yes" if training["augment"] else "no",

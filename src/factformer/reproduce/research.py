@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from factformer.reproduce.entries import BOX_STORAGE, PLUS, Entry, variants
 
-AT_FIRST = ("protocol.marching_steps=4", "model.local_kernel=5")
+QUIET = ("training.noise=0",)
+AT_FIRST = ("protocol.marching_steps=4", "model.local_kernel=5", *QUIET)
 MUON = ("training.optimizer=muon", "training.learning_rate=3e-3")
 FIRST_RECIPE = (*AT_FIRST, "training.optimizer=adamw", "training.learning_rate=1e-3", "training.batch_size=16")
 SECOND_RECIPE = (*AT_FIRST, *MUON, "training.batch_size=16")
 THIRD_RECIPE = (*AT_FIRST, *MUON, "training.batch_size=4")
-FOURTH_RECIPE = ("protocol.marching_steps=2", "model.local_kernel=7", *MUON, "training.batch_size=4")
-FIFTH_RECIPE = ("protocol.marching_steps=1", "model.local_kernel=7", *MUON, "training.batch_size=4")
+FOURTH_RECIPE = ("protocol.marching_steps=2", "model.local_kernel=7", *QUIET, *MUON, "training.batch_size=4")
+FIFTH_RECIPE = ("protocol.marching_steps=1", "model.local_kernel=7", *QUIET, *MUON, "training.batch_size=4")
 DARCY_RECIPE = (*MUON, "training.batch_size=8")
 BOX_RECIPE = (*MUON, "training.batch_size=1", BOX_STORAGE)
 WIDE = ("model.local_dilations=[1,2,4,8]",)
