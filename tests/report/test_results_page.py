@@ -75,9 +75,9 @@ def found(*items):
 
 def test_a_card_warns_of_roll_outs_that_leave_the_flow():
     curve = {"relative_l2_per_frame": [0.1, 0.9, 1.5, 2.0]}
-    assert "from frame 3 on" in cards._leaves({"fields": {"vorticity": curve}})
-    assert cards._leaves({"fields": {"vorticity": {"relative_l2_per_frame": [0.1, 1.3]}}}) == ""
-    assert cards._leaves(None) == ""
+    assert "from frame 3 on" in cards.leaves({"fields": {"vorticity": curve}})
+    assert cards.leaves({"fields": {"vorticity": {"relative_l2_per_frame": [0.1, 1.3]}}}) == ""
+    assert cards.leaves(None) == ""
 
 
 def test_roll_outs_that_go_on_are_shown_where_there_are_any():

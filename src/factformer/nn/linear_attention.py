@@ -18,7 +18,7 @@ from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.mlp import MLP
 from factformer.nn.norms import cached_domain_weights
-from factformer.nn.rotary import Rotary, rotary_table
+from factformer.nn.rotary import Rotary, rotary_table, turn
 from factformer.nn.tables import TableCache
 
 
@@ -159,13 +159,11 @@ class LinearAttention(nn.Module):
     def _encoded(
         self, x: Float[Tensor, "batch points head channel"], grid: Grid
     ) -> Float[Tensor, "batch points head channel"]:
-        """Rotated: a pair of channels is a complex number and a rotation its product with another."""
         if self.rotary == "off":
             return x
         dtype = torch.complex128 if x.dtype == torch.float64 else torch.complex64
         (turns,) = self.tables.get("turns", grid, 0, x, lambda: (self._turns(grid),), dtype)
-        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
-        return torch.view_as_real(pairs * turns[:, None]).flatten(-2)
+        return turn(x, turns[:, None])
 
     def _turns(self, grid: Grid) -> Tensor:
         """``exp(i f_l x)`` of every point ``(point, pair)``, the pairs of each axis with its own coordinate."""

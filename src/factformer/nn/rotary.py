@@ -51,3 +51,12 @@ def rotate(
     """Rotate the neighbouring channels ``(2l-1, 2l)`` of ``x`` by the tabulated angles."""
     even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
     return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1).flatten(-2)
+
+
+def turn(x: Float[Tensor, "*batch channel"], turns: Tensor) -> Float[Tensor, "*batch channel"]:
+    """`rotate` as a product with ``turns = exp(i f_l x)``, which broadcast over the pairs of ``x``.
+
+    One pass over a wide tensor instead of eight; compilers of PyTorch do not know complex numbers, hence both.
+    """
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turns).flatten(-2)

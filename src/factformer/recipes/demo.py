@@ -1,7 +1,7 @@
 """The demonstration: Kolmogorov flow on a coarse grid, learnt on a CPU in minutes.
 
 Not a setting of the paper: predicting increments, frame by frame, training on the symmetries of the flow, many small
-batches and Muon help most when training is short.
+batches and Muon help most when training is short; a little noise on the context helps longer roll-outs.
 """
 
 from __future__ import annotations

@@ -112,19 +112,23 @@ def card(name: str, description: Mapping[str, Any], finding: Finding) -> str:
         f"`{finding.model}` for `{problem.name}` on {shape} points, {result['parameters']:,} parameters.", "",
         f"    surrogate = factformer.load(\"{name}\")", "",
         "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows), "",
-        f"Trained with `{provenance['command']}`.", "",
-        f"Limits: {LIMITS.get(problem.name, 'what it was trained on.')}{_leaves(far)}", "",
+        f"Trained at commit {result['commit']} with `{provenance['command']}`.", "",
+        f"Limits: {LIMITS.get(problem.name, 'what it was trained on.')}{_warning(far)}", "",
     ]  # fmt: skip
     return "\n".join(lines)
 
 
-def _leaves(far: Mapping[str, Any] | None) -> str:
+def _warning(far: Mapping[str, Any] | None) -> str:
+    text = leaves(far)
+    return f"\n\n**Not for longer roll-outs**: {text}." if text else ""
+
+
+def leaves(far: Mapping[str, Any] | None) -> str:
     """Says so where longer roll-outs end further from the true field than an unrelated one would be."""
     fields: Mapping[str, Any] = far["fields"] if far else {}
     for field, errors in fields.items():
         curve = errors["relative_l2_per_frame"]
         if curve[-1] > UNRELATED:
             frame = next(k for k, error in enumerate(curve, 1) if error > UNRELATED)
-            warning = f"from frame {frame} on, {field} is further off than an unrelated field"
-            return f"\n\n**Not for longer roll-outs**: {warning}."
+            return f"from frame {frame} on, {field} is further off than an unrelated field"
     return ""

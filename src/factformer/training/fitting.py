@@ -54,8 +54,8 @@ def fit(
     gives ``inputs`` ``(sample, 1, *grid, channel)`` with their ``input_fields``; its frames then hold one
     frame per sample. Instead of arrays, a `Dataset` such as one of The Well brings all of that along.
 
-    ``model`` is any of the catalog. By default it is `factformer_plus`, trained frame by frame with Muon; the others
-    march up to four frames per call and train with AdamW.
+    ``model`` is any of the catalog. By default it is `factformer_plus`, trained frame by frame with Muon and a
+    little noise on the context; the others march up to four frames per call and train with AdamW.
 
     ``out`` keeps the run folder, so that ``resume=True`` can go on with it. A run that is stopped by a signal
     raises `InterruptedError`.
