@@ -54,6 +54,16 @@ def test_noise_is_on_the_context_alone_and_a_function_of_the_update(parts):
     assert not torch.equal(noisy, noise(window, 5, 0).frames)
 
 
+def test_noise_reaches_the_means_along_every_axis(parts):
+    noise = ContextNoise(1.0, 2, parts[2].normalizer(), seed=5)
+    drawn = noise(Window(torch.zeros(50, 2, 64, 64, 1)), 1, 0).frames / noise.deviation
+    assert drawn.std().item() == pytest.approx(1, rel=0.05)
+    columns, rows, whole = drawn.mean(2), drawn.mean(3), drawn.mean((2, 3))
+    for lines in (columns, rows):  # white noise would leave 1/8: two of the four parts survive one mean, one both
+        assert lines.std().item() == pytest.approx(0.5**0.5, rel=0.1)
+    assert whole.std().item() == pytest.approx(0.5, rel=0.2)
+
+
 def test_late_calls_carry_gradients_through_all_of_them():
     experiment = tiny_experiment().override(["protocol.calls=2", "protocol.calls_from=0.5", "protocol.pushforward=0"])
     dataset, _ = wave_data()

@@ -17,6 +17,8 @@ FOURTH_RECIPE = ("protocol.marching_steps=2", "model.local_kernel=7", *QUIET, *M
 FIFTH_RECIPE = ("protocol.marching_steps=1", "model.local_kernel=7", *QUIET, *MUON, "training.batch_size=4")
 DARCY_RECIPE = (*MUON, "training.batch_size=8")
 BOX_RECIPE = (*MUON, "training.batch_size=1", BOX_STORAGE)
+WHOLE_CONTEXT = ("protocol.pushforward=10", "protocol.pushforward_every=10")
+"""A context that is all the model's own prediction, at about the cost of two calls at every third update."""
 WIDE = ("model.local_dilations=[1,2,4,8]",)
 
 
@@ -82,8 +84,8 @@ ROUNDS = (
         "one frame, gradients through two calls in the last third": ("protocol.calls=2", "protocol.calls_from=0.67"),
         "one frame, noise on the context, 0.5 %": ("training.noise=0.005",),
         "one frame, noise on the context, 1 %": ("training.noise=0.01",),
-        "one frame, noise 1 %, pushforward 4": ("training.noise=0.01", "protocol.pushforward=4"),
-        "one frame, pushforward 10": ("protocol.pushforward=10",),
+        "one frame, pushforward 10 at every tenth update": WHOLE_CONTEXT,
+        "one frame, noise 1 %, pushforward 10 at every tenth update": ("training.noise=0.01", *WHOLE_CONTEXT),
         "one frame, H1 term, weight 0.1": ("training.gradient_loss=0.1",),
         "one frame, deeper: 6 layers": ("model.depth=6",),
         "one frame, narrower: 96 channels": ("model.dim=96",),

@@ -61,7 +61,7 @@ class TrainingConfig(Config):
     augment: bool = False
     """Apply a random symmetry of the PDE to every training window."""
     noise: float = Field(default=0.0, ge=0)
-    """Noise added to the frames of the context, in standard deviations of each field."""
+    """Noise added to the frames of the context and to their means along axes, in standard deviations of each field."""
     gradient_loss: float = Field(default=0.0, ge=0)
     """Weight of the relative error of the differences between neighbouring points (an H1 seminorm) in the loss."""
 

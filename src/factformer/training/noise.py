@@ -1,10 +1,16 @@
-"""Noise on the context frames of training windows: a model that has seen imperfect frames corrects its own."""
+"""Noise on the context frames of training windows: a model that has seen imperfect frames corrects its own.
+
+White noise alone averages out where a model looks at means along axes, as factorized attention does, and teaches it
+nothing about errors there; these grow fastest in long roll-outs. So every mean gets its part.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from itertools import product
 
 import torch
+from torch import Tensor
 
 from factformer.data.normalization import Normalizer
 from factformer.protocols import Window
@@ -13,7 +19,8 @@ from factformer.protocols import Window
 class ContextNoise:
     """Gaussian noise of ``level`` standard deviations of each field, drawn from (seed, update, place) alone.
 
-    The frames that a prediction is held against stay as they are.
+    It is the sum of equally strong parts, one for every set of axes, which vary along these axes and are constant
+    along the others. The frames that a prediction is held against stay as they are.
     """
 
     def __init__(self, level: float, num_context_frames: int, normalizer: Normalizer, seed: int) -> None:
@@ -25,5 +32,21 @@ class ContextNoise:
         generator = torch.Generator(window.frames.device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
         self.deviation = self.deviation.to(window.frames.device)
         context, later = window.frames.tensor_split([self.num_context_frames], dim=1)
-        noise = torch.randn(context.shape, generator=generator, device=context.device, dtype=context.dtype)
-        return Window(torch.cat([context + self.level * self.deviation * noise, later], dim=1), window.inputs)
+        noisy = context + self.level * self.deviation * _draw(context, generator)
+        return Window(torch.cat([noisy, later], dim=1), window.inputs)
+
+
+def _draw(frames: Tensor, generator: torch.Generator) -> Tensor:
+    """Noise of deviation one, shaped as (batch, frame, *grid, channel)."""
+    batch, num_frames, *grid, channels = frames.shape
+    parts = [
+        torch.randn(
+            (batch, num_frames, *(n if varies else 1 for n, varies in zip(grid, axes, strict=True)), channels),
+            generator=generator, device=frames.device, dtype=frames.dtype,
+        )
+        for axes in product((True, False), repeat=len(grid))
+    ]  # fmt: skip
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    return total / len(parts) ** 0.5
