@@ -42,7 +42,7 @@ class OutputTiling(NamedTuple):
 
 
 def output_tiling(points: int) -> OutputTiling:
-    return OutputTiling(64, 4, 4)
+    return OutputTiling(128, 4, 3)
 
 
 def hidden_tiling(points: int) -> OutputTiling:
