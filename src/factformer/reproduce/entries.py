@@ -192,6 +192,7 @@ def ablations() -> list[Entry]:
         "factformer, kernel dimension 32": ("model.kernel_dim=32",),
         "factformer, pushforward 0": ("protocol.pushforward=0",),
         "factformer, pushforward 1": ("protocol.pushforward=1",),
+        "factformer, noise 1 %": ("training.noise=0.01",),
         "factformer, no rotary encoding": ("model.rotary=off",),
     }
     return [

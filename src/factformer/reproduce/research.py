@@ -15,6 +15,7 @@ SECOND_RECIPE = (*AT_FIRST, *MUON, "training.batch_size=16")
 THIRD_RECIPE = (*AT_FIRST, *MUON, "training.batch_size=4")
 FOURTH_RECIPE = ("protocol.marching_steps=2", "model.local_kernel=7", *QUIET, *MUON, "training.batch_size=4")
 FIFTH_RECIPE = ("protocol.marching_steps=1", "model.local_kernel=7", *QUIET, *MUON, "training.batch_size=4")
+SIXTH_RECIPE = (*(s for s in FIFTH_RECIPE if s not in QUIET), "training.noise=0.01")
 DARCY_RECIPE = (*MUON, "training.batch_size=8")
 BOX_RECIPE = (*MUON, "training.batch_size=1", BOX_STORAGE)
 WHOLE_CONTEXT = ("protocol.pushforward=10", "protocol.pushforward_every=10")
@@ -75,21 +76,25 @@ ROUNDS = (
     Round("On top of one frame per call", 128, FIFTH_RECIPE, {
         "one frame per call, local kernel 7": (),
         "one frame, again": ("training.seed=1",),
-        "one frame, learning rate 6e-3": ("training.learning_rate=6e-3",),
-        "one frame, batch 2": ("training.batch_size=2",),
-        "one frame, local kernel 9": ("model.local_kernel=9",),
-        "one frame, pushforward at every update": ("protocol.pushforward_every=1",),
-        "one frame, no pushforward": ("protocol.pushforward=0",),
-        "one frame, pushforward 4": ("protocol.pushforward=4",),
-        "one frame, gradients through two calls in the last third": ("protocol.calls=2", "protocol.calls_from=0.67"),
-        "one frame, noise on the context, 0.5 %": ("training.noise=0.005",),
         "one frame, noise on the context, 1 %": ("training.noise=0.01",),
         "one frame, pushforward 10 at every tenth update": WHOLE_CONTEXT,
         "one frame, noise 1 %, pushforward 10 at every tenth update": ("training.noise=0.01", *WHOLE_CONTEXT),
-        "one frame, H1 term, weight 0.1": ("training.gradient_loss=0.1",),
-        "one frame, deeper: 6 layers": ("model.depth=6",),
-        "one frame, narrower: 96 channels": ("model.dim=96",),
-        "one frame, axes contracted in parallel": ("model.contraction=parallel",),
+    }),
+    Round("On top of noise", 128, SIXTH_RECIPE, {
+        "one frame, noise on the context, 1 %": (),
+        "noise 1 %, again": ("training.seed=1",),
+        "noise 1 %, no pushforward": ("protocol.pushforward=0",),
+        "noise 2 %, no pushforward": ("training.noise=0.02", "protocol.pushforward=0"),
+        "noise 2 %": ("training.noise=0.02",),
+        "noise 0.5 %": ("training.noise=0.005",),
+        "noise 1 %, learning rate 6e-3": ("training.learning_rate=6e-3",),
+        "noise 1 %, batch 2": ("training.batch_size=2",),
+        "noise 1 %, local kernel 9": ("model.local_kernel=9",),
+        "noise 1 %, deeper: 6 layers": ("model.depth=6",),
+        "noise 1 %, narrower: 96 channels": ("model.dim=96",),
+        "noise 1 %, H1 term, weight 0.1": ("training.gradient_loss=0.1",),
+        "noise 1 %, gradients through two calls in the last third": ("protocol.calls=2", "protocol.calls_from=0.67"),
+        "noise 1 %, axes contracted in parallel": ("model.contraction=parallel",),
     }),
     Round("Darcy flow", 85, DARCY_RECIPE, {
         "Darcy flow, bfloat16": (),
@@ -112,10 +117,13 @@ ROUNDS = (
         "smoke, one frame per call": (),
         "smoke, one frame, local branch dilated 2, 4, 8": ("model.local_dilations=[2,4,8]",),
         "smoke, one frame, local kernel 5": ("model.local_kernel=5",),
+        "smoke, one frame, noise 1 %": ("training.noise=0.01",),
     }, "smoke"),
     Round("Turbulence", 60, ("protocol.marching_steps=2", *BOX_RECIPE), {
         "turbulence": (),
         "turbulence, one frame per call": ("protocol.marching_steps=1",),
+        "turbulence, noise 1 %": ("training.noise=0.01",),
+        "turbulence, one frame per call, noise 1 %": ("protocol.marching_steps=1", "training.noise=0.01"),
         "turbulence, one frame per call, local kernel 5": ("protocol.marching_steps=1", "model.local_kernel=5"),
     }, "turbulence"),
 )  # fmt: skip

@@ -114,7 +114,7 @@ def _experiment(dataset: Dataset, model: str, updates: int, settings: Mapping[st
     steps = 1 if model == OURS else min(4, max(1, room // 2))
     ours = {
         "optimizer": "muon", "learning_rate": 6e-3 if updates < 3000 else 3e-3, "batch_size": 4,
-        "noise": 0.005, "ema_decay": 0.99 if updates < 3000 else 0.999, "on_divergence": "halve",
+        "noise": 0.01, "ema_decay": 0.99 if updates < 3000 else 0.999, "on_divergence": "halve",
     }  # fmt: skip
     protocol: dict[str, Any] = {"name": "steady"}
     if not problem.steady:
