@@ -26,7 +26,7 @@ def domain_normalize(
     values: Float[Tensor, "batch group *grid channel"], weights: Float[Tensor, "*grid"] | None, eps: float
 ) -> Float[Tensor, "batch group *grid channel"]:
     """Zero mean and unit variance of each group over the domain and its channels; statistics in float32."""
-    if weights is None:
+    if weights is None and values.device.type == "cpu":  # a GPU would give each group to one of its multiprocessors
         # Points count alike, so they are taken in the order in which they lie: a turned tensor is not copied first.
         order = [0, 1, *sorted(range(2, values.ndim), key=values.stride, reverse=True)]
         laid = values.permute(order)
@@ -35,10 +35,14 @@ def domain_normalize(
         return normalized.permute([order.index(axis) for axis in range(values.ndim)])
     working = values if values.dtype == torch.float64 else values.float()
     inner = tuple(range(2, values.ndim))
-    measure = (weights / values.shape[-1]).unsqueeze(-1)
-    mean = (working * measure).sum(inner, keepdim=True)
-    variance = ((working - mean).square() * measure).sum(inner, keepdim=True)
-    return ((working - mean) * (variance + eps).rsqrt()).to(values.dtype)
+
+    def average(x: Tensor) -> Tensor:
+        if weights is None:
+            return x.mean(inner, keepdim=True)
+        return (x * (weights / x.shape[-1]).unsqueeze(-1)).sum(inner, keepdim=True)
+
+    centred = working - average(working)
+    return (centred * (average(centred.square()) + eps).rsqrt()).to(values.dtype)
 
 
 class DomainNorm(nn.Module):
