@@ -7,6 +7,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra import cuda
 
 MULTIPROCESSORS = 132
 """Programs are cut so that this many run at a time; a chip with more or fewer is served a little less well."""
@@ -28,6 +29,25 @@ def pieces(work: int, others: int, waves: int = 4) -> int:
     Rounded down: a few programs beyond full waves would cost a whole one.
     """
     return max(1, min(work, waves * MULTIPROCESSORS // others))
+
+
+def early() -> dict[str, bool]:
+    """Options of a launch that begins while the kernel before it ends, for kernels with `start_early`."""
+    import os
+
+    off = triton.knobs.runtime.interpret or os.environ.get("FACTFORMER_EARLY") == "off"
+    return {} if off else {"EARLY": True, "launch_pdl": True}
+
+
+@triton.jit
+def start_early(EARLY: tl.constexpr):
+    """Lets the kernel behind be launched, then waits for the one before: of both launches nothing is left to see.
+
+    Nothing may be read or written before this.
+    """
+    if EARLY:
+        cuda.gdc_launch_dependents()
+        cuda.gdc_wait()
 
 
 def rows_of(x: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from factformer.grid import Grid
-from factformer.nn.fused._common import padded, pieces, precision, rows_of
+from factformer.nn.fused._common import early, padded, pieces, precision, rows_of
 from factformer.nn.fused.axial_gradient_kernels import operator_gradient_kernel, phi_gradient_kernel, products_kernel
 from factformer.nn.fused.axial_kernels import operator_kernel, phi_kernel
 from factformer.nn.rotary import rotary_table
@@ -108,8 +108,8 @@ class _AxialOperator(torch.autograd.Function):
             PRECISION=precision(dtype),
             BLOCK_R=block_rows,
             BLOCK_D=padded(dim),
-            num_warps=warps,
-        )
+            num_warps=warps, **early(),
+)
         encoded = factors.new_empty(2, batch if save else 0, heads, size, 2 * half)
         result = factors.new_empty(batch, heads, size, size)
         units = mean.new_empty(batch)
@@ -141,8 +141,8 @@ class _AxialOperator(torch.autograd.Function):
             BLOCK_D=padded(dim),
             BLOCK_L=min(padded(half), PAIRS),
             BLOCK_N=128,
-            num_warps=warps,
-        )
+            num_warps=warps, **early(),
+)
         ctx.save_for_backward(
             mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, factors, encoded, units
         )

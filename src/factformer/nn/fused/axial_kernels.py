@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from factformer.nn.fused._common import gelu, to_nearest
+from factformer.nn.fused._common import gelu, start_early, to_nearest
 
 
 @triton.jit
@@ -78,6 +78,7 @@ def phi_kernel(
     PRECISION: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    EARLY: tl.constexpr = False,
 ):
     """φ in float32; rounded, with the mean, it goes to the outer columns of ``factors`` for the backward pass.
 
@@ -85,6 +86,7 @@ def phi_kernel(
     accuracy as the rest of the layer together, and there are too few rows for it to save time. ``lengths`` are those
     of the rows, squared, and ``squares`` the sums over a part of both weights: the size that the kernel will have.
     """
+    start_early(EARLY)
     r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     d = tl.arange(0, BLOCK_D)
     inside = d < dim
@@ -180,11 +182,13 @@ def operator_kernel(
     BLOCK_D: tl.constexpr,
     BLOCK_L: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    EARLY: tl.constexpr = False,
 ):
     """A tile of the kernel, times a power of two that keeps it near one whatever size the weights have grown to.
 
     The plain twin of that factor is `factformer.nn.axial_kernel.near_one`; ``units`` keeps it for the backward pass.
     """
+    start_early(EARLY)
     row = tl.program_id(2).to(tl.int64)
     sample, head = row // heads, row % heads
     i = tl.program_id(0) * BLOCK_S + tl.arange(0, BLOCK_S)

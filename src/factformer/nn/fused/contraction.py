@@ -16,7 +16,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from factformer.nn.fused._common import padded, precision, rows_of
+from factformer.nn.fused._common import early, padded, precision, rows_of
 from factformer.nn.fused.contraction_kernels import contract_kernel, merge_heads_kernel
 from factformer.nn.fused.geometry import Geometry, Tiling, can_describe, describe, shares
 from factformer.nn.fused.kernel_gradient import can_join, joint_gradient, kernel_gradient
@@ -108,14 +108,14 @@ def contract_into(
         BLOCK_Q=tiling.columns,
         BLOCK_C=padded(geometry.channels),
         STAGES=tiling.stages,
-        num_warps=tiling.warps,
-    )
+        num_warps=tiling.warps, **early(),
+)
     if eps is None:
         return result, None
     statistics = collected.new_empty(geometry.batch, geometry.heads, 2)
     merge_heads_kernel[(geometry.batch * geometry.heads,)](
-        collected, statistics, number, eps, BLOCK=min(padded(number), 1024)
-    )
+        collected, statistics, number, eps, BLOCK=min(padded(number), 1024), **early(),
+)
     return result, statistics
 
 

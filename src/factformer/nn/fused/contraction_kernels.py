@@ -6,6 +6,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from factformer.nn.fused._common import start_early
+
 
 @triton.jit
 def _kernel_rows(
@@ -53,7 +55,9 @@ def contract_kernel(
     BLOCK_Q: tl.constexpr,
     BLOCK_C: tl.constexpr,
     STAGES: tl.constexpr,
+    EARLY: tl.constexpr = False,
 ):
+    start_early(EARLY)
     # Heads and row blocks of the same columns run side by side, so that their reads share cache lines.
     head, block = tl.program_id(0) // row_blocks, tl.program_id(0) % row_blocks
     part, sample = tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -138,8 +142,9 @@ def contract_kernel(
 
 
 @triton.jit
-def merge_heads_kernel(parts, statistics, number, eps, BLOCK: tl.constexpr):
+def merge_heads_kernel(parts, statistics, number, eps, BLOCK: tl.constexpr, EARLY: tl.constexpr = False):
     """Mean and reciprocal deviation of a group from the counts, means and spreads of its parts."""
+    start_early(EARLY)
     group = tl.program_id(0).to(tl.int64)
     total, mean, spread = 0.0, 0.0, 0.0
     for start in range(0, number, BLOCK):

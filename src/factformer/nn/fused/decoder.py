@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from factformer.nn.fused._common import gelu, padded, precision
+from factformer.nn.fused._common import early, gelu, padded, precision, start_early
 from factformer.nn.fused.tiles import Tile, can_move, load_tile, moved
 
 TILE = Tile(128, 4, 2)
@@ -112,7 +112,9 @@ def _decode_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_C: tl.constexpr,
     STAGES: tl.constexpr,
+    EARLY: tl.constexpr = False,
 ):
+    start_early(EARLY)
     p, sample = tl.program_id(0) * BLOCK_P, tl.program_id(1)
     n, f = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_C)
     dtype: tl.constexpr = states.dtype if DESCRIBED else states.dtype.element_ty
@@ -160,6 +162,6 @@ def decode(states: Tensor, layers: Layers) -> Tensor:
         BLOCK_P=TILE.points,
         STAGES=TILE.stages,
         num_warps=TILE.warps,
-        **sizes,
-    )
+        **sizes, **early(),
+)
     return result

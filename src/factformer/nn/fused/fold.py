@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.nn.fused._common import padded
+from factformer.nn.fused._common import early, padded, start_early
 
 
 @triton.jit
@@ -28,7 +28,9 @@ def _fold_kernel(
     channels,
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    EARLY: tl.constexpr = False,
 ):
+    start_early(EARLY)
     sample = tl.program_id(1).to(tl.int64)
     r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     total = tl.zeros((BLOCK_R,), dtype=tl.float32)
@@ -61,7 +63,9 @@ def _fold_grouped_kernel(
     OUTPUTS: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    EARLY: tl.constexpr = False,
 ):
+    start_early(EARLY)
     group, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
     o, c = tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_K)
     inside_o = o < OUTPUTS
@@ -100,8 +104,8 @@ def fold_grouped(
         CHANNELS=channels,
         OUTPUTS=outputs,
         BLOCK_R=padded(outputs),
-        BLOCK_K=min(padded(groups * channels), 256),
-    )
+        BLOCK_K=min(padded(groups * channels), 256), **early(),
+)
     return folded, constant
 
 
@@ -124,6 +128,6 @@ def fold(weight: Tensor, statistics: Tensor, dtype: torch.dtype) -> tuple[Tensor
         groups,
         columns // groups,
         BLOCK_R=16,
-        BLOCK_K=min(padded(columns), 256),
-    )
+        BLOCK_K=min(padded(columns), 256), **early(),
+)
     return folded, constant

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.nn.fused._common import gelu, padded, precision
+from factformer.nn.fused._common import early, gelu, padded, precision, start_early
 from factformer.nn.fused.network import Network
 from factformer.nn.fused.tiles import Tile, can_move, load_tile, moved, store_tile
 
@@ -55,8 +55,10 @@ def _march_kernel(
     BLOCK_H: tl.constexpr,
     BLOCK_G: tl.constexpr,
     STAGES: tl.constexpr,
+    EARLY: tl.constexpr = False,
 ):
     """One step of one tile of points."""
+    start_early(EARLY)
     tile, sample = tl.program_id(0), tl.program_id(1)
     start, at = tile * BLOCK_P, step * batch + sample
     k, d, group = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_H), tl.arange(0, BLOCK_G)
@@ -125,9 +127,11 @@ def _march_kernel(
 
 @triton.jit(do_not_specialize=["tiles", "groups", "channels"])
 def _merge_groups_kernel(
-    parts, counts, statistics, tiles, groups, channels, eps, BLOCK_T: tl.constexpr, BLOCK_G: tl.constexpr
+    parts, counts, statistics, tiles, groups, channels, eps, BLOCK_T: tl.constexpr, BLOCK_G: tl.constexpr,
+    EARLY: tl.constexpr = False,
 ):
     """Mean and reciprocal deviation of each group of channels from the sums of tiles."""
+    start_early(EARLY)
     sample, g = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_G)
     parts += sample * tiles * 2 * BLOCK_G
     total = tl.zeros((BLOCK_G,), dtype=tl.float32)
@@ -185,8 +189,8 @@ def march(
             *arguments, step, LATENT=latent, HIDDEN=hidden, CHANNELS=latent // num_groups,
             HAS_WEIGHTS=weights is not None, DESCRIBED=described, PRECISION=precision(states.dtype),
             BLOCK_P=TILE.points, BLOCK_K=block, BLOCK_H=block_hidden, BLOCK_G=block_groups, STAGES=TILE.stages,
-            num_warps=TILE.warps,
-        )  # fmt: skip
+            num_warps=TILE.warps, **early(),
+)  # fmt: skip
     statistics = states.new_empty(num_steps * batch, num_groups, 2, dtype=torch.float32)
     _merge_groups_kernel[(num_steps * batch,)](
         parts,
@@ -197,6 +201,6 @@ def march(
         latent // num_groups,
         group_eps,
         BLOCK_T=min(padded(tiles), 128),
-        BLOCK_G=block_groups,
-    )
+        BLOCK_G=block_groups, **early(),
+)
     return rows, statistics

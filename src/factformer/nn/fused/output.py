@@ -18,7 +18,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from factformer.nn.fused._common import padded, precision, rows_of
+from factformer.nn.fused._common import early, padded, precision, rows_of
 from factformer.nn.fused.fold import fold
 from factformer.nn.fused.geometry import shares
 from factformer.nn.fused.gram import gram_parts
@@ -95,8 +95,8 @@ class _Output(torch.autograd.Function):
             BLOCK_D=block_d,
             STAGES=cut.stages,
             num_warps=cut.warps,
-            maxnreg=cut.registers,
-        )
+            maxnreg=cut.registers, **early(),
+)
         ctx.save_for_backward(values, statistics, first, second, hidden, weights, folded)
         return result
 

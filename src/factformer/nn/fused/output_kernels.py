@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from factformer.nn.fused._common import gelu, gelu_slope
+from factformer.nn.fused._common import gelu, gelu_slope, start_early
 from factformer.nn.fused.tiles import load_tile, store_tile
 
 
@@ -29,7 +29,9 @@ def output_kernel(
     BLOCK_K: tl.constexpr,
     BLOCK_D: tl.constexpr,
     STAGES: tl.constexpr,
+    EARLY: tl.constexpr = False,
 ):
+    start_early(EARLY)
     sample, p = tl.program_id(1), tl.program_id(0) * BLOCK_P
     d = tl.arange(0, BLOCK_D)
     h = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)

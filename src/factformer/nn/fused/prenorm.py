@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from factformer.nn.fused._common import padded, pieces, rows_of
+from factformer.nn.fused._common import early, padded, pieces, rows_of, start_early
 from factformer.nn.fused.tiles import row_of
 
 
@@ -64,7 +64,9 @@ def _prenorm_kernel(
     ROWS: tl.constexpr,
     BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    EARLY: tl.constexpr = False,
 ):
+    start_early(EARLY)
     tile, block, sample = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     s = tile * BLOCK_S + tl.arange(0, BLOCK_S)
     d = tl.arange(0, BLOCK_D)
@@ -218,8 +220,8 @@ class _PreNorm(torch.autograd.Function):
             ROWS=row_count,
             BLOCK_S=block_s,
             BLOCK_D=padded(dim),
-            num_warps=warps,
-        )
+            num_warps=warps, **early(),
+)
         ctx.save_for_backward(total, statistics, gain, weights_rest, weights_last)
         ctx.encoding_dtype = None if encoding is None else encoding.dtype
         rows = row_parts.sum(2) if tiles > 1 else row_parts.squeeze(2)
