@@ -38,6 +38,12 @@ def test_coordinates_of_each_kind():
     assert mesh[1, 2].tolist() == [0.5, 1.0]
 
 
+def test_spacing_is_the_distance_of_neighbours():
+    for grid in (Grid(4, 2.0, True), Grid(5, 2.0, False), Grid(4, 2.0, False, "cells")):
+        assert grid.spacing(0) == 0.5
+    assert Grid.from_axes([[1.0, 1.5, 3.0]]).spacing(0) == 1.0
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_exact_for_constants_and_second_order(kind):
     errors = []

@@ -112,6 +112,11 @@ class Grid:
         """Whether axis ``m`` is evenly spaced by construction."""
         return self.coordinates[m] is None
 
+    def spacing(self, m: int) -> float:
+        """Distance between neighbours along axis ``m``; the mean one where it is not even."""
+        closed = not self.periodic[m] and not (self.is_uniform(m) and self.points[m] == "cells")
+        return self.extent[m] / max(1, self.shape[m] - closed)
+
     @cached_property
     def key(self) -> str:
         """A string that is equal exactly for equal grids; tables derived from a grid are cached under it."""

@@ -63,7 +63,7 @@ class Surrogate(nn.Module):
         wanted = config.boundary_block
         if wanted == "auto":
             wanted = self.backbone.wants_boundary_block and problem.boundary != "periodic"
-        self.boundary_block = BoundaryBlock(problem.grid.num_axes, config.dim) if wanted else None
+        self.boundary_block = BoundaryBlock(problem.grid.num_axes, config.dim, problem.grid) if wanted else None
         width = config.dim if self.boundary_block is None else self.boundary_block.dim_out
         expansion = config.latent_expansion or (2.0 if problem.grid.num_axes <= 2 else 1.5)
         dim_latent = Decoder.num_groups * round(expansion * config.dim / Decoder.num_groups)
@@ -113,7 +113,7 @@ class Surrogate(nn.Module):
         statistics = torch.stack([self.normalizer.input_mean, self.normalizer.input_std])
         z = self.backbone(self.encoder(frames, statistics), grid)
         if self.boundary_block is not None:
-            z = self.boundary_block(z)
+            z = self.boundary_block(z, grid)
         values = self.decode(z, num_steps, grid)
         if not self.residual:
             return self.normalizer.denormalize(values)

@@ -1,9 +1,10 @@
 """The same weights on the same smooth function at S, 2S and 4S points: who gives the same answer.
 
-Models whose layers are integrals over the domain converge; a convolution over neighbouring points means
-something else on another grid.
+Models whose layers are integrals over the domain converge, and convolutions that keep their reach in space; one over
+neighbouring points means something else on another grid.
 """
 
+import copy
 import math
 from itertools import pairwise
 
@@ -72,7 +73,7 @@ def test_integral_models_give_nearly_the_same_answer(model, limit):
     assert second < 0.6 * first + 1e-5
 
 
-@pytest.mark.parametrize("model", ["factformer", "linear_attention", "axial_transformer"])
+@pytest.mark.parametrize("model", ["factformer", "factformer_plus", "linear_attention", "axial_transformer"])
 def test_attention_with_periodic_encodings_converges_spectrally(model):
     first, second = changes(build(model, PERIODIC, rotary="periodic", fourier="periodic"), 2)
     assert first < 1e-4
@@ -84,6 +85,22 @@ def test_so_they_do_between_walls(model):
     first, second = changes(build(model, WALLS), 3)
     assert first < 0.05
     assert second < 0.2 * first + 1e-5  # second order: a ninth
+
+
+@pytest.mark.parametrize("size", [30, 36, 42])
+def test_local_branches_keep_their_reach_between_the_points(size):
+    """Grids without a common point but the first: both answers are held against that of the finest grid."""
+    surrogate = build("factformer_plus", PERIODIC)
+    kept, lost = copy.deepcopy(surrogate), copy.deepcopy(surrogate)
+    for module in lost.modules():
+        if isinstance(module, Convolution):
+            module.home = None
+    grid = PERIODIC.grid.resample(size)
+    with torch.no_grad():
+        fine = surrogate(smooth(PERIODIC.grid.resample(size * 4)))[:, :, ::4, ::4]
+        errors = [float((s(smooth(grid)) - fine).norm() / fine.norm()) for s in (kept, lost)]
+    assert errors[0] < 0.01
+    assert errors[0] < 0.1 * errors[1]
 
 
 @pytest.mark.parametrize("problem", [PERIODIC, WALLS], ids=["periodic", "walls"])

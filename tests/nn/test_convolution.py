@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional
 
 from factformer.errors import UserError
-from factformer.nn.convolution import Convolution, pad, pad_axis
+from factformer.grid import Grid
+from factformer.nn.convolution import Convolution, pad, pad_axis, stretch_matrix
 
 
 def continued(size: int, index: int, kind: str) -> int | None:
@@ -108,3 +109,64 @@ def test_impossible_convolutions_are_refused(arguments, message):
 def test_groups_must_divide_the_channels():
     with pytest.raises(UserError, match="3 groups"):
         Convolution(("zero",), 4, 4, groups=3)
+
+
+def test_a_stretched_stencil_reads_cubic_polynomials_exactly():
+    for distance in (0.4, 0.75, 1.0, 1.5, 2.3, 3.0):
+        matrix = stretch_matrix(5, distance)
+        offsets = torch.arange(matrix.shape[1], dtype=torch.float64) - matrix.shape[1] // 2
+        places = torch.arange(-2.0, 3.0, dtype=torch.float64) * distance
+        for power in range(4):
+            assert torch.allclose(matrix @ offsets**power, places**power, atol=1e-8)
+    assert torch.equal(stretch_matrix(5, 1.0), torch.eye(5, dtype=torch.float64))
+    assert stretch_matrix(3, 2.0).tolist() == [[1, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 1]]
+    assert stretch_matrix(1, 0.3).tolist() == [[1]]
+
+
+@pytest.mark.parametrize("num_axes", [1, 2, 3, 4])
+def test_twice_as_many_points_are_a_dilation(num_axes):
+    torch.manual_seed(0)
+    home, fine = Grid([4] * num_axes, 1.0, True), Grid([8] * num_axes, 1.0, True)
+    kinds = ["periodic"] * num_axes
+    layer = Convolution(kinds, 2, 2, 3, groups=2, home=home).double()
+    dilated = Convolution(kinds, 2, 2, 3, groups=2, dilation=2).double()
+    dilated.load_state_dict(layer.state_dict())
+    u = torch.randn(2, *fine.shape, 2, dtype=torch.float64)
+    assert torch.allclose(layer(u, fine), dilated(u))
+    coarse = u[(slice(None), *[slice(None, None, 2)] * num_axes)]
+    there = layer(u, fine)[(slice(None), *[slice(None, None, 2)] * num_axes)]
+    assert torch.allclose(there, layer(coarse, home))  # what it sees at home is among the points
+    assert layer.is_at_home(home) and not layer.is_at_home(fine) and layer.is_at_home(None)
+
+
+def test_a_stencil_keeps_its_reach_on_any_grid():
+    """On a smooth field it gives on every grid what the points at home would give, ever nearer as grids get finer."""
+    torch.manual_seed(0)
+    home = Grid((16, 13), (2 * torch.pi, 1.0), (True, False))
+    layer = Convolution(["periodic", "reflect"], 1, 3, 5, home=home).double()
+
+    def field(x, y):
+        return torch.sin(x) * torch.cos(torch.pi * y)  # even about both ends of the second axis
+
+    def exact(grid):
+        """The stencil's sum with the field where it really is."""
+        x, y = grid.mesh().unbind(-1)
+        total = layer.bias.detach().expand(*grid.shape, 3).clone()
+        for i, j in product(range(5), repeat=2):
+            value = field(x + (i - 2) * home.spacing(0), y + (j - 2) * home.spacing(1))
+            total += value[..., None] * layer.weight[:, 0, i, j].detach()
+        return total
+
+    errors = []
+    for shape in ((16, 13), (20, 18), (40, 35), (80, 69)):
+        grid = home.resample(shape)
+        result = layer(field(*grid.mesh().unbind(-1))[None, ..., None], grid)[0]
+        errors.append(float((result - exact(grid)).abs().max().detach()))
+    assert errors[0] < 1e-12
+    assert errors[1] < 0.02 and errors[2] < errors[1] / 8 and errors[3] < errors[2] / 8
+
+
+def test_what_is_not_evenly_spaced_stays_as_it_is():
+    home = Grid.from_axes([[0.0, 0.1, 0.4, 1.0]])
+    layer = Convolution(["zero"], 1, 1, home=home)
+    assert layer.is_at_home(Grid.from_axes([[0.0, 0.2, 0.5, 0.6, 1.0]]))

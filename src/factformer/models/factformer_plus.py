@@ -4,9 +4,9 @@
 
 Factorized attention carries information across the whole domain through a few functions per axis; what
 happens between neighbouring points is left to the depthwise convolution ``D``, which continues the field
-beyond the ends as the problem's boundary says. Every addition to FactFormer is a switch: ``local_branch``
-(with ``feed_forward`` its width), ``rotary`` and ``fourier`` (whole wavenumbers on periodic axes),
-``residual``.
+beyond the ends as the problem's boundary says and keeps its reach in space on other grids. Every addition to
+FactFormer is a switch: ``local_branch`` (with ``feed_forward`` its width), ``rotary`` and ``fourier`` (whole
+wavenumbers on periodic axes), ``residual``.
 """
 
 from __future__ import annotations
@@ -47,27 +47,39 @@ class LocalBranch(nn.Module):
     """Depthwise convolution, normalisation, pointwise network (the block of ConvNeXt, Liu et al. 2022)."""
 
     def __init__(
-        self, dim: int, kernel_size: int, feed_forward: int, padding: tuple[Boundary, ...], dilation: int = 1
+        self,
+        dim: int,
+        kernel_size: int,
+        feed_forward: int,
+        padding: tuple[Boundary, ...],
+        dilation: int = 1,
+        home: Grid | None = None,
     ) -> None:
         super().__init__()
-        self.convolution = Convolution(padding, dim, dim, kernel_size, dilation=dilation, groups=dim)
+        self.convolution = Convolution(padding, dim, dim, kernel_size, dilation=dilation, groups=dim, home=home)
         self.norm = nn.LayerNorm(dim)
         self.mlp = MLP(dim, feed_forward * dim, dim)
 
-    def add_to(self, u: Float[Tensor, "batch *grid dim"]) -> Float[Tensor, "batch *grid dim"]:
+    def add_to(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid | None = None
+    ) -> Float[Tensor, "batch *grid dim"]:
         """``u + branch(u)``; on a GPU in bfloat16 with fused kernels."""
         convolution = self.convolution
-        fits = local_fits(u.shape[1:-1], convolution.padding, convolution.width, u.shape[-1])
+        fits = convolution.is_at_home(grid) and local_fits(
+            u.shape[1:-1], convolution.padding, convolution.width, u.shape[-1]
+        )
         dtype = working_dtype(u, fits, u.shape[-1])
         if dtype is not None:
             from factformer.nn.fused.local import local_block
 
             return local_block(self, u, dtype)
-        result: Tensor = u + self(u)
+        result: Tensor = u + self(u, grid)
         return result
 
-    def forward(self, u: Float[Tensor, "batch *grid dim"]) -> Float[Tensor, "batch *grid dim"]:
-        result: Tensor = self.mlp(self.norm(self.convolution(u)))
+    def forward(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid | None = None
+    ) -> Float[Tensor, "batch *grid dim"]:
+        result: Tensor = self.mlp(self.norm(self.convolution(u, grid)))
         return result
 
 
@@ -82,11 +94,13 @@ class Layer(nn.Module):
         if config.local_branch:
             kernel_size = config.local_kernel or (5 if num_axes <= 2 else 3)
             dilation = config.local_dilations[index % len(config.local_dilations)]
-            self.local = LocalBranch(config.dim, kernel_size, config.feed_forward, problem.padding, dilation)
+            self.local = LocalBranch(
+                config.dim, kernel_size, config.feed_forward, problem.padding, dilation, problem.grid
+            )
 
     def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
         result: Tensor = self.attention(u, grid)
-        return result if self.local is None else self.local.add_to(result)
+        return result if self.local is None else self.local.add_to(result, grid)
 
 
 class Model(Backbone):

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from factformer.grid import Grid
 from factformer.nn.convolution import Convolution
 from factformer.problem import Boundary
 
@@ -25,20 +26,24 @@ class BoundaryBlock(nn.Module):
     """Four convolutions in a U, zero padding, the result concatenated with the input (paper appendix A).
 
     The first has stride 2; between the second and the third, nearest upsampling restores the size, odd ones
-    included. Zero padding is what tells the network where the walls are.
+    included. Zero padding is what tells the network where the walls are. On other grids than ``home`` the
+    convolutions keep their reach in space.
     """
 
-    def __init__(self, num_axes: int, dim: int) -> None:
+    def __init__(self, num_axes: int, dim: int, home: Grid | None = None) -> None:
         super().__init__()
         half = dim // 2
         walls: list[Boundary] = ["zero"] * num_axes
-        self.down = Convolution(walls, dim, dim, stride=2)
-        self.coarse = Convolution(walls, dim, half)
-        self.fine = Convolution(walls, half, half)
-        self.last = Convolution(walls, half, half)
+        self.down = Convolution(walls, dim, dim, stride=2, home=home)
+        self.coarse = Convolution(walls, dim, half, home=home)
+        self.fine = Convolution(walls, half, half, home=home)
+        self.last = Convolution(walls, half, half, home=home)
         self.dim_out = dim + half
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"]) -> Float[Tensor, "batch *grid dim_out"]:
-        coarse = functional.gelu(self.coarse(functional.gelu(self.down(z))))
-        fine = functional.gelu(self.fine(upsample_nearest(coarse, tuple(z.shape[1:-1]))))
-        return torch.cat([z, self.last(fine)], dim=-1)
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid | None = None
+    ) -> Float[Tensor, "batch *grid dim_out"]:
+        # On the coarse grid, too, spacings here and at home are in the proportion that they have on the fine one.
+        coarse = functional.gelu(self.coarse(functional.gelu(self.down(z, grid)), grid))
+        fine = functional.gelu(self.fine(upsample_nearest(coarse, tuple(z.shape[1:-1])), grid))
+        return torch.cat([z, self.last(fine, grid)], dim=-1)

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from factformer.errors import UserError
+from factformer.grid import Grid
+from factformer.nn.tables import TableCache
 from factformer.problem import Boundary
 
 
@@ -47,11 +49,33 @@ def pad(
     return u
 
 
+def stretch_matrix(kernel_size: int, distance: float) -> Float[Tensor, "point offset"]:
+    """What points ``distance`` apart, centred on 0, are between the points of a grid: cubic interpolation.
+
+    Offsets are centred on 0 as well; there are as many as have a part in any of the points.
+    """
+    half = kernel_size // 2
+    width = math.ceil(half * distance) + 1
+    matrix = torch.zeros(kernel_size, 2 * width + 1, dtype=torch.float64)
+    for row, place in zip(matrix, range(-half, half + 1), strict=True):
+        x = round(place * distance, 9)
+        nodes = range(math.floor(x) - 1, math.floor(x) + 3)
+        for node in nodes:
+            share = math.prod((x - other) / (node - other) for other in nodes if other != node)
+            if share:  # on a point of the grid the others have none, and may lie beyond the ends
+                row[node + width] = share
+    needed = max(abs(int(column) - width) for column in matrix.any(0).nonzero())
+    return matrix[:, width - needed : width + needed + 1]
+
+
 class Convolution(nn.Module):
     """``(w ⋆ u)(x_i) = Σ_o w_o u(x_{s·i + d·o}) + b`` with offsets ``o`` centred on 0, for 1 to 4 axes.
 
     One class for any number of axes; ``padding`` holds the boundary kind of each, so that the output has
     ``ceil(S / stride)`` points along an axis of ``S``. The kernel size is odd.
+
+    A convolution with a ``home`` keeps its reach in space: on a grid of another spacing it takes the field at the
+    same distances as at home, interpolated between the points there.
     """
 
     def __init__(
@@ -64,6 +88,7 @@ class Convolution(nn.Module):
         dilation: int = 1,
         stride: int = 1,
         groups: int = 1,
+        home: Grid | None = None,
     ) -> None:
         super().__init__()
         num_axes = len(padding)
@@ -75,23 +100,54 @@ class Convolution(nn.Module):
             raise UserError(f"{dim_in} and {dim_out} channels do not divide into {groups} groups")
         self.padding = tuple(padding)
         self.dilation, self.stride, self.groups = dilation, stride, groups
-        self.width = dilation * (kernel_size // 2)
+        self.kernel_size, self.width = kernel_size, dilation * (kernel_size // 2)
+        self.home, self.tables = home, TableCache()
         self.weight = nn.Parameter(torch.empty(dim_out, dim_in // groups, *[kernel_size] * num_axes))
         self.bias = nn.Parameter(torch.empty(dim_out))
         bound = 1 / math.sqrt(dim_in // groups * kernel_size**num_axes)
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, u: Float[Tensor, "batch *grid dim_in"]) -> Float[Tensor, "batch *coarse dim_out"]:
+    def is_at_home(self, grid: Grid | None) -> bool:
+        """Whether the points of ``grid`` are those that the weights were made for."""
+        return grid is None or self.home is None or all(abs(r - 1) < 1e-6 for r in self._distances(grid, self.home))
+
+    def forward(
+        self, u: Float[Tensor, "batch *grid dim_in"], grid: Grid | None = None
+    ) -> Float[Tensor, "batch *coarse dim_out"]:
+        weight: Tensor = self.weight
+        dilation = self.dilation
+        if grid is not None and not self.is_at_home(grid):
+            weight, dilation = self._stretched(grid), 1
+        widths = [dilation * (size // 2) for size in weight.shape[2:]]
         # The library pads with zeros itself, without a copy of the field.
-        inside = [self.width if kind == "zero" and len(self.padding) < 4 else 0 for kind in self.padding]
-        u = pad(u, [self.width - w for w in inside], self.padding)
+        inside = [w if kind == "zero" and len(widths) < 4 else 0 for w, kind in zip(widths, self.padding, strict=True)]
+        u = pad(u, [w - done for w, done in zip(widths, inside, strict=True)], self.padding)
         # Moving the channel of a contiguous channel-last tensor forward gives torch's channels_last layout.
         u = u.contiguous().movedim(-1, 1)
         convolve = self._with_outer_axis if len(self.padding) == 4 else self._inner
-        return convolve(u, self.weight, self.bias, inside).movedim(1, -1)
+        return convolve(u, weight, self.bias, inside, dilation).movedim(1, -1)
 
-    def _inner(self, u: Tensor, weight: Tensor, bias: Tensor | None, inside: Sequence[int]) -> Tensor:
+    def _distances(self, grid: Grid, home: Grid) -> list[float]:
+        """Neighbours at home in points of ``grid``, where both are evenly spaced; elsewhere they stay neighbours."""
+        return [
+            home.spacing(m) / grid.spacing(m) if home.is_uniform(m) and grid.is_uniform(m) else 1.0
+            for m in range(grid.num_axes)
+        ]
+
+    def _stretched(self, grid: Grid) -> Tensor:
+        """The weights between the points of ``grid``."""
+        assert self.home is not None
+        distances = [self.dilation * distance for distance in self._distances(grid, self.home)]
+        matrices = self.tables.get(
+            "stretch", grid, 0, self.weight, lambda: tuple(stretch_matrix(self.kernel_size, d) for d in distances)
+        )
+        weight: Tensor = self.weight
+        for matrix in matrices:  # the axis in front goes, its stretched twin comes at the end
+            weight = torch.tensordot(weight, matrix, dims=([2], [0]))
+        return weight
+
+    def _inner(self, u: Tensor, weight: Tensor, bias: Tensor | None, inside: Sequence[int], dilation: int) -> Tensor:
         operation = (functional.conv1d, functional.conv2d, functional.conv3d)[weight.ndim - 3]
         result: Tensor = operation(
             u,
@@ -99,22 +155,24 @@ class Convolution(nn.Module):
             bias,
             stride=self.stride,
             padding=list(inside),
-            dilation=self.dilation,
+            dilation=dilation,
             groups=self.groups,
         )
         return result
 
-    def _with_outer_axis(self, u: Tensor, weight: Tensor, bias: Tensor, inside: Sequence[int]) -> Tensor:
+    def _with_outer_axis(
+        self, u: Tensor, weight: Tensor, bias: Tensor, inside: Sequence[int], dilation: int
+    ) -> Tensor:
         """Four axes: the library stops at three, so the offsets along the first one are summed here."""
         kernel_size = weight.shape[2]
-        num_points = (u.shape[2] - self.dilation * (kernel_size - 1) - 1) // self.stride + 1
+        num_points = (u.shape[2] - dilation * (kernel_size - 1) - 1) // self.stride + 1
         terms = []
         for offset in range(kernel_size):
-            start = offset * self.dilation
+            start = offset * dilation
             rows = u[:, :, start : start + (num_points - 1) * self.stride + 1 : self.stride]
             stacked = rows.movedim(2, 1).flatten(0, 1)
             once = bias if offset == 0 else None
-            terms.append(self._inner(stacked, weight[:, :, offset], once, inside[1:]))
+            terms.append(self._inner(stacked, weight[:, :, offset], once, inside[1:], dilation))
         total: Tensor = torch.stack(terms).sum(0)
         total = total.unflatten(0, (u.shape[0], num_points)).movedim(1, 2)
         return total

@@ -7,6 +7,7 @@ nothing about errors there; these grow fastest in long roll-outs. So every mean 
 from __future__ import annotations
 
 import hashlib
+import math
 from itertools import product
 
 import torch
@@ -48,5 +49,5 @@ def _draw(frames: Tensor, generator: torch.Generator) -> Tensor:
     ]  # fmt: skip
     total = parts[0]
     for part in parts[1:]:
-        total += part
-    return total / len(parts) ** 0.5
+        total = total + part
+    return total / math.sqrt(len(parts))

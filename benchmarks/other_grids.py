@@ -1,0 +1,63 @@
+"""A bundle of the zoo on grids it was not trained on: convolutions that keep their reach in space, and in points.
+
+    python benchmarks/other_grids.py darcy-85 61 141 211 --trajectories 30
+    python benchmarks/other_grids.py kolmogorov-128 64 96 --trajectories 2 --set num_frames=27
+
+Solutions are made here, with another seed than the training data. ``results/cpu/other_grids.json`` keeps the numbers of
+every bundle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import factformer
+from factformer.data.generate import generate
+from factformer.data.store import open_dataset
+from factformer.evaluation.accuracy import evaluate
+from factformer.evaluation.provenance import provenance, write_json
+from factformer.nn.convolution import Convolution
+from factformer.reproduce.record import short
+
+FILE = Path(__file__).resolve().parents[1] / "results" / "cpu" / "other_grids.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("sizes", type=int, nargs="+", help="points per axis")
+    parser.add_argument("--trajectories", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=3, help="0 is that of the training data")
+    parser.add_argument("--set", action="append", default=[], help="of the solver's preset, such as num_frames=27")
+    options = parser.parse_args()
+    began = time.perf_counter()
+    surrogate = factformer.load(options.name)
+    problem = surrogate.problem
+    convolutions = [module for module in surrogate.modules() if isinstance(module, Convolution)]
+    rows: dict[str, Any] = {}
+    for size in options.sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            generate(
+                problem.name, folder, preset="paper", splits=["test"], trajectories=options.trajectories,
+                resolution=size, seed=options.seed, settings=options.set, progress=True,
+            )  # fmt: skip
+            dataset = open_dataset(folder, "test")
+            rows[str(size)] = {}
+            for reach, home in (("space", problem.grid), ("points", None)):
+                for convolution in convolutions:
+                    convolution.home = home
+                scores = short(evaluate(surrogate, dataset, num_starts=1, timing=False))
+                rows[str(size)][reach] = scores
+                print(size, reach, {name: field["relative_l2"] for name, field in scores["fields"].items()}, flush=True)
+    made = provenance(seed=options.seed, seconds=time.perf_counter() - began)
+    known = json.loads(FILE.read_text()) if FILE.exists() else {}
+    write_json(FILE, {**known, options.name: {"rows": rows, **made}})
+
+
+if __name__ == "__main__":
+    main()
