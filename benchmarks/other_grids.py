@@ -3,14 +3,13 @@
     python benchmarks/other_grids.py darcy-85 61 141 211 --trajectories 30
     python benchmarks/other_grids.py kolmogorov-128 64 96 --trajectories 2 --set num_frames=27
 
-Solutions are made here, with another seed than the training data. ``results/cpu/other_grids.json`` keeps the numbers of
-every bundle.
+Solutions are made here, with another seed than the training data. ``results/cpu/other_grids_NAME.json`` keeps the
+numbers.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -24,7 +23,7 @@ from factformer.evaluation.provenance import provenance, write_json
 from factformer.nn.convolution import Convolution
 from factformer.reproduce.record import short
 
-FILE = Path(__file__).resolve().parents[1] / "results" / "cpu" / "other_grids.json"
+FOLDER = Path(__file__).resolve().parents[1] / "results" / "cpu"
 
 
 def main() -> None:
@@ -55,8 +54,9 @@ def main() -> None:
                 rows[str(size)][reach] = scores
                 print(size, reach, {name: field["relative_l2"] for name, field in scores["fields"].items()}, flush=True)
     made = provenance(seed=options.seed, seconds=time.perf_counter() - began)
-    known = json.loads(FILE.read_text()) if FILE.exists() else {}
-    write_json(FILE, {**known, options.name: {"rows": rows, **made}})
+    what = "a bundle on grids it was not trained on"
+    record = {"benchmark": what, "bundle": options.name, "rows": rows, **made}
+    write_json(FOLDER / f"other_grids_{options.name}.json", record)
 
 
 if __name__ == "__main__":

@@ -137,11 +137,11 @@ def test_a_roll_out_that_diverged_comes_last_and_says_so():
 def test_changes_are_held_against_the_mean_of_the_base_runs():
     base = [finding("research/one-frame-per-call-local-kernel-7.json", "factformer_plus", 0.30),
             finding("research/one-frame-again.json", "factformer_plus", 0.32)]  # fmt: skip
-    idea = finding("research/one-frame-batch-2.json", "factformer_plus", 0.25, updates=500)
+    idea = finding("research/one-frame-pushforward-10-at-every-tenth-update.json", "factformer_plus", 0.25, updates=500)
     for item in (*base, idea):
         del item.result["fields"]["solution"]
     page = pages.research_log(found(*base, idea))
-    (line,) = [line for line in page.splitlines() if line.startswith("| one frame, batch 2")]
+    (line,) = [line for line in page.splitlines() if line.startswith("| one frame, pushforward 10")]
     assert "-0.0600" in line
     assert "better" in line
     assert "2.00 ×" in line
