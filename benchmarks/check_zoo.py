@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from pathlib import Path
 
 import factformer
-from factformer.data.generate import generate
-from factformer.data.store import open_dataset
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.reproduce.cards import run_of
 from factformer.reproduce.findings import read_findings
 from factformer.reproduce.record import beyond
+from fresh import fresh_solutions
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 KEPT = ("relative_l2", "standard_error", "relative_l2_final")
@@ -42,13 +40,9 @@ def main() -> None:
     began = time.perf_counter()
     surrogate = factformer.load(options.name).to(options.device)
     problem = surrogate.problem
-    with tempfile.TemporaryDirectory() as folder:
-        generate(
-            problem.name, folder, preset="paper", splits=["test"], trajectories=options.trajectories,
-            resolution=problem.grid.shape[0], seed=options.seed, batch_size=1, device=options.device,
-            settings=options.set, progress=True,
-        )  # fmt: skip
-        dataset = open_dataset(folder, "test")
+    with fresh_solutions(
+        problem, options.trajectories, options.seed, options.set, device=options.device
+    ) as dataset:
         scores = evaluate(surrogate, dataset, num_frames=options.frames, num_starts=options.starts, timing=False)
     made = provenance(seed=options.seed, seconds=time.perf_counter() - began, device=options.device)
     if options.frames:

@@ -10,18 +10,16 @@ numbers.
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import factformer
-from factformer.data.generate import generate
-from factformer.data.store import open_dataset
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.nn.convolution import Convolution
 from factformer.reproduce.record import short
+from fresh import fresh_solutions
 
 FOLDER = Path(__file__).resolve().parents[1] / "results" / "cpu"
 
@@ -40,12 +38,7 @@ def main() -> None:
     convolutions = [module for module in surrogate.modules() if isinstance(module, Convolution)]
     rows: dict[str, Any] = {}
     for size in options.sizes:
-        with tempfile.TemporaryDirectory() as folder:
-            generate(
-                problem.name, folder, preset="paper", splits=["test"], trajectories=options.trajectories,
-                resolution=size, seed=options.seed, settings=options.set, progress=True,
-            )  # fmt: skip
-            dataset = open_dataset(folder, "test")
+        with fresh_solutions(problem, options.trajectories, options.seed, options.set, size=size) as dataset:
             rows[str(size)] = {}
             for reach, home in (("space", problem.grid), ("points", None)):
                 for convolution in convolutions:

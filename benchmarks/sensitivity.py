@@ -9,7 +9,6 @@ above one is an error that feeds on itself. ``--out FILE`` keeps the numbers as 
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from itertools import product
 from pathlib import Path
@@ -19,10 +18,9 @@ import torch
 from torch import Tensor
 
 import factformer
-from factformer.data.generate import generate
-from factformer.data.store import open_dataset
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.surrogate import Surrogate
+from fresh import fresh_solutions
 
 LEVEL = 0.005
 
@@ -60,12 +58,7 @@ def main() -> None:
     began = time.perf_counter()
     surrogates = [factformer.load(name) for name in options.bundles]
     problem = surrogates[0].problem
-    with tempfile.TemporaryDirectory() as folder:
-        generate(
-            problem.name, folder, preset="paper", splits=["test"], trajectories=options.trajectories,
-            resolution=problem.grid.shape[0], seed=options.seed, batch_size=1, settings=options.set, progress=True,
-        )  # fmt: skip
-        dataset = open_dataset(folder, "test")
+    with fresh_solutions(problem, options.trajectories, options.seed, options.set) as dataset:
         context = dataset.read(slice(None), slice(0, problem.num_context_frames))
     rows: list[dict[str, Any]] = []
     for label, surrogate in zip(options.label or options.bundles, surrogates, strict=True):
