@@ -240,10 +240,11 @@ def older(found: dict[str, Finding]) -> list[str]:
         return []
     measured = json.loads((ROOT / "results" / "cpu" / "other_grids_darcy-85.json").read_text(encoding="utf-8"))
     errors = {size: row["space"]["fields"]["solution"] for size, row in measured["rows"].items()}
+    number = next(iter(measured["rows"].values()))["space"]["num_windows"]
     now = ", ".join(f"{with_spread(e['relative_l2'], e['standard_error'])} at {size}²" for size, e in errors.items())
-    return ["", f"{finding.label} was applied to other grids before its convolutions kept their reach in space "
-            f"([models](models.md)). The same bundle does so now: {now}, on 30 solutions made anew",
-            "(`results/cpu/other_grids_darcy-85.json`)."]  # fmt: skip
+    return ["", f"{finding.label} was applied to other grids before its convolutions kept their reach in space",
+            f"([models](models.md)). The same bundle does so now: {now},",
+            f"on {number} solutions made anew (`results/cpu/other_grids_darcy-85.json`)."]  # fmt: skip
 
 
 def readme(text: str, found: dict[str, Finding]) -> str:
