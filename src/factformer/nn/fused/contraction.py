@@ -130,11 +130,13 @@ class _Contraction(torch.autograd.Function):
         heads: int,
         weights: Tensor | None,
         eps: float | None,
+        values: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         source = rows_of(source)
         matrix = kernel.to(source.dtype)
         projected = None if projection is None else working(projection, source.dtype)
-        values = source if projected is None else _project(source, projected, heads)
+        if values is None:
+            values = source if projected is None else _project(source, projected, heads)
         result, statistics = contract_into(matrix, values, axis, weights=weights, eps=eps)
         # Projected values are made again in the backward pass: a product costs less than keeping the largest tensor.
         ctx.save_for_backward(matrix, source, projected)
@@ -157,12 +159,12 @@ class _Contraction(torch.autograd.Function):
             grad_values, _ = contract_into(kernel.transpose(-1, -2), grad, ctx.axis)
         del values
         if projected is None:
-            return grad_kernel, grad_values, None, None, None, None, None
+            return grad_kernel, grad_values, *[None] * 6
         with torch.autocast(grad.device.type, enabled=False):
             flat = grad_values.flatten(-2).flatten(0, -2)
             grad_source = (flat @ projected).view_as(source)
             grad_projection = product(flat.t(), source.flatten(0, -2))
-        return grad_kernel, grad_source, grad_projection, None, None, None, None
+        return grad_kernel, grad_source, grad_projection, *[None] * 5
 
 
 def _project(source: Tensor, projection: Tensor, heads: int) -> Tensor:
@@ -180,11 +182,14 @@ def contraction(
     heads: int = 1,
     weights: Tensor | None = None,
     eps: float | None = None,
+    values: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`contract_into` with gradients.
 
     ``source`` holds values ``(batch, *grid, head, channel)``, or with ``projection`` the field ``(batch, *grid,
-    dim)`` that they are a linear map of.
+    dim)`` that they are a linear map of; that map may have been made before, then ``values`` are its result.
     """
-    result: tuple[Tensor, Tensor | None] = _Contraction.apply(kernel, source, projection, axis, heads, weights, eps)
+    result: tuple[Tensor, Tensor | None] = _Contraction.apply(
+        kernel, source, projection, axis, heads, weights, eps, values
+    )
     return result
