@@ -159,7 +159,6 @@ def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]
     from factformer.nn.fused import kernel_gradient as k
     from factformer.nn.fused import output as o
     from factformer.nn.fused import prenorm as p
-    from factformer.nn.fused import projection as v
     from factformer.nn.fused.geometry import Tiling
 
     heads, size = case.heads, case.grid[0]
@@ -242,12 +241,6 @@ def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]
     for cut in ((8, many, 4, 3), (8, many, 4, 2), (8, many, 4, 4), (4, many, 2, 3), (8, 2 * many, 4, 3)):
         add(f"prenorm gradient {cut}", 4 * u, p, "gradient_tiling", p.GradientTiling(*cut),
             lambda: torch.autograd.grad(outputs, [field, encoding, gain, bias], probes, retain_graph=True))
-    weight = torch.randn(heads * case.head_dim, case.dim, device="cuda", dtype=torch.bfloat16)
-    plain = torch.randn(batch, *case.grid, case.dim, device="cuda", dtype=torch.bfloat16)
-    for cut in ((128, 64, 4, 2), (128, 64, 4, 3), (128, 128, 4, 2), (128, 128, 8, 2), (256, 64, 8, 2), (64, 64, 4, 2)):
-        add(f"projection {cut}", heads + u, v, "projection_tiling", v.ProjectionTiling(*cut),
-            lambda: v.project(plain, weight, heads))
-    calls["library projection"] = (heads + u, lambda: plain.flatten(0, -2) @ weight.t())
     first = torch.randn(case.dim, heads * case.head_dim, device="cuda", requires_grad=True)
     second = torch.randn(case.dim, case.dim, device="cuda", requires_grad=True)
     moments = torch.rand(batch, heads, 2, device="cuda") + 0.5
@@ -281,8 +274,6 @@ KERNELS = {
     "joint": "_joint_gradient_kernel",
     "prenorm gradient": "_prenorm_gradient_kernel",
     "prenorm": "_prenorm_kernel",
-    "projection": "_project_kernel",
-    "library projection": "nvjet",
     "output": "output_kernel",
     "hidden gradient": "hidden_gradient_kernel",
     "values gradient": "values_gradient_kernel",
@@ -354,7 +345,7 @@ def main() -> None:
             if not is_wanted(label, arguments.only):
                 continue
             try:
-                times = [t for kernel, t in durations(call, 4) if kernel.startswith(kernel_of(label))]
+                times = [t for kernel, t in durations(call, 4) if kernel.split(" ")[0] == kernel_of(label)]
                 floor = volume * case.unit / BANDWIDTH * 1e6
                 print(f"{name} {label:40} {sum(times):8.1f} us, floor {floor:6.1f}", flush=True)
             except Exception as error:

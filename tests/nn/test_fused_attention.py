@@ -142,18 +142,6 @@ def test_gradients_of_a_contraction(size_out, size_in, axis, channels):
     assert max(relative(a, b) for a, b in zip(got, expected, strict=True)) < 1e-6
 
 
-@pytest.mark.parametrize(("points", "dim", "width"), [((3, 90), 12, 84), ((2, 5, 7), 16, 32), ((1, 128), 20, 130)])
-def test_values_are_a_product_whatever_the_tiles(points, dim, width):
-    from factformer.nn.fused.projection import project
-
-    generator = torch.Generator().manual_seed(3)
-    field = torch.randn(*points, dim, generator=generator)
-    weight = torch.randn(width, dim, generator=generator)
-    values = project(field, weight, 2)
-    assert values.shape == (*points, 2, width // 2)
-    assert relative(values.flatten(-2), field.double() @ weight.double().t()) < 1e-6
-
-
 def test_long_axes_are_walked_in_pieces(monkeypatch):
     from factformer.nn.fused import contraction
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,11 +10,10 @@ from torch import Tensor
 from factformer.grid import Grid
 from factformer.nn.axial_kernel import axial_mean
 from factformer.nn.fused.axial import axial_operators
-from factformer.nn.fused.contraction import _project, contraction
+from factformer.nn.fused.contraction import contraction, project
 from factformer.nn.fused.lanes import side_by_side
 from factformer.nn.fused.output import output
 from factformer.nn.fused.prenorm import prenorm
-from factformer.nn.fused.projection import project
 from factformer.nn.fused.working import working
 from factformer.nn.norms import cached_domain_weights
 from factformer.nn.tables import axis_weights
@@ -37,7 +35,7 @@ def attention_block(
         for axis in range(grid.num_axes - 1)
     ]
     kernels = layer.axes()
-    # The kernels of the axes are small and know nothing of each other nor of the values.
+    # The kernels of the axes are small and know nothing of each other, nor the values of them.
     with side_by_side(field, 1 + len(kernels)) as (main, *lanes):
         for kernel, lane in zip(kernels, lanes, strict=True):
             with lane:
@@ -47,11 +45,7 @@ def attention_block(
                     mean = axial_mean(rows.unflatten(1, grid.shape[:-1]), weights, kernel.m)
                 steps += [(matrix, kernel.m) for matrix in axial_operators(kernel, mean, grid, dtype)]
         with main, torch.no_grad():
-            mode, projected = os.environ.get("BESIDE", "own"), None  # to be measured
-            if mode in ("own", "equal"):
-                projected = project(normed, working(layer.to_values.weight, dtype), layer.heads)
-            elif mode == "library":
-                projected = _project(normed, working(layer.to_values.weight, dtype), layer.heads)
+            projected: Tensor | None = project(normed, working(layer.to_values.weight, dtype), layer.heads)
     domain = cached_domain_weights(layer.tables, grid, rows)
     values, statistics = normed, None
     for index, (matrix, axis) in enumerate(steps):
@@ -61,11 +55,12 @@ def attention_block(
             values,
             axis,
             projection=layer.to_values.weight if index == 0 else None,
-            values=projected if index == 0 else None,
+            projected=projected,
             heads=layer.heads,
             weights=domain if final else None,
             eps=layer.norm_eps if final else None,
         )
+        projected = None  # the largest tensor
     assert statistics is not None
     first, second = layer.to_output[0].weight, layer.to_output[2].weight
     assert isinstance(first, Tensor)
