@@ -10,10 +10,11 @@ from torch import Tensor
 from factformer.grid import Grid
 from factformer.nn.axial_kernel import axial_mean
 from factformer.nn.fused.axial import axial_operators
-from factformer.nn.fused.contraction import contraction
+from factformer.nn.fused.contraction import contraction, project
 from factformer.nn.fused.lanes import side_by_side
 from factformer.nn.fused.output import output
 from factformer.nn.fused.prenorm import prenorm
+from factformer.nn.fused.working import working
 from factformer.nn.norms import cached_domain_weights
 from factformer.nn.tables import axis_weights
 
@@ -34,7 +35,8 @@ def attention_block(
         for axis in range(grid.num_axes - 1)
     ]
     kernels = layer.axes()
-    with side_by_side(field, len(kernels)) as lanes:  # small, and they know nothing of each other
+    # The kernels of the axes are small and know nothing of each other, nor the values of them.
+    with side_by_side(field, 1 + len(kernels)) as (main, *lanes):
         for kernel, lane in zip(kernels, lanes, strict=True):
             with lane:
                 if kernel.m == grid.num_axes - 1:
@@ -42,6 +44,8 @@ def attention_block(
                 else:
                     mean = axial_mean(rows.unflatten(1, grid.shape[:-1]), weights, kernel.m)
                 steps += [(matrix, kernel.m) for matrix in axial_operators(kernel, mean, grid, dtype)]
+        with main, torch.no_grad():
+            projected: Tensor | None = project(normed, working(layer.to_values.weight, dtype), layer.heads)
     domain = cached_domain_weights(layer.tables, grid, rows)
     values, statistics = normed, None
     for index, (matrix, axis) in enumerate(steps):
@@ -51,10 +55,12 @@ def attention_block(
             values,
             axis,
             projection=layer.to_values.weight if index == 0 else None,
+            projected=projected,
             heads=layer.heads,
             weights=domain if final else None,
             eps=layer.norm_eps if final else None,
         )
+        projected = None  # the largest tensor
     assert statistics is not None
     first, second = layer.to_output[0].weight, layer.to_output[2].weight
     assert isinstance(first, Tensor)

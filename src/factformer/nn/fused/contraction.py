@@ -130,14 +130,15 @@ class _Contraction(torch.autograd.Function):
         heads: int,
         weights: Tensor | None,
         eps: float | None,
+        projected: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         source = rows_of(source)
         matrix = kernel.to(source.dtype)
-        projected = None if projection is None else working(projection, source.dtype)
-        values = source if projected is None else _project(source, projected, heads)
+        weight = None if projection is None else working(projection, source.dtype)
+        values = source if weight is None else projected if projected is not None else project(source, weight, heads)
         result, statistics = contract_into(matrix, values, axis, weights=weights, eps=eps)
         # Projected values are made again in the backward pass: a product costs less than keeping the largest tensor.
-        ctx.save_for_backward(matrix, source, projected)
+        ctx.save_for_backward(matrix, source, weight)
         ctx.axis, ctx.heads, ctx.dtype = axis, heads, kernel.dtype
         ctx.set_materialize_grads(False)  # the statistics have none
         if statistics is not None:
@@ -147,25 +148,26 @@ class _Contraction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
-        kernel, source, projected = ctx.saved_tensors
+        kernel, source, weight = ctx.saved_tensors
         grad = rows_of(grad)
-        values = source if projected is None else _project(source, projected, ctx.heads)
+        values = source if weight is None else project(source, weight, ctx.heads)
         if can_join(kernel, values):
             grad_kernel, grad_values = joint_gradient(kernel, grad, values, ctx.axis, ctx.dtype)
         else:
             grad_kernel = kernel_gradient(grad, values, ctx.axis, ctx.dtype)
             grad_values, _ = contract_into(kernel.transpose(-1, -2), grad, ctx.axis)
         del values
-        if projected is None:
-            return grad_kernel, grad_values, None, None, None, None, None
+        if weight is None:
+            return grad_kernel, grad_values, *[None] * 6
         with torch.autocast(grad.device.type, enabled=False):
             flat = grad_values.flatten(-2).flatten(0, -2)
-            grad_source = (flat @ projected).view_as(source)
+            grad_source = (flat @ weight).view_as(source)
             grad_projection = product(flat.t(), source.flatten(0, -2))
-        return grad_kernel, grad_source, grad_projection, None, None, None, None
+        return grad_kernel, grad_source, grad_projection, *[None] * 5
 
 
-def _project(source: Tensor, projection: Tensor, heads: int) -> Tensor:
+def project(source: Tensor, projection: Tensor, heads: int) -> Tensor:
+    """Values ``(batch, *grid, head, channel)`` of a field ``(batch, *grid, dim)``; both factors of one type."""
     with torch.autocast(source.device.type, enabled=False):
         flat = source.flatten(0, -2) @ projection.t()
     return flat.view(*source.shape[:-1], heads, -1)
@@ -180,11 +182,14 @@ def contraction(
     heads: int = 1,
     weights: Tensor | None = None,
     eps: float | None = None,
+    projected: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`contract_into` with gradients.
 
     ``source`` holds values ``(batch, *grid, head, channel)``, or with ``projection`` the field ``(batch, *grid,
-    dim)`` that they are a linear map of.
+    dim)`` that they are a linear map of; where `project` has made them already they come as ``projected``.
     """
-    result: tuple[Tensor, Tensor | None] = _Contraction.apply(kernel, source, projection, axis, heads, weights, eps)
+    result: tuple[Tensor, Tensor | None] = _Contraction.apply(
+        kernel, source, projection, axis, heads, weights, eps, projected
+    )
     return result

@@ -20,7 +20,8 @@ from torch import Tensor
 def side_by_side(like: Tensor, number: int) -> Iterator[list[AbstractContextManager[object]]]:
     """A context for each of ``number`` pieces of work; afterwards the stream of before waits for all of them.
 
-    The first piece stays on that stream. Tensors that the pieces read must live until the end of the block.
+    The first piece stays on that stream; the others go first where both want a place on the device. Tensors that the
+    pieces read must live until the end of the block.
     """
     if not like.is_cuda or (torch.is_grad_enabled() and not torch.cuda.is_current_stream_capturing()):
         yield [contextlib.nullcontext() for _ in range(number)]
@@ -36,4 +37,4 @@ def side_by_side(like: Tensor, number: int) -> Iterator[list[AbstractContextMana
 
 @functools.cache
 def _stream(device: torch.device, lane: int) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+    return torch.cuda.Stream(device, priority=-1)
