@@ -23,7 +23,7 @@ from factformer.report.planes import components
 from factformer.report.runs import read_rollouts
 from factformer.reproduce import pages
 from factformer.reproduce.cards import leaves, run_of, write_cards
-from factformer.reproduce.findings import Finding, markdown, read_findings, with_spread
+from factformer.reproduce.findings import Finding, markdown, read_findings
 from factformer.reproduce.groups import GROUPS
 
 ROOT = Path(__file__).parents[1]
@@ -127,19 +127,20 @@ def _gains(name: str) -> str:
 
 
 def repeats(found: dict[str, Finding]) -> list[str]:
-    """Runs that were made again with another seed, beside the first one."""
+    """Runs that were made twice, with another seed or on another day, beside the one of the tables."""
     lines = []
     for path, finding in found.items():
-        first = found.get(re.sub(r"-seed\d+\.json$", ".json", path))
-        if first is None or first is finding:
+        shown = found.get(re.sub(r"-(seed\d+|first)\.json$", ".json", path))
+        if shown is None or shown is finding:
             continue
         for field in finding.result["fields"]:
-            ours, theirs = first.error(field), finding.error(field)
-            spread = first.error(field, "standard_error")
+            ours, theirs = shown.error(field), finding.error(field)
+            spread = shown.error(field, "standard_error")
             if ours is not None and theirs is not None and spread:
                 lines.append(
-                    f"- `results/{path}`: {field} {finding.shown(field)} against {first.shown(field)}, "
-                    f"{abs(ours - theirs) / spread:.1f} standard errors apart"
+                    f"- `results/{path}`, seed {finding.training['seed']}, {finding.updates:,} updates: {field} "
+                    f"{finding.shown(field)} against {shown.shown(field)} with seed {shown.training['seed']} and "
+                    f"{shown.updates:,}, {abs(ours - theirs) / spread:.1f} standard errors apart"
                 )
     return lines
 
@@ -193,7 +194,6 @@ def results_page(found: dict[str, Finding]) -> str:
         "### Training resolution",
         "",
         *pages.resolution_study(found),
-        *older(found),
         "",
         *(["![Error against training resolution](images/darcy-resolutions.png)", ""] if FIGURE.is_file() else []),
         f"## Isotropic turbulence, 60 × 60 × 60, {minutes['turbulence']}",
@@ -202,12 +202,14 @@ def results_page(found: dict[str, Finding]) -> str:
         "",
         "The paper trains for 100,000 updates on 1,000 solutions from the start of its released generator; ours is",
         "Rogallo's as published ([data](data.md)).",
+        *pages.behind_paper("turbulence", found),
         "",
         f"## Smoke buoyancy, 64 × 64 × 64, {minutes['turbulence']}",
         "",
         *pages.equal_cost("smoke", found),
         "",
         "The paper trains for 100,000 updates on 2,000 solutions.",
+        *pages.behind_paper("smoke", found),
         "",
         "### The same recipe for all",
         "",
@@ -221,7 +223,7 @@ def results_page(found: dict[str, Finding]) -> str:
         "",
         *pages.ablations(found),
         "",
-        *(["## One run again", "", *again, ""] if again else []),
+        *(["## Runs made twice", "", *again, ""] if again else []),
         "## Additions of factformer_plus on a CPU",
         "",
         *additions(),
@@ -231,20 +233,6 @@ def results_page(found: dict[str, Finding]) -> str:
         "",
     ]
     return "\n".join(parts)
-
-
-def older(found: dict[str, Finding]) -> list[str]:
-    """Rows that were made before the code got better, until they are run again."""
-    finding = found.get("darcy-85/factformer_plus-2min.json")
-    if finding is None or finding.result["commit"] != "c69e10b":
-        return []
-    measured = json.loads((ROOT / "results" / "cpu" / "other_grids_darcy-85.json").read_text(encoding="utf-8"))
-    errors = {size: row["space"]["fields"]["solution"] for size, row in measured["rows"].items()}
-    number = next(iter(measured["rows"].values()))["space"]["num_windows"]
-    now = ", ".join(f"{with_spread(e['relative_l2'], e['standard_error'])} at {size}²" for size, e in errors.items())
-    return ["", f"{finding.label} was applied to other grids before its convolutions kept their reach in space",
-            f"([models](models.md)). The same bundle does so now: {now},",
-            f"on {number} solutions made anew (`results/cpu/other_grids_darcy-85.json`)."]  # fmt: skip
 
 
 def readme(text: str, found: dict[str, Finding]) -> str:

@@ -300,6 +300,18 @@ def _published(table: paper.Benchmark, model: str, protocol: str, fields: Sequen
     return "–"
 
 
+def behind_paper(group: str, found: Found) -> list[str]:
+    """How far the paper's model is from its published errors, and after how many updates."""
+    entry = next(entry for entry in GROUPS[group]() if entry.run.model == "factformer")
+    finding = found.get(entry.path)
+    if finding is None:
+        return []
+    published = PAPER_TABLES[group].find(finding.model, finding.protocol).errors
+    errors = {field: finding.error(field) for field in FIELDS[group]}
+    times = " and ".join(f"{error / published[f][0]:.2f} ({f})" for f, error in errors.items() if error is not None)
+    return [f"{finding.label} has {times} times its published errors after {finding.updates:,} updates."]
+
+
 def _verdict(change: float, noise: float) -> str:
     word = "better" if change < 0 else "worse"
     return word if abs(change) >= noise else f"{word}, under {noise}"
