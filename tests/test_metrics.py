@@ -66,3 +66,33 @@ def test_standard_error():
     values = torch.tensor([1.0, 2.0, 3.0, 4.0])
     assert metrics.standard_error(values) == pytest.approx(float(values.std()) / 2)
     assert math.isnan(metrics.standard_error(values[:1]))
+
+
+def test_a_prediction_that_is_not_finite_correlates_with_nothing():
+    t = frames(1, 10, 8, 8, 1)
+    p = t.clone()
+    p[:, 3:] = math.inf
+    assert metrics.correlation_time(p, t, 0.1).item() == pytest.approx(0.3)
+    assert metrics.correlation_time(torch.full_like(t, math.nan), t, 0.1).item() == 0
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-6, 1e6, 1e14])
+def test_metrics_do_not_depend_on_the_units(unit):
+    t = frames(2, 3, 8, 8, 2).float()
+    p = t + 0.3 * frames(2, 3, 8, 8, 2, seed=5).float()
+    deviation = torch.ones(2)
+    for metric in (metrics.vrmse, metrics.correlation, metrics.relative_l2, metrics.relative_l2_per_frame):
+        torch.testing.assert_close(metric(p * unit, t * unit), metric(p, t), rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        metrics.relative_l2(p * unit, t * unit, deviation * unit), metrics.relative_l2(p, t), rtol=1e-4, atol=0
+    )
+
+
+def test_errors_are_relative_to_the_deviation_where_the_truth_is_zero():
+    zero, p = torch.zeros(1, 2, 8, 8, 1), torch.full((1, 2, 8, 8, 1), 0.5)
+    deviation = torch.tensor([2.0])
+    assert metrics.relative_l2(p, zero, deviation).item() == pytest.approx(0.5 / (metrics.LEAST * 2))
+    assert metrics.relative_l2_per_frame(p, zero, deviation)[0, 1].item() == pytest.approx(0.5 / (metrics.LEAST * 2))
+    assert metrics.relative_h1(p, zero, deviation).item() < 1e-3
+    t = frames(1, 2, 8, 8, 1)
+    assert torch.equal(metrics.relative_l2(p.double(), t, deviation), metrics.relative_l2(p.double(), t))

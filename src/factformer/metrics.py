@@ -14,31 +14,45 @@ from jaxtyping import Float
 from torch import Tensor
 
 Frames = Float[Tensor, "batch frame *grid channel"]
+Deviation = Float[Tensor, " channel"] | None
+"""Standard deviations of the fields, where they are known: `LEAST` of them is the least that errors are relative to."""
+LEAST = 0.01
+"""Only truths that are zero or nearly so are smaller than this."""
 
 
-def relative_l2(prediction: Frames, target: Frames) -> Float[Tensor, "batch"]:
+def relative_l2(prediction: Frames, target: Frames, deviation: Deviation = None) -> Float[Tensor, "batch"]:
     """``‖p - t‖₂ / ‖t‖₂`` of each sample on the joint window of frames, points and channels (eq. of §4.2)."""
-    return _norm(_flat(prediction - target, 1)) / _norm(_flat(target, 1)).clamp_min(_tiny(target))
+    return _norm(_flat(prediction - target, 1)) / _scale(_flat(target, 1), deviation)
 
 
-def relative_l2_per_frame(prediction: Frames, target: Frames) -> Float[Tensor, "batch frame"]:
+def relative_l2_per_frame(
+    prediction: Frames, target: Frames, deviation: Deviation = None
+) -> Float[Tensor, "batch frame"]:
     """The same of each frame on its own."""
-    return _norm(_flat(prediction - target, 2)) / _norm(_flat(target, 2)).clamp_min(_tiny(target))
+    return _norm(_flat(prediction - target, 2)) / _scale(_flat(target, 2), deviation)
 
 
-def relative_h1(prediction: Frames, target: Frames) -> Float[Tensor, "batch"]:
+def relative_h1(prediction: Frames, target: Frames, deviation: Deviation = None) -> Float[Tensor, "batch"]:
     """`relative_l2` of the differences between neighbouring points along every axis: small scales count more."""
     axes = range(2, target.ndim - 1)
     error = prediction - target
     numerator = torch.stack([_flat(error.diff(dim=m), 1).square().sum(-1) for m in axes]).sum(0)
     denominator = torch.stack([_flat(target.diff(dim=m), 1).square().sum(-1) for m in axes]).sum(0)
+    denominator = denominator.clamp_min(_tiny(target))
+    if deviation is not None:
+        denominator = denominator.maximum(_least(deviation, target[0].numel()).square().to(denominator.dtype))
     # The square root has no slope at zero.
-    return (numerator.clamp_min(_tiny(target)) / denominator.clamp_min(_tiny(target))).sqrt()
+    return (numerator.clamp_min(_tiny(target)) / denominator).sqrt()
 
 
-def grouped_relative_l2(prediction: Frames, target: Frames, slices: Mapping[str, slice]) -> dict[str, Tensor]:
-    """`relative_l2` of each field group, averaged over the batch."""
-    return {name: relative_l2(prediction[..., s], target[..., s]).mean() for name, s in slices.items()}
+def grouped_relative_l2(
+    prediction: Frames, target: Frames, slices: Mapping[str, slice], deviation: Deviation = None
+) -> dict[str, Tensor]:
+    """`relative_l2` of each field group, averaged over the batch; ``deviation`` is that of all channels."""
+    return {
+        name: relative_l2(prediction[..., s], target[..., s], None if deviation is None else deviation[s]).mean()
+        for name, s in slices.items()
+    }
 
 
 def loss(prediction: Frames, target: Frames, slices: Mapping[str, slice]) -> Float[Tensor, ""]:
@@ -54,7 +68,8 @@ def vrmse(prediction: Frames, target: Frames) -> Float[Tensor, "batch frame"]:
     axes = tuple(range(2, target.ndim - 1))
     error = (prediction - target).square().mean(axes)
     variance = (target - target.mean(axes, keepdim=True)).square().mean(axes)
-    return (error / (variance + 1e-7)).sqrt().mean(-1)
+    size = target.square().mean(axes)  # The Well adds 1e-7 for fields of size one; here any unit gives the same
+    return (error / (variance + 1e-7 * size).clamp_min(_tiny(target))).sqrt().mean(-1)
 
 
 def correlation(prediction: Frames, target: Frames) -> Float[Tensor, "batch frame"]:
@@ -62,7 +77,7 @@ def correlation(prediction: Frames, target: Frames) -> Float[Tensor, "batch fram
     axes = tuple(range(2, target.ndim - 1))
     p = prediction - prediction.mean(axes, keepdim=True)
     t = target - target.mean(axes, keepdim=True)
-    scale = (p.square().sum(axes) * t.square().sum(axes)).sqrt().clamp_min(_tiny(target))
+    scale = (p.square().sum(axes).sqrt() * t.square().sum(axes).sqrt()).clamp_min(_tiny(target))
     return ((p * t).sum(axes) / scale).mean(-1)
 
 
@@ -70,7 +85,7 @@ def correlation_time(
     prediction: Frames, target: Frames, frame_dt: float, threshold: float = 0.8
 ) -> Float[Tensor, "batch"]:
     """Time until the correlation first falls below ``threshold``; the whole window if it never does."""
-    below = correlation(prediction, target) < threshold
+    below = ~(correlation(prediction, target) >= threshold)  # a frame that is not finite correlates with nothing
     first = torch.where(below.any(1), below.int().argmax(1), below.shape[1])
     return first * frame_dt
 
@@ -119,6 +134,17 @@ def _flat(frames: Tensor, start: int) -> Tensor:
 def _norm(values: Tensor) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(values, dim=-1)
     return norm
+
+
+def _scale(truth: Tensor, deviation: Tensor | None) -> Tensor:
+    """The norm that an error is divided by."""
+    norm = _norm(truth).clamp_min(_tiny(truth))
+    return norm if deviation is None else norm.maximum(_least(deviation, truth.shape[-1]).to(norm.dtype))
+
+
+def _least(deviation: Tensor, count: int) -> Tensor:
+    """The smallest norm of ``count`` values that counts as a truth to be relative to."""
+    return LEAST * math.sqrt(count) * deviation.square().mean().sqrt()
 
 
 def _tiny(values: Tensor) -> float:

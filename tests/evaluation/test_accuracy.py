@@ -19,9 +19,9 @@ SIZES = {"dim": 8, "depth": 1, "heads": 1, "head_dim": 8, "kernel_dim": 8}
 TWO_GROUPS = (Field("density"), Field("velocity", 2))
 
 
-def make_problem(size: int = 12, fields=TWO_GROUPS, **options) -> Problem:
+def make_problem(size: int = 12, fields=TWO_GROUPS, extent: float = 1.0, **options) -> Problem:
     settings = {"frame_dt": 0.5, "num_context_frames": 2, "horizon": 4, **options}
-    return Problem("made-up", Grid((size, size), 1.0, True), fields, **settings)
+    return Problem("made-up", Grid((size, size), extent, True), fields, **settings)
 
 
 def travelling_waves(problem: Problem, num_trajectories: int = 3, num_frames: int = 10) -> ArrayDataset:
@@ -175,6 +175,7 @@ def test_another_resolution_is_evaluated_on_its_own_grid():
         ({"fields": (Field("pressure"),)}, "fields density"),
         ({"frame_dt": 0.25}, "frame interval"),
         ({"horizon": 9}, "hold 10 frames"),
+        ({"extent": 3.0}, "grid extent"),
     ],
 )
 def test_data_that_do_not_fit_are_named(change, message):
@@ -182,6 +183,19 @@ def test_data_that_do_not_fit_are_named(change, message):
     surrogate = surrogate_that(make_problem(), exact)
     with pytest.raises(UserError, match=message):
         evaluate(surrogate, travelling_waves(make_problem(**change)), num_frames=horizon, timing=False)
+
+
+def test_other_boundaries_and_places_of_points_are_named():
+    def walled(boundary="reflect", points="nodes"):
+        grid = Grid((12, 12), 1.0, (True, False), points)
+        return Problem("p", grid, TWO_GROUPS, frame_dt=0.5, num_context_frames=2, horizon=4, boundary=boundary)
+
+    surrogate = build_surrogate(walled(), marching_steps=4, **SIZES)
+    wrong = [(walled("zero"), "boundary 'reflect' expected"), (walled(points="cells"), "nodes expected")]
+    for problem, message in wrong:
+        frames = torch.randn(2, 8, 12, 12, problem.num_output_channels)
+        with pytest.raises(UserError, match=message):
+            evaluate(surrogate, ArrayDataset(frames, problem, "test"), timing=False)
 
 
 def test_unknown_precision_and_device_are_named():

@@ -54,8 +54,25 @@ def describe_difference(expected: Problem, found: Problem) -> str:
     for name, wanted, got in pairs:
         if wanted != got:
             return f"{name} {wanted} expected, {got} found"
-    if not np.allclose(expected.grid.extent, found.grid.extent, rtol=1e-5):
-        return f"grid extent {expected.grid.extent} expected, {found.grid.extent} found"
+    geometry = describe_geometry(expected.grid, found.grid)
+    if geometry:
+        return geometry
     if not expected.steady and not np.isclose(expected.frame_dt, found.frame_dt, rtol=1e-5):
         return f"frame interval {expected.frame_dt:g} expected, {found.frame_dt:g} found"
+    return ""
+
+
+def describe_geometry(expected: Grid, found: Grid) -> str:
+    """What is different about the places of the points, on equal axes or at another resolution; empty if nothing."""
+    if not np.allclose(expected.extent, found.extent, rtol=1e-5):
+        return f"grid extent {expected.extent} expected, {found.extent} found"
+    for m in range(expected.num_axes):
+        uniform = expected.is_uniform(m) and found.is_uniform(m)
+        if uniform and not expected.periodic[m] and expected.points[m] != found.points[m]:
+            return f"{expected.points[m]} expected along axis {m}, {found.points[m]} found"
+        if uniform or expected.shape[m] != found.shape[m]:
+            continue
+        spacing = expected.extent[m] / expected.shape[m]
+        if float((expected.weights(m) - found.weights(m)).abs().max()) > 0.01 * spacing:
+            return f"other coordinates expected along axis {m} than those found"
     return ""

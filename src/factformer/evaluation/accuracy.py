@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from factformer import metrics
+from factformer.data.agreement import describe_geometry
 from factformer.data.store import Dataset
 from factformer.errors import UserError
 from factformer.evaluation.provenance import hardware
@@ -68,7 +69,8 @@ def evaluate(
     surrogate = surrogate.to(target).eval()
 
     floor_mean = surrogate.normalizer.output_mean.to(target) if surrogate.problem.steady else None
-    scores = {name: _Scores() for name in surrogate.problem.output_slices}
+    deviation = surrogate.normalizer.output_std
+    scores = {name: _Scores(deviation[s]) for name, s in surrogate.problem.output_slices.items()}
     owners: list[int] = []
     total = dataset.num_trajectories * len(starts)
     began = time.perf_counter()
@@ -176,6 +178,11 @@ def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) ->
             f"the surrogate's grid has periodic axes {mine.grid.periodic} and the dataset's "
             f"{theirs.grid.periodic}: only the resolution may differ"
         )
+    geometry = describe_geometry(mine.grid, theirs.grid)
+    if not geometry and mine.boundary != theirs.boundary:
+        geometry = f"boundary {mine.boundary!r} expected, {theirs.boundary!r} found"
+    if geometry:
+        raise UserError(f"the dataset is not of the surrogate's problem: {geometry}; only the resolution may differ")
     if not mine.steady and not math.isclose(mine.frame_dt, theirs.frame_dt, rel_tol=1e-6):
         raise UserError(
             f"the surrogate advances {mine.frame_dt:g} per frame and the dataset {theirs.frame_dt:g}: "
@@ -200,20 +207,21 @@ def paper_batch_size(num_axes: int) -> int:
 class _Scores:
     """Metrics of one field group, gathered window by window; spectra are summed."""
 
-    def __init__(self) -> None:
+    def __init__(self, deviation: Tensor) -> None:
+        self.deviation = deviation
         self.values: dict[str, list[Tensor]] = {}
         self.spectra: dict[str, Tensor] = {}
         self.num_spectra = 0
 
     def add(self, prediction: Tensor, truth: Tensor, floor: Tensor, frame_dt: float) -> None:
         new = {
-            "relative_l2": metrics.relative_l2(prediction, truth),
-            "relative_l2_per_frame": metrics.relative_l2_per_frame(prediction, truth),
+            "relative_l2": metrics.relative_l2(prediction, truth, self.deviation),
+            "relative_l2_per_frame": metrics.relative_l2_per_frame(prediction, truth, self.deviation),
             "vrmse": metrics.vrmse(prediction, truth).mean(1),
             "spectrum_error": metrics.spectrum_error(prediction, truth).mean(1),
             "correlation_time": metrics.correlation_time(prediction, truth, frame_dt).double(),
-            "floor": metrics.relative_l2(floor, truth),
-            "floor_per_frame": metrics.relative_l2_per_frame(floor, truth),
+            "floor": metrics.relative_l2(floor, truth, self.deviation),
+            "floor_per_frame": metrics.relative_l2_per_frame(floor, truth, self.deviation),
         }
         for name, value in new.items():
             self.values.setdefault(name, []).append(value.double().cpu())

@@ -25,13 +25,13 @@ class Objective(nn.Module):
     def forward(
         self, frames: Tensor, inputs: Tensor | None, plan: Plan
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        window = Window(frames, inputs)
+        window, deviation = Window(frames, inputs), self.surrogate.normalizer.output_std
         if not self.gradient_weight:
-            return self.protocol.loss(self.surrogate, window, plan)
+            return self.protocol.loss(self.surrogate, window, plan, deviation)
         prediction, target = self.protocol.predict(self.surrogate, window, plan)
         slices = self.protocol.problem.output_slices
-        terms = metrics.grouped_relative_l2(prediction, target, slices)
-        rough = [metrics.relative_h1(prediction[..., s], target[..., s]).mean() for s in slices.values()]
+        terms = metrics.grouped_relative_l2(prediction, target, slices, deviation)
+        rough = [metrics.relative_h1(prediction[..., s], target[..., s], deviation[s]).mean() for s in slices.values()]
         total = torch.stack(list(terms.values())).sum() + self.gradient_weight * torch.stack(rough).sum()
         return total, {name: term.detach() for name, term in terms.items()}
 

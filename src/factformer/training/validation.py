@@ -20,6 +20,11 @@ class Validation:
         self.problem = problem
         num_context = 1 if problem.steady else problem.num_context_frames
         self.num_frames = 1 if problem.steady else min(problem.horizon, dataset.num_frames - num_context)
+        if self.num_frames < 1:
+            raise UserError(
+                f"validation trajectories of {dataset.num_frames} frames leave none to predict after {num_context} of "
+                "context; give longer ones or none"
+            )
         length = self.num_frames if problem.steady else num_context + self.num_frames
         last_start = dataset.num_frames - length
         count = min(num_windows, dataset.num_trajectories * (last_start + 1))
@@ -44,6 +49,8 @@ class Validation:
             predicted = [objective.roll_out(context, self.num_frames) for context in self.context.split(1)]
         except UserError:  # the surrogate refuses its own infinite prediction as a context
             return dict.fromkeys(self.problem.output_slices)
-        errors = metrics.grouped_relative_l2(torch.cat(predicted), self.target, self.problem.output_slices)
+        errors = metrics.grouped_relative_l2(
+            torch.cat(predicted), self.target, self.problem.output_slices, objective.surrogate.normalizer.output_std
+        )
         values = {name: float(error) for name, error in errors.items()}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
