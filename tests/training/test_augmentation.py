@@ -29,7 +29,7 @@ def test_solving_from_an_augmented_start_gives_the_augmented_solution(name):
     solve = lambda start: factformer.simulate(name, start, 3, problem.frame_dt, **parameters)  # noqa: E731
     frames = solve(initial)
     augmentation = Augmentation(name, ArrayDataset(frames, problem), seed=0)
-    moved = augmentation(Window(frames), update=3, first_slot=0).frames
+    moved = augmentation(Window(frames), update=3, slots=range(6)).frames
     assert not torch.allclose(moved, frames)
     torch.testing.assert_close(solve(moved[:, 0, ..., state]), moved, rtol=1e-9, atol=1e-9)
 
@@ -41,7 +41,7 @@ def test_input_and_output_of_a_steady_problem_move_together():
     coefficient = pde.sample_initial(problem.grid, generators, dtype=torch.float64, device="cpu")
     solution = factformer.simulate("darcy_flow", coefficient)
     dataset = ArrayDataset(solution, problem, inputs=coefficient[:, None])
-    window = Augmentation("darcy_flow", dataset, 0)(Window(solution, coefficient[:, None]), 1, 0)
+    window = Augmentation("darcy_flow", dataset, 0)(Window(solution, coefficient[:, None]), 1, range(6))
     assert not torch.allclose(window.inputs, coefficient[:, None])
     torch.testing.assert_close(
         factformer.simulate("darcy_flow", window.inputs[:, 0]), window.frames, rtol=1e-6, atol=1e-9
@@ -53,13 +53,16 @@ def test_the_draw_is_a_function_of_seed_update_and_place():
     frames = torch.randn(4, 2, 16, 16, 1)
     dataset = ArrayDataset(frames, pde.problem(16))
 
-    def draw(seed, update, slot):
-        return Augmentation("kolmogorov_flow", dataset, seed)(Window(frames), update, slot).frames
+    def draw(seed, update, slots):
+        window = Window(frames[slots.start % 4 :][: len(slots)])
+        return Augmentation("kolmogorov_flow", dataset, seed)(window, update, slots).frames
 
-    first = draw(0, 1, 0)
-    assert torch.equal(first, draw(0, 1, 0))
-    for other in (draw(1, 1, 0), draw(0, 2, 0), draw(0, 1, 4)):
+    first = draw(0, 1, range(4))
+    assert torch.equal(first, draw(0, 1, range(4)))
+    for other in (draw(1, 1, range(4)), draw(0, 2, range(4)), draw(0, 1, range(4, 8))):
         assert not torch.equal(first, other)
+    # two devices with half of the batch each
+    assert torch.equal(first, torch.cat([draw(0, 1, range(2)), draw(0, 1, range(2, 4))]))
 
 
 def test_data_without_a_known_pde_cannot_be_augmented():

@@ -63,6 +63,8 @@ def test_half_precision_storage_keeps_three_digits():
     halved = first_batches(ResidentFeed(dataset, visits(), CPU, torch.bfloat16), 1)[0].frames
     assert halved.dtype == torch.float32
     assert float((exact - halved).abs().max()) < 2**-8
+    streamed = first_batches(StreamingFeed(dataset, visits(), CPU, torch.bfloat16), 1)[0].frames
+    assert torch.equal(streamed, halved)
 
 
 def test_steady_samples_come_with_their_inputs():

@@ -46,17 +46,19 @@ def test_noise_is_on_the_context_alone_and_a_function_of_the_update(parts):
     _, _, dataset = parts
     noise = ContextNoise(0.1, 3, dataset.normalizer(), seed=5)
     window = Window(dataset.read([0, 1], slice(0, 7)))
-    noisy = noise(window, 4, 0).frames
+    noisy = noise(window, 4, range(2)).frames
     assert torch.equal(noisy[:, 3:], window.frames[:, 3:])
     spread = (noisy[:, :3] - window.frames[:, :3]).std() / dataset.normalizer().output_std
     assert spread.item() == pytest.approx(0.1, rel=0.15)
-    assert torch.equal(noisy, noise(window, 4, 0).frames)
-    assert not torch.equal(noisy, noise(window, 5, 0).frames)
+    assert torch.equal(noisy, noise(window, 4, range(2)).frames)
+    assert not torch.equal(noisy, noise(window, 5, range(2)).frames)
+    halves = [noise(Window(window.frames[i : i + 1]), 4, range(i, i + 1)).frames for i in range(2)]
+    assert torch.equal(noisy, torch.cat(halves))  # two devices with half of the batch each
 
 
 def test_noise_reaches_the_means_along_every_axis(parts):
     noise = ContextNoise(1.0, 2, parts[2].normalizer(), seed=5)
-    drawn = noise(Window(torch.zeros(50, 2, 64, 64, 1)), 1, 0).frames / noise.deviation
+    drawn = noise(Window(torch.zeros(50, 2, 64, 64, 1)), 1, range(50)).frames / noise.deviation
     assert drawn.std().item() == pytest.approx(1, rel=0.05)
     columns, rows, whole = drawn.mean(2), drawn.mean(3), drawn.mean((2, 3))
     for lines in (columns, rows):  # white noise would leave 1/8: two of the four parts survive one mean, one both

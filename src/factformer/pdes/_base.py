@@ -13,6 +13,7 @@ from torch import Tensor
 
 from factformer.config import Config, unknown_name
 from factformer.grid import Grid
+from factformer.pdes._symmetry import Generators
 from factformer.problem import Problem
 
 Frames = Float[Tensor, "batch frame *grid channel"]
@@ -87,10 +88,11 @@ class PDE(ABC):
         return {}
 
     def augment(
-        self, frames: Frames, grid: Grid, generator: torch.Generator, parameters: Config | None = None
+        self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None
     ) -> Frames:
         """A random symmetry applied to each sample of a batch of windows; a new tensor.
 
+        It is drawn from one ``generator`` for all samples, or from one for each of them.
         ``parameters`` are those of the data where they decide what is symmetric (default: the PDE's own).
         """
         return frames

@@ -12,6 +12,8 @@ from torch import Tensor
 Frames = Float[Tensor, "batch frame *grid channel"]
 PerSample = Int[Tensor, " batch"]
 Indices = Int[Tensor, "batch points"]
+Generators = torch.Generator | Sequence[torch.Generator]
+"""One for a whole batch, or one for each of its samples."""
 
 
 def take(
@@ -48,6 +50,8 @@ def reflect_periodic(frames: Frames, axis: int) -> Frames:
     return frames.flip(axis).roll(1, axis)
 
 
-def draw(generator: torch.Generator, high: int, count: int) -> PerSample:
+def draw(generator: Generators, high: int, count: int) -> PerSample:
     """``count`` integers of ``0 … high - 1``, on the CPU."""
-    return torch.randint(high, (count,), generator=generator, device=generator.device).cpu()
+    if isinstance(generator, torch.Generator):
+        return torch.randint(high, (count,), generator=generator, device=generator.device).cpu()
+    return torch.cat([draw(own, high, 1) for own in generator])

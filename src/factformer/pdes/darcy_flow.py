@@ -24,7 +24,7 @@ from factformer.numerics.interpolation import spline_matrix
 from factformer.numerics.random_fields import neumann_field
 from factformer.numerics.trigonometric import multiply_axis
 from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
-from factformer.pdes._symmetry import draw, take
+from factformer.pdes._symmetry import Generators, draw, take
 from factformer.problem import Field, Problem
 
 SPECTRAL_DECAY, INVERSE_LENGTH = 2.0, 3.0  # α and τ of the random field g
@@ -117,7 +117,7 @@ class DarcyFlow(PDE):
         return maps
 
     def augment(
-        self, frames: Frames, grid: Grid, generator: torch.Generator, parameters: Config | None = None
+        self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None
     ) -> Frames:
         """One of the square's eight symmetries per sample. ``frames`` hold coefficient and solution side by
         side in the channels, so that both move together."""

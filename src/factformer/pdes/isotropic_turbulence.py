@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import permutations
 from typing import ClassVar, Literal
 
 import torch
@@ -26,7 +27,7 @@ from factformer.numerics.replay import repeated
 from factformer.numerics.spectral import Spectrum, full_cutoff, padded_shape, resample
 from factformer.numerics.timestepping import Function, num_steps, runge_kutta4, runge_kutta4_stages
 from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
-from factformer.pdes._symmetry import draw, moved_points, reflect_periodic, take
+from factformer.pdes._symmetry import Generators, draw, moved_points, reflect_periodic, take
 from factformer.problem import Field, Problem
 
 VISCOSITY = 50.0 ** (-4 / 3)  # ν = k_d^(-4/3) for the dissipation wavenumber k_d = 50
@@ -128,13 +129,12 @@ class IsotropicTurbulence(PDE):
         return maps
 
     def augment(
-        self, frames: Frames, grid: Grid, generator: torch.Generator, parameters: Config | None = None
+        self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None
     ) -> Frames:
         batch, num_axes = len(frames), grid.num_axes
         cubic = len(set(grid.shape)) == 1
-        order = [torch.randperm(num_axes, generator=generator, device=generator.device).cpu() if cubic
-                 else torch.arange(num_axes) for _ in range(batch)]
-        permutation = torch.stack(order)
+        orders = torch.tensor(list(permutations(range(num_axes))))
+        permutation = orders[draw(generator, len(orders) if cubic else 1, batch)]
         reflect = [draw(generator, 2, batch) for _ in range(num_axes)]
         shift = [draw(generator, size, batch) for size in grid.shape]
         moved = take(frames, [moved_points(*item) for item in zip(grid.shape, reflect, shift, strict=True)],

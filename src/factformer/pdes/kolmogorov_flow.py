@@ -38,7 +38,7 @@ from factformer.numerics.timestepping import (
     num_steps,
 )
 from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
-from factformer.pdes._symmetry import draw, moved_points, reflect_periodic, take
+from factformer.pdes._symmetry import Generators, draw, moved_points, reflect_periodic, take
 from factformer.problem import Field, Problem
 
 INTEGRATORS = {
@@ -146,7 +146,7 @@ class KolmogorovFlow(PDE):
         return maps
 
     def augment(
-        self, frames: Frames, grid: Grid, generator: torch.Generator, parameters: Config | None = None
+        self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None
     ) -> Frames:
         batch, (size1, size2) = len(frames), grid.shape
         period, half_period = _forcing_periods(grid, parameters)

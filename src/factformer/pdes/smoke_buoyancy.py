@@ -27,7 +27,7 @@ from factformer.numerics.random_fields import periodic_field
 from factformer.numerics.spectral import Spectrum, full_cutoff
 from factformer.numerics.timestepping import num_steps
 from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
-from factformer.pdes._symmetry import draw, take
+from factformer.pdes._symmetry import Generators, draw, take
 from factformer.problem import Field, Problem
 
 BOX = 8.0
@@ -124,7 +124,7 @@ class SmokeBuoyancy(PDE):
         return maps
 
     def augment(
-        self, frames: Frames, grid: Grid, generator: torch.Generator, parameters: Config | None = None
+        self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None
     ) -> Frames:
         batch = len(frames)
         flips = [draw(generator, 2, batch), draw(generator, 2, batch), torch.zeros(batch, dtype=torch.long)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
 
 import torch
 
@@ -11,6 +11,7 @@ from factformer.data.store import Dataset
 from factformer.errors import UserError
 from factformer.pdes._base import PDE
 from factformer.protocols import Window
+from factformer.training.draws import generators
 
 
 class Augmentation:
@@ -29,15 +30,13 @@ class Augmentation:
         made_with = dataset.provenance.get("parameters")
         self.parameters = None if made_with is None else self.pde.parameters.parse(made_with)
 
-    def __call__(self, window: Window, update: int, first_slot: int) -> Window:
-        key = f"{self.seed}/{update}/{first_slot}"
-        seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
-        generator = torch.Generator().manual_seed(seed)
+    def __call__(self, window: Window, update: int, slots: Sequence[int]) -> Window:
+        drawn = generators("symmetry", self.seed, update, slots)
         if window.inputs is None:
-            return Window(self.pde.augment(window.frames, self.grid, generator, self.parameters))
+            return Window(self.pde.augment(window.frames, self.grid, drawn, self.parameters))
         # Input and output of a steady problem move together, side by side in the channels.
         both = torch.cat([window.inputs, window.frames], dim=-1)
-        inputs, frames = self.pde.augment(both, self.grid, generator, self.parameters).split(
+        inputs, frames = self.pde.augment(both, self.grid, drawn, self.parameters).split(
             [window.inputs.shape[-1], window.frames.shape[-1]], dim=-1
         )
         return Window(frames, inputs)

@@ -63,10 +63,12 @@ class Visits:
 class Feed(ABC):
     """An endless supply of batches, one per update."""
 
-    def __init__(self, dataset: Dataset, visits: Visits, device: torch.device) -> None:
-        self.dataset = dataset
-        self.visits = visits
-        self.device = device
+    def __init__(
+        self, dataset: Dataset, visits: Visits, device: torch.device, storage: torch.dtype = torch.float32
+    ) -> None:
+        self.dataset, self.visits, self.device = dataset, visits, device
+        self.storage = storage
+        """How exactly frames are kept; it decides what is learned, so it is the same wherever they are kept."""
 
     @abstractmethod
     def batches(self, first_update: int) -> Generator[Window]:
@@ -79,7 +81,7 @@ class ResidentFeed(Feed):
     def __init__(
         self, dataset: Dataset, visits: Visits, device: torch.device, storage: torch.dtype = torch.float32
     ) -> None:
-        super().__init__(dataset, visits, device)
+        super().__init__(dataset, visits, device, storage)
         self.frames = _resident(dataset, device, storage)
         self.inputs: Tensor | None = None
         if dataset.problem.steady:
@@ -153,14 +155,13 @@ class StreamingFeed(Feed):
                 f"the {self.dataset.split} split holds NaN or infinite values in trajectory "
                 f"{_first_bad(frames, [t for t, _ in chosen])}; make or convert the data again"
             )
+        kept = [None if part is None else part.to(self.storage) for part in window]
         if self.device.type == "cuda":
-            return Window(*(None if part is None else part.pin_memory() for part in window))  # type: ignore[arg-type]
-        return window
+            kept = [None if part is None else part.pin_memory() for part in kept]
+        return Window(*kept)  # type: ignore[arg-type]
 
     def _to_device(self, window: Window) -> Window:
-        if self.device.type == "cpu":
-            return window
-        return Window(*(None if p is None else p.to(self.device, non_blocking=True) for p in window))  # type: ignore[arg-type]
+        return Window(*(None if p is None else p.to(self.device, non_blocking=True).float() for p in window))  # type: ignore[arg-type]
 
 
 def open_feed(dataset: Dataset, visits: Visits, device: torch.device, config: DataConfig) -> Feed:
@@ -169,7 +170,7 @@ def open_feed(dataset: Dataset, visits: Visits, device: torch.device, config: Da
     fits = _size(dataset, storage) <= MEMORY_SHARE * free_memory(device)
     if config.residence == "device" or (config.residence == "auto" and fits):
         return ResidentFeed(dataset, visits, device, storage)
-    return StreamingFeed(dataset, visits, device)
+    return StreamingFeed(dataset, visits, device, storage)
 
 
 def free_memory(device: torch.device) -> int:

@@ -6,8 +6,8 @@ nothing about errors there; these grow fastest in long roll-outs. So every mean 
 
 from __future__ import annotations
 
-import hashlib
 import math
+from collections.abc import Sequence
 from itertools import product
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from factformer.data.normalization import Normalizer
 from factformer.protocols import Window
+from factformer.training.draws import generators
 
 
 class ContextNoise:
@@ -28,26 +29,27 @@ class ContextNoise:
         self.level, self.num_context_frames, self.seed = level, num_context_frames, seed
         self.deviation = normalizer.output_std.clone()
 
-    def __call__(self, window: Window, update: int, first_slot: int) -> Window:
-        digest = hashlib.sha256(f"noise/{self.seed}/{update}/{first_slot}".encode()).digest()
-        generator = torch.Generator(window.frames.device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    def __call__(self, window: Window, update: int, slots: Sequence[int]) -> Window:
+        drawn = generators("noise", self.seed, update, slots, window.frames.device)
         self.deviation = self.deviation.to(window.frames.device)
         context, later = window.frames.tensor_split([self.num_context_frames], dim=1)
-        noisy = context + self.level * self.deviation * _draw(context, generator)
+        noisy = context + self.level * self.deviation * _draw(context, drawn)
         return Window(torch.cat([noisy, later], dim=1), window.inputs)
 
 
-def _draw(frames: Tensor, generator: torch.Generator) -> Tensor:
+def _draw(frames: Tensor, drawn: Sequence[torch.Generator]) -> Tensor:
     """Noise of deviation one, shaped as (batch, frame, *grid, channel)."""
-    batch, num_frames, *grid, channels = frames.shape
-    parts = [
-        torch.randn(
-            (batch, num_frames, *(n if varies else 1 for n, varies in zip(grid, axes, strict=True)), channels),
-            generator=generator, device=frames.device, dtype=frames.dtype,
-        )
+    _, num_frames, *grid, channels = frames.shape
+    shapes = [
+        (num_frames, *(n if varies else 1 for n, varies in zip(grid, axes, strict=True)), channels)
         for axes in product((True, False), repeat=len(grid))
-    ]  # fmt: skip
-    total = parts[0]
+    ]
+    sizes = [math.prod(shape) for shape in shapes]
+    values = torch.stack([
+        torch.randn(sum(sizes), generator=generator, device=frames.device, dtype=frames.dtype) for generator in drawn
+    ])  # fmt: skip
+    parts = [part.unflatten(1, shape) for part, shape in zip(values.split(sizes, dim=1), shapes, strict=True)]
+    total: Tensor = parts[0]
     for part in parts[1:]:
         total = total + part
     return total / math.sqrt(len(parts))

@@ -41,8 +41,9 @@ from factformer.training.validation import Validation
 
 MAX_ROLLBACKS = 10
 UPDATES_TO_RISE_ANEW = 100
-"""After a roll-back the learning rate rises over this many updates to where the schedule is: the optimiser may have to
-begin without momenta while the schedule, which may go by the clock, is at its highest."""
+"""After a roll-back the learning rate rises over this many updates to where the schedule is, or a fifth of those that
+are left: the optimiser may have to begin without momenta while the schedule, which may go by the clock, is at its
+highest."""
 
 
 class Trainer:
@@ -101,7 +102,9 @@ class Trainer:
             self.validation = Validation(held_out, config.validation_windows, fabric.device)
         self.augment = Augmentation(experiment.problem, dataset, config.seed) if config.augment else None
         self.noise = None
-        if config.noise and not problem.steady:
+        if config.noise:
+            if problem.steady:
+                raise UserError("training.noise is for context frames, and a steady problem has none; set it to 0")
             self.noise = ContextNoise(config.noise, problem.num_context_frames, dataset.normalizer(), config.seed)
         self.seconds_waiting = 0.0
         # What a checkpoint must share with the run that reads it.
@@ -166,9 +169,9 @@ class Trainer:
             window = next(self.batches)
             self.seconds_waiting += time.perf_counter() - before
             if self.augment is not None:
-                window = self.augment(window, update, self.visits.slots.start)
+                window = self.augment(window, update, self.visits.slots)
             if self.noise is not None:
-                window = self.noise(window, update, self.visits.slots.start)
+                window = self.noise(window, update, self.visits.slots)
             try:
                 losses = self.step(self.parts, window, plan, learning_rate)
             except UserError as error:  # a surrogate refuses what diverged weights predicted
@@ -198,7 +201,10 @@ class Trainer:
         )
         counters = self.state.counters
         if counters.attempt:
-            factor *= min(1.0, (counters.update + 1 - counters.attempt_began) / UPDATES_TO_RISE_ANEW)
+            rise = UPDATES_TO_RISE_ANEW
+            if config.budget_minutes is None:
+                rise = max(1, min(rise, (config.updates - counters.attempt_began) // 5))
+            factor *= min(1.0, (counters.update + 1 - counters.attempt_began) / rise)
         return config.learning_rate * factor * 0.5**counters.attempt
 
     def log(self, update: int, progress: float, plan: Plan, learning_rate: float, validate: bool) -> None:
@@ -269,10 +275,12 @@ class Trainer:
         self.fabric.barrier()
         attempt = self.state.counters.attempt + 1
         if self.config.on_divergence == "stop" or attempt > MAX_ROLLBACKS:
-            raise Diverged(
-                f"{trouble}; the last good checkpoint is {path}. Lower training.learning_rate, or set "
-                "training.on_divergence=halve to go on from there"
+            advice = (
+                "Lower training.learning_rate, or set training.on_divergence=halve to go on from there"
+                if self.config.on_divergence == "stop"
+                else f"{MAX_ROLLBACKS} halvings of the learning rate did not help: are there outliers in the data?"
             )
+            raise Diverged(f"{trouble}; the last good checkpoint is {path}. {advice}")
         snapshot = checkpoint.load(path)
         self.state.restore(snapshot, self.fabric.global_rank)
         self.state.counters.attempt = attempt
