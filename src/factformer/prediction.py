@@ -12,8 +12,10 @@ from torch import Tensor
 
 from factformer.bundle import load
 from factformer.data.arrays import describe_arrays, open_arrays
+from factformer.data.convert import is_well
 from factformer.data.files import explained
 from factformer.data.generate import require_device
+from factformer.data.progress import ProgressBar
 from factformer.data.store import open_dataset
 from factformer.errors import UserError
 from factformer.problem import Problem
@@ -22,7 +24,8 @@ from factformer.report.planes import components
 from factformer.rollout import rollout
 
 STORED = (".hdf5", ".h5")
-MAX_STORED_TRAJECTORIES = 16
+BATCH = 16
+"""Samples that are rolled out at once."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ def predict_file(
     animation: Path | None = None,
     device: str = "cpu",
     overwrite: bool = False,
+    progress: bool = False,
 ) -> Prediction:
     """Roll out from the context frames in ``source`` and write the predicted frames to ``out``."""
     if out.suffix not in (".npy", ".npz"):
@@ -53,9 +57,20 @@ def predict_file(
     require_device(device)
     surrogate = load(bundle).to(device)
     problem = surrogate.problem
-    context = read_context(source, problem).to(device)
-    with torch.inference_mode():
-        frames = torch.stack(list(rollout(surrogate, context, num_frames)), dim=1).cpu().numpy()
+    context = read_context(source, problem)
+    batches = context.split(BATCH)
+    predicted = []
+    with (
+        torch.inference_mode(),
+        ProgressBar("rolling out", num_frames * len(batches), enabled=progress) as bar,
+    ):
+        for batch in batches:
+            rolled = []
+            for frame in rollout(surrogate, batch.to(device), num_frames):
+                rolled.append(frame.cpu())
+                bar.advance()
+            predicted.append(torch.stack(rolled, dim=1))
+    frames = torch.cat(predicted).numpy()
     if not np.isfinite(frames).all():
         raise UserError(f"the roll-out of {source} left the finite numbers; predict fewer than {num_frames} frames")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -80,12 +95,16 @@ def predict_file(
 def read_context(path: Path, problem: Problem) -> Float[Tensor, "batch context *grid channel"]:
     """Context frames from a file: a dataset of ours, or arrays ``([batch,] frame, *grid, channel)``.
 
-    Of a longer sequence the last frames are taken; of a dataset, the first ones of its first trajectories.
+    Of a longer sequence the last frames are taken; of a dataset, the first ones of every trajectory. The
+    samples of a steady problem need no axis of frames.
     """
-    if path.suffix in STORED:
+    if path.suffix in STORED and is_well(path):
+        found = open_dataset(path).problem
+        if (found.steady, found.inputs) != (problem.steady, problem.inputs):
+            wanted, there = (", ".join(f.name for f in item.inputs) for item in (problem, found))
+            raise UserError(f"{path} is of {found.name!r} with {there}; a surrogate of {problem.name!r} needs {wanted}")
         dataset = open_dataset(path, num_context_frames=problem.num_context_frames, horizon=problem.horizon)
-        count = slice(0, min(dataset.num_trajectories, MAX_STORED_TRAJECTORIES))
-        return dataset.read_inputs(count)
+        return dataset.read_inputs(slice(None))
     arrays = open_arrays(path)
     names = [f.name for f in problem.inputs]
     if len(arrays) == 1:
@@ -98,7 +117,9 @@ def read_context(path: Path, problem: Problem) -> Float[Tensor, "batch context *
         raise UserError(f"{path} needs one array, or arrays named {wanted}; it holds {describe_arrays(arrays)}")
     frames = torch.from_numpy(values.astype(np.float32))
     if frames.ndim == problem.grid.num_axes + 2:
-        frames = frames.unsqueeze(0)
+        frames = frames.unsqueeze(1 if problem.steady else 0)
+    if problem.steady:
+        return frames
     if frames.ndim == problem.grid.num_axes + 3 and frames.shape[1] > problem.num_context_frames:
         frames = frames[:, -problem.num_context_frames :]
     return frames

@@ -287,3 +287,9 @@ def test_a_second_writer_is_turned_away(decay, tmp_path: Path) -> None:
 
     generate(Nosy(), tmp_path, splits=["train"], batch_size=7)
     assert open_dataset(tmp_path).num_trajectories == 7
+
+
+def test_a_mistake_that_stops_the_first_batch_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="forcing_wavenumber"):
+        generate("kolmogorov_flow", tmp_path, preset="tiny", splits=["train"], settings=["forcing_wavenumber=40"])
+    assert list(tmp_path.iterdir()) == []

@@ -52,6 +52,8 @@ def test_another_evaluation_is_not_overwritten_unasked(folder):
     before = (folder / "other" / "evaluation.json").read_text()
     with pytest.raises(UserError, match=r"holds another evaluation.*--overwrite"):
         evaluate_run(folder / "run", folder / "data", out=folder / "other", num_frames=3, **options)
+    with pytest.raises(UserError, match="num_windows"):
+        evaluate_run(folder / "run", folder / "data", out=folder / "other", **{**options, "num_starts": 2})
     assert (folder / "other" / "evaluation.json").read_text() == before
     evaluate_run(
         folder / "run", folder / "data", out=folder / "other", num_frames=3, overwrite=True, **options

@@ -6,6 +6,7 @@ import torch
 from factformer import build_surrogate
 from factformer.data.generate import generate
 from factformer.data.store import open_dataset
+from factformer.errors import UserError
 from factformer.evaluation.solver import benchmark_solver
 from factformer.pdes import find_pde
 from factformer.pdes._base import Preset
@@ -38,6 +39,14 @@ def test_the_solver_on_its_own_grid_is_exact_and_on_a_coarser_one_is_not(kolmogo
     for row in result["rows"]:  # two trajectories, 16 frames of 1/16 s
         assert row["simulated_seconds_per_second"] == pytest.approx(2 / row["seconds"])
     assert result["speedup_over_reference"] == pytest.approx(reference["seconds"] / untrained["seconds"])
+
+
+def test_a_grid_that_is_too_coarse_for_the_solver_is_left_out_unless_it_was_asked_for(kolmogorov):
+    surrogate = build_surrogate(find_pde("kolmogorov_flow").problem(32), **SIZES)
+    rows = benchmark_solver(surrogate, kolmogorov)["rows"]  # the half of 32 points does not hold the forcing
+    assert [row["resolution"] for row in rows] == [32, 32, 32]
+    with pytest.raises(UserError, match="forcing_wavenumber"):
+        benchmark_solver(surrogate, kolmogorov, resolutions=(16,))
 
 
 def test_a_steady_problem_counts_solutions(tmp_path):

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 done, 2 wrong use (one line says what), 1 failure."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words or bool(os.environ.get("FACTFORMER_DEBUG"))
-    words = [word for word in words if word != "--debug"]
+    words = [word for word in words if word != "--debug"] or ["--help"]
     try:
         result = build_app()(words, standalone_mode=False)
     except KeyboardInterrupt:

@@ -18,6 +18,14 @@ from factformer.evaluation.solver import benchmark_solver
 from factformer.evaluation.timing import resolve_device
 
 Report = Callable[[Mapping[str, Any]], None]
+TAKES = {
+    "attention": ("--sizes", "--resolution", "--batch-size", "--set"),
+    "model": ("--resolution", "--models", "--batch-size", "--set"),
+    "model --compare": ("--cases",),
+    "inference": ("--sizes", "--batch-size"),
+    "solver": ("--data", "--sizes", "--batch-size"),
+}
+"""Options that mean something to a benchmark; the others would be ignored."""
 
 
 def run_benchmark(
@@ -39,9 +47,15 @@ def run_benchmark(
     cases: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """The result of ``benchmark KIND`` as the command line describes it."""
+    if compare and kind != "model":
+        raise UserError(f"--compare belongs to benchmark model, got benchmark {kind}")
+    full = f"{kind} --compare" if compare else kind
+    given = {"--data": data, "--sizes": sizes, "--resolution": resolution, "--models": models,
+             "--batch-size": batch_size, "--cases": cases, "--set": assignments}  # fmt: skip
+    ignored = [option for option, value in given.items() if value and option not in TAKES[full]]
+    if ignored:
+        raise UserError(f"benchmark {full} has no use for {', '.join(ignored)}")
     if compare:
-        if kind != "model":
-            raise UserError(f"--compare belongs to benchmark model, got benchmark {kind}")
         return comparison.compare(comparison.contests(cases), device=device, report=report)
     target = str(resolve_device(device))
     if kind in ("solver", "inference"):

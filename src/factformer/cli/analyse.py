@@ -271,9 +271,11 @@ def reproduce(
     )
     if json:
         _print_json(result.to_dict())
-        return
-    _print_table(result.table())
-    typer.echo(f"written to {result.folder}")
+    else:
+        _print_table(result.table())
+        typer.echo(f"written to {result.folder}")
+    if result.failed:
+        raise typer.Exit(1)
 
 
 @contextmanager
@@ -302,9 +304,12 @@ def _integers(option: str, text: str | None) -> list[int]:
     from factformer.errors import UserError
 
     try:
-        return [int(part) for part in text.split(",")] if text else []
+        numbers = [int(part) for part in text.split(",")] if text else []
     except ValueError:
-        raise UserError(f"{option} takes whole numbers with commas, such as 64,128; got {text!r}") from None
+        numbers = [0]
+    if any(number < 1 for number in numbers):
+        raise UserError(f"{option} takes whole numbers above 0 with commas, such as 64,128; got {text!r}")
+    return numbers
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -83,5 +83,7 @@ def rollout(
     """
     from factformer.prediction import predict_file
 
-    result = predict_file(bundle, input, frames, out, animation=animate, device=device, overwrite=overwrite)
+    result = predict_file(
+        bundle, input, frames, out, animation=animate, device=device, overwrite=overwrite, progress=True
+    )
     typer.echo(f"{result.out}: frames {tuple(result.shape)} of {', '.join(result.fields)}")

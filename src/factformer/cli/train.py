@@ -64,10 +64,14 @@ def train(
     import sys
 
     from factformer import recipes
+    from factformer.config import assignment
+    from factformer.errors import UserError
     from factformer.training import Machine, run_experiment
     from factformer.training.options import choose_experiment, choose_machine
     from factformer.training.trackers import open_reporter
 
+    if max_minutes is not None and not max_minutes > 0:
+        raise UserError(f"--max-minutes must be more than 0, got {max_minutes:g}")
     shorthands = {
         "data.path": data,
         "training.budget_minutes": budget_minutes,
@@ -75,7 +79,7 @@ def train(
     }
     changes = [
         *(assignments or []),
-        *(f"{key}={value}" for key, value in shorthands.items() if value is not None),
+        *(assignment(key, value) for key, value in shorthands.items() if value is not None),
     ]
     machine: Machine = choose_machine(device, devices, num_nodes, strategy)
     experiment, folder = choose_experiment(recipes.build, recipe, scale, changes, out, resume)

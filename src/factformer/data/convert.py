@@ -44,7 +44,7 @@ def import_dataset(
     that change the problem.
     """
     path = Path(path)
-    if path.suffix in SUFFIXES and _is_well(path):
+    if path.suffix in SUFFIXES and is_well(path):
         if layout or fields or resolution:
             raise UserError(f"{path} is in The Well's layout: it takes no layout, fields or resolution")
         return _well_dataset(path, problem, split, settings)
@@ -52,6 +52,8 @@ def import_dataset(
     names = dict(fields or {})
     found = describe_file(path, arrays) if problem is None else None
     if found is not None:
+        if layout or fields:
+            raise UserError(f"{path} describes itself: without a problem it takes no layout and no fields")
         return _described_dataset(path, found, split, resolution, settings)
     if problem is None:
         raise UserError(f"{path} does not say what it holds: name a problem of the catalog or a problem file")
@@ -164,7 +166,7 @@ def _batch_size(data: Dataset) -> int:
     return max(1, BYTES_AT_A_TIME // per_trajectory)
 
 
-def _is_well(path: Path) -> bool:
+def is_well(path: Path) -> bool:
     with open_hdf5(path) as file:
         return "n_trajectories" in file.attrs and "dimensions" in file and "t0_fields" in file
 

@@ -31,8 +31,8 @@ class ProblemDescription(Config):
     periodic: bool | list[bool] = False
     points: str | list[str] = "nodes"
     frame_dt: float = 1.0
-    num_context_frames: int = 1
-    horizon: int = 1
+    num_context_frames: int = 4
+    horizon: int = 16
     boundary: Literal["periodic", "zero", "reflect"] | None = None
     steady: bool = False
 

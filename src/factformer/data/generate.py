@@ -78,7 +78,11 @@ def generate(
             job = _Job(equation, plan, config, ranks.device(device), DTYPES[dtype], progress)
             try:
                 job.run(writer, ranks, size, overwrite=overwrite)
-            except BlowUpError as error:
+            except UserError as error:
+                if ranks.count == 1:
+                    writer.discard_if_empty()
+                if not isinstance(error, BlowUpError):
+                    raise
                 advice = "finished batches are kept: try a smaller dt, or another seed in another folder"
                 raise BlowUpError(f"{error}; {advice}", error.trajectory, error.what) from None
             finally:

@@ -257,8 +257,19 @@ def _split_files(folder: Path, split: str) -> list[Path]:
     return []
 
 
+def as_tensor(values: Tensor | NDArray[Any], what: str) -> Tensor:
+    """An array of any byte order and direction as a tensor; the numbers must be real."""
+    if isinstance(values, np.ndarray):
+        native = values.dtype.newbyteorder("=")
+        values = np.require(values.astype(native, copy=False), requirements=["C", "W"])
+    tensor = torch.as_tensor(values)
+    if tensor.is_complex():
+        raise UserError(f"{what} hold complex numbers; give their parts as two channels")
+    return tensor
+
+
 def _checked(values: Tensor | NDArray[Any], problem: Problem, num_channels: int, what: str) -> Tensor:
-    tensor = torch.as_tensor(values).detach().to(device="cpu", dtype=torch.float32)
+    tensor = as_tensor(values, what).detach().to(device="cpu", dtype=torch.float32)
     expected = (*problem.grid.shape, num_channels)
     if tensor.ndim != len(expected) + 2 or tuple(tensor.shape[2:]) != expected:
         raise UserError(

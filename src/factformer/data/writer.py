@@ -69,7 +69,7 @@ class SplitWriter:
                 found = file_fingerprint(self.partial)
                 if found == self.contents.fingerprint:
                     return
-                if found and not overwrite:  # an unreadable one is of no use to anybody
+                if found and self._notes() and not overwrite:  # without a finished batch it is of no use to anybody
                     raise UserError(
                         f"{self.work} holds unfinished work of other settings; finish it with the same "
                         "arguments as before, or ask to overwrite it"
@@ -135,6 +135,11 @@ class SplitWriter:
     def discard(self) -> None:
         """Remove what is unfinished."""
         shutil.rmtree(self.work, ignore_errors=True)
+
+    def discard_if_empty(self) -> None:
+        """Remove what is unfinished where this process began it and finished no batch of it."""
+        if self._lock is not None and self.work.is_dir() and not self._notes():
+            self.discard()
 
     def release(self) -> None:
         """Let other processes take up what is unfinished."""

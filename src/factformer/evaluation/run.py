@@ -29,7 +29,7 @@ from factformer.surrogate import Surrogate
 
 EVALUATION_FILE = "evaluation.json"
 ROLLOUTS_FILE = "rollouts.npz"
-SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "grid", "precision")
+SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows", "grid", "precision")
 
 
 def evaluate_run(
@@ -58,6 +58,14 @@ def evaluate_run(
     surrogate = load(path)
     folder = Path(out) if out is not None else run_folder(path)
     dataset = open_dataset(data if data is not None else trained_on(path), split)
+    if folder is not None and not overwrite:
+        frames = num_frames or surrogate.problem.horizon
+        check_compatible(surrogate, dataset, frames)
+        check_replaceable(folder / EVALUATION_FILE, {
+            "dataset_fingerprint": dataset.fingerprint, "split": dataset.split, "num_frames": frames,
+            "num_windows": dataset.num_trajectories * len(start_frames(surrogate, dataset, frames, num_starts)),
+            "grid": list(dataset.problem.grid.shape), "precision": precision,
+        })  # fmt: skip
     result = evaluate(
         surrogate,
         dataset,
@@ -69,8 +77,6 @@ def evaluate_run(
         timing=timing,
         progress=progress,
     )
-    if folder is not None and not overwrite:
-        check_replaceable(folder / EVALUATION_FILE, result)
     device = resolve_device(device)
     seed = surrogate.provenance.get("seed")
     result |= provenance(seed=seed, seconds=time.perf_counter() - began, device=device)

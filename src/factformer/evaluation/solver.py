@@ -81,7 +81,12 @@ def benchmark_solver(
     solve()
     rows.append(row("solver (reference)", reference, median_seconds(solve, target, repeats=3), None))
     for resolution in resolutions or (stored, stored // 2):
-        contender = _coarse_row(equation, parameters, surrogate, dataset, size, resolution, target)
+        try:
+            contender = _coarse_row(equation, parameters, surrogate, dataset, size, resolution, target)
+        except UserError:  # too coarse for the solver
+            if resolutions:
+                raise
+            continue
         if contender is not None:
             rows.append(row("solver (coarse)", resolution, *contender))
     return {

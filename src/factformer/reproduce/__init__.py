@@ -9,7 +9,8 @@ from pathlib import Path
 from factformer.config import unknown_name
 from factformer.reproduce.outcome import Outcome
 from factformer.reproduce.pictures import write_pictures
-from factformer.reproduce.plan import SCALES, Work
+from factformer.reproduce.plan import SCALES, Training, Work
+from factformer.reproduce.scales import check_assignments
 from factformer.reproduce.targets import find_target, targets
 from factformer.reproduce.work import Done, Workshop
 
@@ -44,6 +45,7 @@ def reproduce_target(
     minutes = None
     if budget_minutes and target.trainings:
         minutes = round(SHARE_FOR_TRAINING * budget_minutes / len(target.trainings), 4)
+    check_assignments([work for work in target.works if isinstance(work, Training)], scale, assignments)
     workshop = Workshop(
         out,
         scale,

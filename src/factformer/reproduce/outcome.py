@@ -30,6 +30,11 @@ class Outcome:
         """One row per cell, full precision."""
         return [cell_row(cell, done) for cell, done in zip(self.target.cells, self.done, strict=True)]
 
+    @property
+    def failed(self) -> bool:
+        """Whether nothing of the target could be done."""
+        return bool(self.done) and all(done.status.startswith("failed") for done in self.done)
+
     def table(self) -> Table:
         """For people: numbers as they are read."""
         columns = [

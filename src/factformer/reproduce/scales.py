@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from factformer import catalog, recipes
-from factformer.config import fingerprint
+from factformer.config import assignment, fingerprint
 from factformer.errors import UserError
 from factformer.pdes import find_pde
 from factformer.pdes._base import Preset
@@ -93,7 +93,7 @@ def experiment_of(
     if scale not in SCALES:
         raise UserError(f"unknown scale {scale!r}. Choices: {', '.join(SCALES)}")
     size = size_of(run, scale)
-    changes = [f"model.name={run.model}", f"protocol.name={run.protocol}", f"data.path={data}",
+    changes = [f"model.name={run.model}", f"protocol.name={run.protocol}", assignment("data.path", data),
                f"data.resolution={size.preset.resolution}"]  # fmt: skip
     if size.num_context_frames is not None:
         changes.append(f"data.num_context_frames={size.num_context_frames}")
@@ -143,3 +143,15 @@ def describe_scale(run: Training, experiment: Experiment, scale: Scale, assignme
     if scale == "tiny":
         how.append("tiny model")
     return f"reduced ({', '.join([*how, *assignments])})"
+
+
+def check_assignments(runs: Sequence[Training], scale: Scale, assignments: Sequence[str]) -> None:
+    """Raise where no run of a target can take the assignments; those of one model may not suit another."""
+    errors = []
+    for run in runs:
+        try:
+            experiment_of(run, scale, "data", minutes=None, assignments=assignments)
+        except UserError as error:
+            errors.append(error)
+    if runs and len(errors) == len(runs):
+        raise errors[0]
