@@ -10,6 +10,7 @@ import factformer
 from factformer import Field, Grid, Problem, build_surrogate
 from factformer.bundle import load, save_bundle, zoo
 from factformer.data.normalization import Normalizer
+from factformer.errors import UserError
 
 SMALL = {"dim": 16, "depth": 1, "heads": 2, "head_dim": 8, "kernel_dim": 8}
 
@@ -109,3 +110,14 @@ def test_names_and_missing_paths(surrogate, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="is a file"):
         load(tmp_path / "file")
+
+
+def test_only_a_bundle_is_replaced(surrogate, tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds other things than a bundle"):
+        save_bundle(surrogate, tmp_path / "precious", overwrite=True)
+    assert (tmp_path / "precious" / "thesis.txt").read_text() == "mine"
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="cannot write the bundle"):
+        save_bundle(surrogate, tmp_path / "file" / "bundle")

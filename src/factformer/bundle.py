@@ -24,6 +24,7 @@ FORMAT = "factformer bundle"
 FORMAT_VERSION = 1
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "bundle.json"
+FILES = {WEIGHTS, DESCRIPTION, "README.md"}
 
 
 def save_bundle(
@@ -42,7 +43,12 @@ def save_bundle(
     target = Path(path)
     if target.exists() and not overwrite:
         raise UserError(f"{target} exists already; choose another path or pass overwrite=True (--overwrite)")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists() and not (target.is_dir() and {item.name for item in target.iterdir()} <= FILES):
+        raise UserError(f"{target} holds other things than a bundle and is not replaced; choose another path")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write the bundle {target}: {error.strerror or error}") from error
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in surrogate.state_dict().items()}
     if storage is not None:
         # Weights bear rounding; buffers such as the frequencies of Fourier features are multiplied by 2π x.
@@ -85,7 +91,7 @@ def load(path: str | Path) -> Surrogate:
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise UserError(f"{folder} has no {WEIGHTS}: the bundle is incomplete")
-    if _checksum(weights) != description["sha256"]:
+    if _checksum(weights) != description.get("sha256"):
         raise UserError(f"{weights} does not match its checksum: the file is truncated or was changed; copy it again")
     try:
         state = load_file(weights)
@@ -104,7 +110,7 @@ def load(path: str | Path) -> Surrogate:
         surrogate.load_state_dict({**state, **exact})
     except RuntimeError as error:
         raise UserError(f"{weights} does not hold the weights of this model: {str(error).splitlines()[-1]}") from None
-    surrogate.provenance = description["provenance"]
+    surrogate.provenance = description.get("provenance", {})
     return surrogate.eval()
 
 

@@ -86,12 +86,26 @@ def apply_overrides(values: Mapping[str, Any], assignments: Iterable[str]) -> di
                 raise unknown_name("section", ".".join([here] * bool(here) + [key]),
                                    [k for k, v in section.items() if isinstance(v, dict)])
             section = section[key]
-        section[keys[-1]] = _parse_scalar(text)
+        value = _parse_scalar(text)
+        if isinstance(value, dict) and isinstance(section.get(keys[-1]), dict):
+            value = {**section[keys[-1]], **value}
+        section[keys[-1]] = value
     return result
+
+
+def assignment(key: str, value: Any) -> str:
+    """``"key=value"`` that `apply_overrides` reads as exactly this value, whatever a string looks like."""
+    return f"{key}={json.dumps(value, ensure_ascii=False, default=_plain)}"
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)  # scalars of NumPy and PyTorch; paths
 
 
 def _parse_scalar(text: str) -> Any:
     value = yaml.safe_load(text)
+    if isinstance(value, str) and text.lstrip()[:1] in ('"', "'"):
+        return value
     if isinstance(value, bool) and text.strip().lower() not in ("true", "false"):
         return text.strip()  # YAML 1.1 reads off, on, yes and no as truth values; options have such names
     if isinstance(value, str):  # YAML 1.1 reads 1e-4 as a string

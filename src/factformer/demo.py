@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from factformer import recipes
 from factformer.bundle import load, zoo
+from factformer.config import assignment
 from factformer.data.generate import generate
 from factformer.errors import UserError
 from factformer.evaluation.run import evaluate_run
@@ -53,7 +54,7 @@ def run_demo(
     folder = Path(out)
     _prepare(folder, overwrite)
     data, run = folder / "data", folder / "run"
-    experiment = recipes.build("demo", assignments=[f"data.path={data}", f"training.updates={updates}"])
+    experiment = recipes.build("demo", assignments=[assignment("data.path", data), f"training.updates={updates}"])
     counts = trajectories or TRAJECTORIES
     say(f"1/5  simulate {sum(counts.values())} turbulent flows ({experiment.problem})")
     generate(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer.errors import UserError
@@ -14,7 +16,7 @@ from factformer.surrogate import Surrogate
 
 def rollout(
     surrogate: Surrogate,
-    context: Float[Tensor, "batch context *grid channel"],
+    context: Float[Tensor, "batch context *grid channel"] | NDArray[Any],
     num_frames: int,
     steps_per_call: int | None = None,
 ) -> Iterator[Float[Tensor, "batch *grid channel"]]:
@@ -25,6 +27,11 @@ def rollout(
     ``torch.no_grad()`` where they are not wanted. A steady problem yields its one frame.
     """
     problem = surrogate.problem
+    if not isinstance(context, Tensor):
+        context = torch.as_tensor(context)
+    weight = next(surrogate.parameters(), None)
+    if weight is not None and context.dtype != weight.dtype:
+        context = context.to(weight.dtype)
     if num_frames < 1 or (problem.steady and num_frames != 1):
         raise UserError(f"num_frames must be at least 1, and 1 for a steady problem; got {num_frames}")
     if context.ndim >= 2 and context.shape[1] > problem.num_context_frames:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from factformer import catalog
+from factformer import catalog, recipes
+from factformer.evaluation.parameters import count_parameters
 from factformer.grid import Grid
 from factformer.nn.spectral_conv import SpectralConvolution
 from factformer.problem import Field, Problem
@@ -75,7 +76,8 @@ def test_the_documentation_states_the_sizes_that_the_code_has():
             stated[cells[0].split("`")[1]] = [float(number) for number in cells[4].split(",")]
     assert sorted(stated) == catalog.names("models")
     for model, sizes in stated.items():
-        known = catalog.find("models", model).Config.model_fields
-        turbulence = {"heads": 6, "kernel_dim": 192} if "kernel_dim" in known else {}
-        counted = [count(model, KOLMOGOROV), count(model, TURBULENCE, **turbulence)]
+        counted = [
+            count_parameters(recipes.build(recipe, "paper", [f"model.name={model}"]))
+            for recipe in ("kolmogorov", "turbulence")
+        ]
         assert sizes == [round(number / 1e6, 2) for number in counted], model

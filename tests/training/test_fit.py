@@ -82,3 +82,58 @@ def test_mistakes_are_named():
         factformer.fit(waves(2), grid=grid, fields=["a"], settings={"model.dimm": 3})
     with pytest.raises(UserError, match="input_fields"):
         factformer.fit(waves(2), grid=grid, fields=["a"], inputs=waves(2))
+
+
+def test_a_dataset_is_not_contradicted():
+    with pytest.raises(UserError, match=r"grid=, num_context_frames="):
+        factformer.fit(wave_data()[0], grid=wave_problem().grid, num_context_frames=2)
+    with pytest.raises(UserError, match=r"data\.num_context_frames is decided by the data"):
+        factformer.fit(wave_data()[0], settings={"data.num_context_frames": 2})
+
+
+def test_arrays_of_any_make():
+    grid, frames = wave_problem().grid, waves(2).numpy()
+    options = {"grid": grid, "fields": ["u"], "updates": 1, "settings": SETTINGS, "progress": False}
+    plain = factformer.fit(frames, **options)
+    for other in (frames.astype(">f8"), frames[:, :, ::-1][:, :, ::-1]):
+        other.flags.writeable = False
+        same = factformer.fit(other, **options)
+        assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), same.parameters(), strict=True))
+    with pytest.raises(UserError, match="complex"):
+        factformer.fit(frames * 1j, **options)
+    with pytest.raises(UserError, match="takes a Grid"):
+        factformer.fit(frames, **{**options, "grid": (8, 8)})
+    rolled = list(factformer.rollout(plain, frames[:, :4].astype("float64"), 2))
+    assert rolled[0].shape == (2, 8, 8, 1)
+
+
+def test_settings_are_values_of_any_kind_and_sections_are_merged():
+    settings = {**SETTINGS, "model.local_dilations": (1, 2), "training": {"batch_size": 2}}
+    surrogate = factformer.fit(wave_data()[0], updates=1, settings=settings, progress=False)
+    assert surrogate.config.local_dilations == (1, 2)
+    training = surrogate.provenance["training"]
+    assert (training["batch_size"], training["updates"], training["optimizer"]) == (2, 1, "muon")
+
+
+def test_a_flow_that_starts_from_rest_is_learned():
+    frames = waves(3)
+    frames[:, :9] = 0
+    frames[0] = 0
+    surrogate = factformer.fit(
+        frames, grid=wave_problem().grid, fields=["u"], updates=10, settings=SETTINGS, progress=False,
+        valid_array=frames,
+    )  # fmt: skip
+    assert all(bool(torch.isfinite(weight).all()) for weight in surrogate.parameters())
+    with pytest.raises(UserError, match="leave none to predict"):
+        factformer.fit(
+            waves(2), grid=wave_problem().grid, fields=["u"], updates=1, settings=SETTINGS, progress=False,
+            valid_array=waves(1)[:, :4],
+        )  # fmt: skip
+
+
+def test_noise_has_no_place_in_a_steady_problem():
+    with pytest.raises(UserError, match=r"training\.noise"):
+        factformer.fit(
+            waves(2, num_frames=1), inputs=waves(2, num_frames=1), input_fields=["a"], fields=["u"], updates=1,
+            grid=wave_problem().grid, settings={**SETTINGS, "training.noise": 0.1}, progress=False,
+        )  # fmt: skip

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer.data.store import ArrayDataset, Dataset
+from factformer.config import assignment
+from factformer.data.store import ArrayDataset, Dataset, as_tensor
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.problem import Boundary, Field, Problem
@@ -24,21 +24,27 @@ from factformer.training.progress import LiveReporter
 Array = Tensor | NDArray[Any]
 OURS = "factformer_plus"
 
+DECIDED = {
+    "problem": "name=", "data.num_context_frames": "num_context_frames=", "data.resolution": "another grid=",
+    "data.path": "the arrays or a dataset",
+}  # fmt: skip
+"""Keys of an experiment that say what the data say, and what says it here."""
+
 
 def fit(
     train_array: Array | Dataset,
     *,
     grid: Grid | None = None,
-    frame_dt: float = 1.0,
+    frame_dt: float | None = None,
     fields: Sequence[str] | Mapping[str, int] | None = None,
     inputs: Array | None = None,
     input_fields: Sequence[str] | Mapping[str, int] | None = None,
     valid_array: Array | Dataset | None = None,
     valid_inputs: Array | None = None,
-    num_context_frames: int = 4,
+    num_context_frames: int | None = None,
     horizon: int | None = None,
     boundary: Boundary | None = None,
-    name: str = "custom",
+    name: str | None = None,
     model: str = OURS,
     updates: int = 1000,
     out: str | Path | None = None,
@@ -52,7 +58,9 @@ def fit(
     ``fields`` names the channels: ``["pressure"]`` for scalars, ``{"pressure": 1, "velocity": 2}`` for
     groups. ``settings`` are dotted keys of an experiment, such as ``{"model.dim": 64}``. A steady problem
     gives ``inputs`` ``(sample, 1, *grid, channel)`` with their ``input_fields``; its frames then hold one
-    frame per sample. Instead of arrays, a `Dataset` such as one of The Well brings all of that along.
+    frame per sample. Frames are one unit of time apart (``frame_dt``) and the model sees four of them
+    (``num_context_frames``) unless you say otherwise. Instead of arrays, a `Dataset` such as one of The Well
+    brings all of that along.
 
     ``model`` is any of the catalog. By default it is `factformer_plus`, trained frame by frame with Muon and a
     little noise on the context; the others march up to four frames per call and train with AdamW.
@@ -61,22 +69,32 @@ def fit(
     raises `InterruptedError`.
     """
     if isinstance(train_array, Dataset):
+        given = {
+            "grid": grid, "frame_dt": frame_dt, "fields": fields, "inputs": inputs, "input_fields": input_fields,
+            "num_context_frames": num_context_frames, "horizon": horizon, "boundary": boundary, "name": name,
+        }  # fmt: skip
+        said = [f"{key}=" for key, value in given.items() if value is not None]
+        if said:
+            raise UserError(f"a dataset says this itself, leave it out: {', '.join(said)}; open_dataset can change it")
         dataset: Dataset = train_array
     else:
         frames = _as_tensor(train_array)
+        num_context_frames = 4 if num_context_frames is None else num_context_frames
         if grid is None or fields is None:
             raise UserError("an array says nothing about itself: give its grid= and the names of its fields=")
         if (inputs is None) != (input_fields is None):
             raise UserError(
                 "a steady problem needs inputs and input_fields; leave both out for frames in time"
             )
+        if not isinstance(grid, Grid):
+            raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {grid!r}")
         steady = inputs is not None
         problem = Problem(
-            name=name,
+            name=name or "custom",
             grid=grid,
             outputs=_fields(fields),
             inputs=() if input_fields is None else _fields(input_fields),
-            frame_dt=frame_dt,
+            frame_dt=1.0 if frame_dt is None else frame_dt,
             num_context_frames=1 if steady else num_context_frames,
             horizon=1 if steady else horizon or max(1, min(16, frames.shape[1] - num_context_frames)),
             boundary=boundary or ("periodic" if all(grid.periodic) else "reflect"),
@@ -109,12 +127,16 @@ def _held_out(values: Array | Dataset | None, inputs: Array | None, dataset: Dat
 def _experiment(dataset: Dataset, model: str, updates: int, settings: Mapping[str, Any]) -> Experiment:
     """Defaults that suit any data: frame by frame and with Muon for the model of ours, which learns most so
     (docs/research-log.md); others march as far as the trajectories allow, up to four frames per call."""
+    for key in settings:
+        if key in DECIDED:
+            raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
     problem = dataset.problem
     room = dataset.num_frames - problem.num_context_frames
     steps = 1 if model == OURS else min(4, max(1, room // 2))
     ours = {
         "optimizer": "muon", "learning_rate": 6e-3 if updates < 3000 else 3e-3, "batch_size": 4,
-        "noise": 0.01, "ema_decay": 0.99 if updates < 3000 else 0.999, "on_divergence": "halve",
+        "noise": 0.0 if problem.steady else 0.01, "ema_decay": 0.99 if updates < 3000 else 0.999,
+        "on_divergence": "halve",
     }  # fmt: skip
     protocol: dict[str, Any] = {"name": "steady"}
     if not problem.steady:
@@ -129,7 +151,9 @@ def _experiment(dataset: Dataset, model: str, updates: int, settings: Mapping[st
         "training": {"updates": updates, "checkpoint_every": every, "validate_every": every,
                      "log_every": max(1, updates // 100), **(ours if model == OURS else {"learning_rate": 1e-3})},
     })  # fmt: skip
-    return experiment.override([f"{key}={_text(value)}" for key, value in settings.items()])
+    return experiment.override([
+        f"{key}={value}" if isinstance(value, str) else assignment(key, value) for key, value in settings.items()
+    ])  # fmt: skip
 
 
 def _fields(names: Sequence[str] | Mapping[str, int]) -> tuple[Field, ...]:
@@ -141,13 +165,9 @@ def _fields(names: Sequence[str] | Mapping[str, int]) -> tuple[Field, ...]:
 
 
 def _as_tensor(array: Array) -> Tensor:
-    tensor = torch.as_tensor(array)
+    tensor = as_tensor(array, "train_array")
     if tensor.ndim < 4:
         raise UserError(
             f"train_array must have shape (trajectory, frame, *grid, channel), got {tuple(tensor.shape)}"
         )
     return tensor
-
-
-def _text(value: Any) -> str:
-    return "null" if value is None else str(value)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from factformer import catalog
+from factformer.config import unknown_name
 from factformer.data.store import Dataset, open_dataset
 from factformer.errors import UserError
 from factformer.problem import Problem
@@ -44,28 +45,44 @@ def wanted_problem(experiment: Experiment) -> Problem:
 
 
 def open_data(experiment: Experiment) -> tuple[Dataset, Dataset | None]:
-    """The training split, and the validation split where there is one; both must fit the problem."""
-    problem, path = wanted_problem(experiment), Path(experiment.data.path)
-    make = (
-        f"`factformer generate {experiment.problem} --preset {experiment.data.preset} "
-        f"--resolution {experiment.data.resolution} --out {path}`"
-    )
+    """The training split, and the validation split where there is one; both must fit the problem.
+
+    A problem that is not of the catalog is described by its data.
+    """
+    path = Path(experiment.data.path)
+    make = f"`factformer convert FILE --out {path / 'train.hdf5'}`"
+    known = experiment.problem in catalog.names("pdes")
+    if known:
+        make = (
+            f"`factformer generate {experiment.problem} --preset {experiment.data.preset} "
+            f"--resolution {experiment.data.resolution} --out {path}`"
+        )
     if not experiment.data.path or not path.exists():
         raise UserError(f"there is no data at {path}; make it with {make} or say where it is with --data")
+    problem = wanted_problem(experiment) if known else _problem_of(path, experiment)
     changes = {"num_context_frames": problem.num_context_frames, "horizon": problem.horizon}
     splits: list[Dataset] = []
     for split in ("train", "valid"):
         if split == "valid" and not _has_split(path, split):
             continue
-        dataset = open_dataset(path, split, **changes)
         try:
-            dataset.require(problem)
+            open_dataset(path, split).require(problem)
         except UserError as error:
             raise UserError(f"{path}: {error}; choose other --data or make it with {make}") from None
+        dataset = open_dataset(path, split, **changes)
         if dataset.num_trajectories < 1:
             raise UserError(f"the {split} split of {path} is empty; make it with {make}")
         splits.append(dataset)
     return splits[0], splits[1] if len(splits) > 1 else None
+
+
+def _problem_of(path: Path, experiment: Experiment) -> Problem:
+    """The problem that the data describe, if it is the one that the experiment names."""
+    problem = open_dataset(path, "train").problem
+    if problem.name != experiment.problem:
+        raise unknown_name("problem", experiment.problem, [*catalog.names("pdes"), f"{problem.name} (of the data)"])
+    num_context = experiment.data.num_context_frames
+    return problem if num_context is None else replace(problem, num_context_frames=num_context)
 
 
 def _has_split(path: Path, split: str) -> bool:
