@@ -2,12 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factformer import Grid
+from factformer.errors import UserError
 
 
 def stretched(size):
@@ -115,3 +117,21 @@ def test_resample_keeps_the_box():
 def test_bad_grids_are_named(make_grid, words):
     with pytest.raises(ValueError, match=words):
         make_grid()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (((10.5, 10), 1.0, True), {}, "whole number of points"),
+        ((10, 1.0, "no"), {}, "true or false"),
+        ((3, 1.0, False), {"coordinates": [[3.0, 2.0, 1.0]]}, "strictly increasing"),
+        (((3, 3), 1.0, False), {"coordinates": [[0.0, 0.5, 1.0]]}, "coordinates has 1 entries"),
+    ],
+)
+def test_what_is_no_grid_is_named(arguments, options, message):
+    with pytest.raises(UserError, match=message):
+        Grid(*arguments, **options)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert Grid(np.int64(10), np.float64(2.0), np.True_) == Grid(10, 2.0, True)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from operator import index
 from typing import Any, Self
 
 import torch
@@ -50,16 +51,23 @@ class Grid:
         *,
         coordinates: Sequence[Sequence[float] | None] | None = None,
     ) -> None:
-        sizes = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
+        try:
+            sizes = (index(shape),) if hasattr(shape, "__index__") else tuple(index(size) for size in shape)
+        except TypeError:
+            raise UserError(f"a shape is a whole number of points for each axis, got {shape!r}") from None
         num_axes = len(sizes)
         if not 1 <= num_axes <= MAX_AXES:
             raise UserError(f"a grid has 1 to {MAX_AXES} axes, got shape {sizes}")
         lengths = tuple(float(length) for length in _per_axis("extent", extent, num_axes))
-        wraps = tuple(bool(flag) for flag in _per_axis("periodic", periodic, num_axes))
+        flags = _per_axis("periodic", periodic, num_axes)
+        if any(flag not in (True, False) for flag in flags):
+            raise UserError(f"periodic is true or false for each axis, got {periodic!r}")
+        wraps = tuple(bool(flag) for flag in flags)
         kinds = tuple(str(kind) for kind in _per_axis("points", points, num_axes))
         explicit: tuple[tuple[float, ...] | None, ...] = (None,) * num_axes
         if coordinates is not None:
-            explicit = tuple(None if axis is None else tuple(float(x) for x in axis) for axis in coordinates)
+            given = _per_axis("coordinates", coordinates, num_axes)
+            explicit = tuple(None if axis is None else tuple(float(x) for x in axis) for axis in given)
         for m, (size, length, kind, axis) in enumerate(zip(sizes, lengths, kinds, explicit, strict=True)):
             if kind not in POINTS:
                 raise UserError(f"points of axis {m} must be one of {POINTS}, got {kind!r}")
@@ -69,6 +77,8 @@ class Grid:
                 raise UserError(f"axis {m} needs at least 2 points, got {size}")
             if axis is not None and len(axis) != size:
                 raise UserError(f"axis {m} has {len(axis)} coordinates but the shape says {size}")
+            if axis is not None and any(not b > a for a, b in pairwise(axis)):
+                raise UserError(f"coordinates of axis {m} must be strictly increasing finite numbers")
         for name, value in (("shape", sizes), ("extent", lengths), ("periodic", wraps), ("points", kinds),
                             ("coordinates", explicit)):
             object.__setattr__(self, name, value)
@@ -211,7 +221,7 @@ class Grid:
 
 
 def _per_axis(name: str, value: Any, num_axes: int) -> tuple[Any, ...]:
-    if isinstance(value, (str, bool, int, float)):
+    if isinstance(value, str) or not hasattr(value, "__iter__") or getattr(value, "ndim", 1) == 0:
         return (value,) * num_axes
     values = tuple(value)
     if len(values) != num_axes:

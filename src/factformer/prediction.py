@@ -51,6 +51,8 @@ def predict_file(
     """Roll out from the context frames in ``source`` and write the predicted frames to ``out``."""
     if out.suffix not in (".npy", ".npz"):
         raise UserError(f"predictions are written as .npy or .npz, got {out.name!r}")
+    if animation is not None and animation.suffix.lower() != ".gif":
+        raise UserError(f"animations are written as GIF; give {animation.name!r} the ending .gif")
     for path in [out] + [animation] * (animation is not None):
         if path is not None and path.exists() and not overwrite:
             raise UserError(f"{path} exists; add --overwrite to replace it or choose another name")

@@ -44,7 +44,8 @@ class RunFolder:
             raise UserError(f"{self.path} is a file; a run needs a folder")
         if self.exists and not overwrite:
             raise UserError(
-                f"{self.path} holds a run already; go on with --resume or replace it: --overwrite"
+                f"{self.path} holds a run already; go on with it (--resume, resume=True), replace it (--overwrite) "
+                "or choose another folder"
             )
 
     def create(self, experiment: Experiment, command: str, overwrite: bool = False) -> None:
