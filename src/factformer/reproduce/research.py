@@ -106,6 +106,8 @@ ROUNDS = (
         "Darcy flow, 211 points": (),
         "Darcy flow, 211 points, batch 4": ("training.batch_size=4",),
         "Darcy flow, 211 points, batch 2": ("training.batch_size=2",),
+        "Darcy flow, 211 points, local branch dilated 2": ("model.local_dilations=[2]",),
+        "Darcy flow, 211 points, dilated 2, batch 4": ("model.local_dilations=[2]", "training.batch_size=4"),
     }, "darcy", noise=0.001),
     Round("Smoke", 64, ("protocol.marching_steps=4", *BOX_RECIPE), {
         "smoke": (),
