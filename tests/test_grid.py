@@ -135,3 +135,15 @@ def test_what_is_no_grid_is_named(arguments, options, message):
 
 def test_numbers_of_numpy_are_numbers():
     assert Grid(np.int64(10), np.float64(2.0), np.True_) == Grid(10, 2.0, True)
+
+
+def test_every_other_point_is_a_grid_of_the_same_box():
+    grid = Grid((13, 12), (1.0, 2.0), (False, True))
+    coarse = grid.every(3)
+    assert coarse == Grid((5, 4), (1.0, 2.0), (False, True))
+    for m in range(2):
+        torch.testing.assert_close(coarse.axis(m), grid.axis(m)[::3])
+    assert grid.every(1) == grid
+    for bad, step in ((grid, 5), (Grid(12, 1.0, False, "cells"), 2), (Grid.from_axes([[0.0, 0.2, 1.0]]), 2)):
+        with pytest.raises(UserError, match="is no grid of the same box"):
+            bad.every(step)

@@ -205,6 +205,19 @@ class Grid:
                 raise UserError(f"axis {m} has explicit coordinates and cannot be resampled to {size} points")
         return Grid(sizes, self.extent, self.periodic, self.points, coordinates=self.coordinates)
 
+    def every(self, step: int) -> Grid:
+        """The grid of every ``step``-th point along each axis, in the same box."""
+        for m, size in enumerate(self.shape):
+            intervals = size if self.periodic[m] else size - 1
+            fits = self.is_uniform(m) and not intervals % step and (self.periodic[m] or self.points[m] == "nodes")
+            if step > 1 and not fits:
+                raise UserError(
+                    f"every {step}th of {size} points is no grid of the same box along axis {m}: that takes evenly "
+                    f"spaced nodes and a multiple of {step} intervals"
+                )
+        return self.resample([size // step if wraps else (size - 1) // step + 1
+                              for size, wraps in zip(self.shape, self.periodic, strict=True)])
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready description; `Grid.from_dict` reads it back."""
         return {

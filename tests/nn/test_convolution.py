@@ -136,7 +136,14 @@ def test_twice_as_many_points_are_a_dilation(num_axes):
     coarse = u[(slice(None), *[slice(None, None, 2)] * num_axes)]
     there = layer(u, fine)[(slice(None), *[slice(None, None, 2)] * num_axes)]
     assert torch.allclose(there, layer(coarse, home))  # what it sees at home is among the points
-    assert layer.is_at_home(home) and not layer.is_at_home(fine) and layer.is_at_home(None)
+    assert [layer.step(grid) for grid in (home, fine, None, Grid([6] * num_axes, 1.0, True))] == [1, 2, 1, None]
+    # made for the fine grid, its weights lie on every point of the coarse one
+    assert torch.allclose(Convolution.forward(dilated_at(fine, dilated), coarse, home), layer(coarse))
+
+
+def dilated_at(home, layer):
+    layer.home = home
+    return layer
 
 
 def test_a_stencil_keeps_its_reach_on_any_grid():
@@ -169,4 +176,4 @@ def test_a_stencil_keeps_its_reach_on_any_grid():
 def test_what_is_not_evenly_spaced_stays_as_it_is():
     home = Grid.from_axes([[0.0, 0.1, 0.4, 1.0]])
     layer = Convolution(["zero"], 1, 1, home=home)
-    assert layer.is_at_home(Grid.from_axes([[0.0, 0.2, 0.5, 0.6, 1.0]]))
+    assert layer.step(Grid.from_axes([[0.0, 0.2, 0.5, 0.6, 1.0]])) == 1

@@ -5,6 +5,7 @@ import torch
 from small_waves import tiny_experiment, wave_data
 
 from factformer import metrics
+from factformer.errors import UserError
 from factformer.protocols import Window, build_protocol
 from factformer.training.assembly import new_surrogate
 from factformer.training.loop import train
@@ -86,3 +87,18 @@ def test_all_of_it_together_trains(tmp_path):
     outcome = train(experiment, *wave_data(), folder=tmp_path / "run")
     assert outcome.finished
     assert outcome.last["loss"] > outcome.last["u"]
+
+
+def test_training_begins_on_every_other_point(parts, monkeypatch):
+    experiment = tiny_experiment().override(["protocol.coarse=2", "protocol.coarse_until=0.5"])
+    dataset, _ = wave_data()
+    protocol = build_protocol(experiment.protocol, dataset.problem)
+    assert [protocol.whole_plan(1, progress)["coarse"] for progress in (0.0, 0.49, 0.5, 1.0)] == [2, 2, 1, 1]
+    objective = Objective(new_surrogate(experiment, dataset, protocol), protocol)
+    frames = dataset.read([0, 1], slice(0, protocol.window_length))
+    plan = protocol.whole_plan(1, 0.0)
+    coarse, _ = objective(frames, None, plan)
+    kept, _ = objective(frames[:, :, ::2, ::2].contiguous(), None, {**plan, "coarse": 1})
+    assert torch.equal(coarse, kept)
+    with pytest.raises(UserError, match="no grid of the same box"):
+        build_protocol(experiment.override(["protocol.coarse=3"]).protocol, dataset.problem)

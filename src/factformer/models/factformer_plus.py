@@ -65,14 +65,15 @@ class LocalBranch(nn.Module):
     ) -> Float[Tensor, "batch *grid dim"]:
         """``u + branch(u)``; on a GPU in bfloat16 with fused kernels."""
         convolution = self.convolution
-        fits = convolution.is_at_home(grid) and local_fits(
-            u.shape[1:-1], convolution.padding, convolution.width, u.shape[-1]
+        step = convolution.step(grid)
+        fits = step is not None and local_fits(
+            u.shape[1:-1], convolution.padding, step * (convolution.kernel_size // 2), u.shape[-1]
         )
         dtype = working_dtype(u, fits, u.shape[-1])
         if dtype is not None:
             from factformer.nn.fused.local import local_block
 
-            return local_block(self, u, dtype)
+            return local_block(self, u, dtype, step)
         result: Tensor = u + self(u, grid)
         return result
 

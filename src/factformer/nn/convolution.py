@@ -108,16 +108,21 @@ class Convolution(nn.Module):
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
-    def is_at_home(self, grid: Grid | None) -> bool:
-        """Whether the points of ``grid`` are those that the weights were made for."""
-        return grid is None or self.home is None or all(abs(r - 1) < 1e-6 for r in self._distances(grid, self.home))
+    def step(self, grid: Grid | None) -> int | None:
+        """How many points of ``grid`` the weights lie apart, where they lie on points; None where they do not."""
+        if grid is None or self.home is None:
+            return self.dilation
+        distances = [self.dilation * distance for distance in self._distances(grid, self.home)]
+        step = max(1, round(distances[0]))
+        return step if all(abs(distance - step) < 1e-6 for distance in distances) else None
 
     def forward(
         self, u: Float[Tensor, "batch *grid dim_in"], grid: Grid | None = None
     ) -> Float[Tensor, "batch *coarse dim_out"]:
         weight: Tensor = self.weight
-        dilation = self.dilation
-        if grid is not None and not self.is_at_home(grid):
+        dilation = self.step(grid)
+        if dilation is None:
+            assert grid is not None
             weight, dilation = self._stretched(grid), 1
         widths = [dilation * (size // 2) for size in weight.shape[2:]]
         # The library pads with zeros itself, without a copy of the field.

@@ -48,6 +48,10 @@ class ProtocolConfig(Config):
     """Calls in a row that are trained on, with gradients through all of them (``latent_marching``)."""
     calls_from: float = Field(default=0.0, ge=0, le=1)
     """Part of training after which there is more than one of them."""
+    coarse: int = Field(default=1, ge=1)
+    """Begin on every s-th point along each axis, where an update costs a fraction; 1 trains on all of them."""
+    coarse_until: float = Field(default=0.7, ge=0, le=1)
+    """Part of training after which all points take part."""
     unroll: int = Field(default=2, ge=1)
     """Calls of one frame each that are rolled out with gradients through all (``autoregressive``)."""
 
@@ -58,6 +62,13 @@ class Window(NamedTuple):
     frames: Frames
     inputs: Frames | None = None
 
+    def every(self, step: int) -> Window:
+        """The window on every ``step``-th point along each axis."""
+        if step == 1:
+            return self
+        index = (slice(None), slice(None), *[slice(None, None, step)] * (self.frames.ndim - 3))
+        return Window(self.frames[index].contiguous(), None if self.inputs is None else self.inputs[index].contiguous())
+
 
 class BaseProtocol(ABC):
     """How one batch of windows becomes a loss."""
@@ -65,6 +76,7 @@ class BaseProtocol(ABC):
     def __init__(self, config: ProtocolConfig, problem: Problem) -> None:
         self.config = config
         self.problem = problem
+        problem.grid.every(config.coarse)  # raises where that leaves no grid
 
     @property
     @abstractmethod
@@ -84,6 +96,13 @@ class BaseProtocol(ABC):
     @abstractmethod
     def plan(self, update: int, progress: float) -> Plan:
         """What to do at ``update`` (counted from 1), ``progress`` of training being over when it begins."""
+
+    def whole_plan(self, update: int, progress: float) -> Plan:
+        """`plan`, and with which points."""
+        plan, config = self.plan(update, progress), self.config
+        if config.coarse == 1:
+            return plan
+        return {**plan, "coarse": config.coarse if progress < config.coarse_until else 1}
 
     @abstractmethod
     def predict(self, surrogate: Surrogate, window: Window, plan: Plan) -> tuple[Frames, Frames]:

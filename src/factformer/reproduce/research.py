@@ -108,6 +108,8 @@ ROUNDS = (
         "Darcy flow, 211 points, batch 2": ("training.batch_size=2",),
         "Darcy flow, 211 points, local branch dilated 2": ("model.local_dilations=[2]",),
         "Darcy flow, 211 points, dilated 2, batch 4": ("model.local_dilations=[2]", "training.batch_size=4"),
+        "Darcy flow, 211 points, every second point first": ("model.local_dilations=[2]", "protocol.coarse=2"),
+        "Darcy flow, 211 points, every third point first": ("model.local_dilations=[3]", "protocol.coarse=3"),
     }, "darcy", noise=0.001),
     Round("Smoke", 64, ("protocol.marching_steps=4", *BOX_RECIPE), {
         "smoke": (),

@@ -25,7 +25,7 @@ class Objective(nn.Module):
     def forward(
         self, frames: Tensor, inputs: Tensor | None, plan: Plan
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        window, deviation = Window(frames, inputs), self.surrogate.normalizer.output_std
+        window, deviation = Window(frames, inputs).every(plan.get("coarse", 1)), self.surrogate.normalizer.output_std
         if not self.gradient_weight:
             return self.protocol.loss(self.surrogate, window, plan, deviation)
         prediction, target = self.protocol.predict(self.surrogate, window, plan)

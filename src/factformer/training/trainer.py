@@ -139,8 +139,8 @@ class Trainer:
         counters = self.state.counters
         if counters.update == 0 and counters.attempt == 0:
             self.save()  # something to fall back on, whatever happens
-        self.first_update = counters.update + 1
-        self.batches = self.feed.batches(self.first_update)
+        self.points: int | None = None  # those of the last update of this process
+        self.batches = self.feed.batches(counters.update + 1)
         self.clock.start(counters.seconds)
         self.reporter.begin(self.clock, self.config, counters.update, self.run.path)
         try:
@@ -163,8 +163,10 @@ class Trainer:
     def advance(self, update: int, progress: float) -> None:
         """One update, and the log line and checkpoint that fall due with it."""
         counters, config = self.state.counters, self.config
-        plan, learning_rate = self.protocol.plan(update, progress), self.learning_rate(progress)
-        with self.clock.paused() if update == self.first_update else nullcontext():
+        plan, learning_rate = self.protocol.whole_plan(update, progress), self.learning_rate(progress)
+        points = plan.get("coarse", 1)  # other points may need other kernels, which are compiled first
+        with nullcontext() if points == self.points else self.clock.paused():
+            self.points = points
             before = time.perf_counter()
             window = next(self.batches)
             self.seconds_waiting += time.perf_counter() - before
@@ -303,7 +305,7 @@ class Trainer:
         progress = self.clock.progress(counters.update, self.clock.seconds)
         validate = self.validation is not None and "validation" not in counters.last
         if self.state.tally.count or validate:
-            plan = self.protocol.plan(counters.update, progress)
+            plan = self.protocol.whole_plan(counters.update, progress)
             self.log(counters.update, progress, plan, self.learning_rate(progress), validate)
         self.save()
         with self.averaged():

@@ -220,11 +220,12 @@ class _Local(torch.autograd.Function):
         )  # fmt: skip
 
 
-def local_block(branch: LocalBranch, field: Tensor, dtype: torch.dtype) -> Tensor:
-    """``field + branch(field)`` of a field ``(batch, *grid, dim)``, in ``dtype``."""
+def local_block(branch: LocalBranch, field: Tensor, dtype: torch.dtype, step: int | None = None) -> Tensor:
+    """``field + branch(field)`` of a field ``(batch, *grid, dim)``, in ``dtype``; ``step`` as in `Convolution`."""
     convolution, norm, mlp = branch.convolution, branch.norm, branch.mlp
-    kernel_size, dilation = convolution.weight.shape[-1], convolution.dilation
-    around = surroundings(field.shape[1:-1], convolution.padding, kernel_size, dilation)
+    around = surroundings(
+        field.shape[1:-1], convolution.padding, convolution.weight.shape[-1], step or convolution.dilation
+    )
     parameters = (
         convolution.weight, convolution.bias, norm.weight, norm.bias,
         mlp[0].weight, mlp[0].bias, mlp[2].weight, mlp[2].bias,
