@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ def rollout(
     """
     problem = surrogate.problem
     if not isinstance(context, Tensor):
-        context = torch.as_tensor(context)
+        context = torch.as_tensor(np.ascontiguousarray(context))
     weight = next(surrogate.parameters(), None)
     if weight is not None and context.dtype != weight.dtype:
         context = context.to(weight.dtype)

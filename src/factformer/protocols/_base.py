@@ -49,7 +49,8 @@ class ProtocolConfig(Config):
     calls_from: float = Field(default=0.0, ge=0, le=1)
     """Part of training after which there is more than one of them."""
     coarse: int = Field(default=1, ge=1)
-    """Begin on every s-th point along each axis, where an update costs a fraction; 1 trains on all of them."""
+    """Begin on every s-th point along each axis, where an update costs a fraction; 1 trains on all of them. For models
+    that are the same on both grids, such as factformer and factformer_plus; dilated_resnet is not."""
     coarse_until: float = Field(default=0.7, ge=0, le=1)
     """Part of training after which all points take part."""
     unroll: int = Field(default=2, ge=1)
