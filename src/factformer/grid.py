@@ -212,7 +212,7 @@ class Grid:
             fits = self.is_uniform(m) and not intervals % step and (self.periodic[m] or self.points[m] == "nodes")
             if step > 1 and not fits:
                 raise UserError(
-                    f"every {step}th of {size} points is no grid of the same box along axis {m}: that takes evenly "
+                    f"one in {step} of {size} points is no grid of the same box along axis {m}: that takes evenly "
                     f"spaced nodes and a multiple of {step} intervals"
                 )
         return self.resample([size // step if wraps else (size - 1) // step + 1

@@ -177,3 +177,15 @@ def test_what_is_not_evenly_spaced_stays_as_it_is():
     home = Grid.from_axes([[0.0, 0.1, 0.4, 1.0]])
     layer = Convolution(["zero"], 1, 1, home=home)
     assert layer.step(Grid.from_axes([[0.0, 0.2, 0.5, 0.6, 1.0]])) == 1
+
+
+def test_stretched_weights_bear_half_precision():
+    home = Grid((8, 6), 1.0, True)
+    layer = Convolution(["periodic"] * 2, 2, 2, home=home)
+    grid = home.resample((12, 9))
+    u = torch.randn(1, *grid.shape, 2, generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = layer(u, grid)
+    half.float().sum().backward()
+    assert half.dtype == torch.bfloat16 and layer.weight.grad.isfinite().all()
+    assert torch.allclose(half.float(), layer(u, grid), atol=0.05)

@@ -148,8 +148,9 @@ class Convolution(nn.Module):
             "stretch", grid, 0, self.weight, lambda: tuple(stretch_matrix(self.kernel_size, d) for d in distances)
         )
         weight: Tensor = self.weight
-        for matrix in matrices:  # the axis in front goes, its stretched twin comes at the end
-            weight = torch.tensordot(weight, matrix, dims=([2], [0]))
+        with torch.autocast(weight.device.type, enabled=False):  # it would mix number formats from the second axis on
+            for matrix in matrices:  # the axis in front goes, its stretched twin comes at the end
+                weight = torch.tensordot(weight, matrix, dims=([2], [0]))
         return weight
 
     def _inner(self, u: Tensor, weight: Tensor, bias: Tensor | None, inside: Sequence[int], dilation: int) -> Tensor:
