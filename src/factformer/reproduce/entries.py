@@ -122,7 +122,7 @@ def darcy_resolutions() -> list[Entry]:
     """The paper's figure: error against training resolution (the runs at 85² are those of `darcy`)."""
     return [
         Entry("darcy-resolutions", f"darcy-{size}", entry_name(model, STEADY, 2),
-              Training("darcy", model, STEADY, size, (*BFLOAT, *(COARSE_FIRST if model == PLUS and size > 85 else ()))),
+              Training("darcy", model, STEADY, size, (*BFLOAT, *(COARSE_FIRST if model == PLUS and size > 170 else ()))),
               2.0)
         for model in RESOLUTION_MODELS
         for size in DARCY_RESOLUTIONS
