@@ -21,7 +21,7 @@ from factformer.report.animation import write_animation
 from factformer.report.paper import TABLE_1, TABLE_4
 from factformer.report.planes import components
 from factformer.report.runs import read_rollouts
-from factformer.reproduce import pages
+from factformer.reproduce import pages, resolutions
 from factformer.reproduce.cards import leaves, run_of, write_cards
 from factformer.reproduce.findings import Finding, markdown, read_findings
 from factformer.reproduce.groups import GROUPS
@@ -193,7 +193,7 @@ def results_page(found: dict[str, Finding]) -> str:
         "",
         "### Training resolution",
         "",
-        *pages.resolution_study(found),
+        *resolutions.study(found),
         "",
         *(["![Error against training resolution](images/darcy-resolutions.png)", ""] if FIGURE.is_file() else []),
         f"## Isotropic turbulence, 60 × 60 × 60, {minutes['turbulence']}",
@@ -286,7 +286,7 @@ def write_picture() -> None:
 if __name__ == "__main__":
     if "--picture" in sys.argv[1:]:
         write_picture()
-    if not pages.write_figure(read_findings(ROOT / "results"), FIGURE):
+    if not resolutions.write_figure(read_findings(ROOT / "results"), FIGURE):
         FIGURE.unlink(missing_ok=True)
     for path, text in written().items():
         path.write_text(text, encoding="utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from factformer.reproduce import cards, pages
+from factformer.reproduce import cards, pages, resolutions
 from factformer.reproduce.findings import Finding
 from factformer.reproduce.groups import GROUPS
 
@@ -150,6 +150,16 @@ def test_changes_are_held_against_the_mean_of_the_base_runs():
 
 def test_the_resolution_study_takes_the_runs_at_85_from_the_table():
     runs = [finding(f"darcy-{size}/fno-2min.json", "fno", size / 1000, "steady") for size in (61, 85)]
-    text = "\n".join(pages.resolution_study(found(*runs)))
+    text = "\n".join(resolutions.study(found(*runs)))
     assert "| `fno` | 0.0610 ± 0.0010 | 0.0850 ± 0.0010 | not run yet | not run yet |" in text
-    assert pages.study_of_resolutions(found(*runs)) == {"fno": [0.061, 0.085, None, None]}
+    assert resolutions.curves(found(*runs)) == {"fno": [0.061, 0.085, None, None]}
+
+
+def test_the_resolution_study_says_how_flat_our_line_is():
+    runs = [finding(f"darcy-{size}/factformer_plus-2min.json", "factformer_plus", error, "steady")
+            for size, error in ((61, 0.006), (85, 0.004), (211, 0.005))]  # fmt: skip
+    text = "\n".join(resolutions.study(found(*runs)))
+    assert "1.50 times the smallest, all within 20% of their mean" in text
+    assert "At 141²" not in text
+    tried = finding("darcy-141/factformer_plus-every-second-point-2min.json", "factformer_plus", 0.007, "steady")
+    assert "At 141² the same gave 0.0070" in "\n".join(resolutions.study(found(*runs, tried)))

@@ -1,25 +1,15 @@
-"""The pages of results, written from the result files alone: tables, resolution study, ablations, research log."""
+"""The pages of results, written from the result files alone: tables, ablations, research log."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from factformer.report import paper
 from factformer.report.tables import format_count
-from factformer.reproduce.entries import (
-    BFLOAT,
-    DARCY_MODELS,
-    DARCY_RESOLUTIONS,
-    PLUS,
-    RESOLUTION_MODELS,
-    STEADY,
-    Entry,
-    entry_name,
-)
-from factformer.reproduce.findings import NOT_RUN, Finding, markdown, of_entries, with_spread
+from factformer.reproduce.entries import BFLOAT, PLUS, Entry, entry_name
+from factformer.reproduce.findings import NOT_RUN, Finding, markdown, of_entries
 from factformer.reproduce.groups import GROUPS
 from factformer.reproduce.research import ROUNDS, Round
 
@@ -119,49 +109,6 @@ def beyond(entries: Sequence[Entry], found: Found, heading: str = "") -> list[st
         "until the correlation with the true field falls below 0.8, and how many were no longer finite.", "",
         *markdown(["run", "field", *frames, "correlated until", "not finite"], rows), "", *notes,
     ]  # fmt: skip
-
-
-def resolution_study(found: Found) -> list[str]:
-    """Error against training resolution, and the models of 85² on other grids as they are."""
-    columns = ["trained at", *(f"{size}²" for size in DARCY_RESOLUTIONS)]
-    rows = []
-    for model in RESOLUTION_MODELS:
-        row = [f"`{model}`"]
-        for size in DARCY_RESOLUTIONS:
-            finding = found.get(f"darcy-{size}/{entry_name(model, STEADY, 2)}.json")
-            row.append(NOT_RUN if finding is None else finding.shown("solution"))
-        rows.append(row)
-    lines = markdown(columns, rows)
-    rows = []
-    for model in DARCY_MODELS:
-        finding = found.get(f"darcy-85/{entry_name(model, STEADY, 2)}.json")
-        row = [f"`{model}`"]
-        for size in DARCY_RESOLUTIONS:
-            if finding is None:
-                row.append(NOT_RUN)
-            elif size == 85:
-                row.append(finding.shown("solution"))
-            else:
-                errors = finding.result.get("transfer", {}).get(str(size), {}).get("fields", {}).get("solution")
-                row.append(NOT_RUN if errors is None else with_spread(errors["relative_l2"], errors["standard_error"]))
-        rows.append(row)
-    columns = ["trained at 85², applied to", *columns[1:]]
-    return [*lines, "", "The models of 85² applied to other grids as they are, without training there:", "",
-            *markdown(columns, rows)]  # fmt: skip
-
-
-def study_of_resolutions(found: Found) -> dict[str, list[float | None]]:
-    """The curves of the figure: models with at least one point, once one of them has two."""
-    curves = {
-        model: [
-            finding.error("solution") if (finding := found.get(f"darcy-{size}/{entry_name(model, STEADY, 2)}.json"))
-            else None
-            for size in DARCY_RESOLUTIONS
-        ]
-        for model in RESOLUTION_MODELS
-    }  # fmt: skip
-    numbers = {model: sum(value is not None for value in values) for model, values in curves.items()}
-    return {model: curves[model] for model, number in numbers.items() if number} if max(numbers.values()) > 1 else {}
 
 
 def long_runs(found: Found) -> list[str]:
@@ -319,15 +266,3 @@ def _verdict(change: float, noise: float) -> str:
 
 def _usual(values: Sequence[Any]) -> Any:
     return max(set(values), key=list(values).count) if values else None
-
-
-def write_figure(found: Found, path: Path) -> bool:
-    """The resolution study as a picture; False while there is nothing to draw."""
-    curves = study_of_resolutions(found)
-    if not curves:
-        return False
-    from factformer.report import figures
-
-    figure = figures.resolution_study(DARCY_RESOLUTIONS, curves, field="solution")
-    figure.savefig(path, dpi=150)
-    return True
