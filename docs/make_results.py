@@ -23,7 +23,7 @@ from factformer.report.planes import components
 from factformer.report.runs import read_rollouts
 from factformer.reproduce import pages, resolutions
 from factformer.reproduce.cards import leaves, run_of, write_cards
-from factformer.reproduce.findings import Finding, markdown, read_findings
+from factformer.reproduce.findings import Finding, markdown, read_findings, with_spread
 from factformer.reproduce.groups import GROUPS
 
 ROOT = Path(__file__).parents[1]
@@ -126,6 +126,32 @@ def _gains(name: str) -> str:
     return f"`{name}` {min(gains):.2f} to {max(gains):.2f} (`results/cpu/sensitivity_{name}.json`)"
 
 
+def darcy_points() -> list[str]:
+    """What no model can know on a coarse grid, and what the solver makes of the same points."""
+    measured = json.loads((ROOT / "results" / "cpu" / "darcy_points.json").read_text(encoding="utf-8"))
+    solver = "solver on these nodes"
+
+    def best(row: dict[str, dict[str, float]]) -> dict[str, float]:
+        return min((scores for name, scores in row.items() if name != solver), key=lambda scores: scores["relative_l2"])
+
+    rows = []
+    for title, pick in (
+        ("coefficient completed between them, solved on the full grid", best),
+        ("solver on these points", lambda row: row[solver]),
+    ):
+        scores = [pick(row) for row in measured["rows"].values()]
+        rows.append([title, *(with_spread(one["relative_l2"], one["standard_error"]) for one in scores)])
+    return [
+        f"The solutions come from {measured['full_grid']}², a model sees the coefficient at every s-th point of that "
+        "grid, and where an interface",
+        "lies between two of them is lost to it. Completed between the points (the best of four ways) and solved again",
+        "on the full grid, the coefficient gives the solution to within the first row; a model that has learnt how such",
+        "coefficients look may come somewhat nearer, but what is not there it cannot know. The second row is the solver",
+        f"on the same points, without a model ({measured['samples']} solutions, `benchmarks/darcy_points.py`).", "",
+        *markdown(["points", *(f"{size}²" for size in measured["rows"])], rows), "",
+    ]  # fmt: skip
+
+
 def repeats(found: dict[str, Finding]) -> list[str]:
     """Runs that were made twice, with another seed or on another day, beside the one of the tables."""
     lines = []
@@ -196,6 +222,7 @@ def results_page(found: dict[str, Finding]) -> str:
         *resolutions.study(found),
         "",
         *(["![Error against training resolution](images/darcy-resolutions.png)", ""] if FIGURE.is_file() else []),
+        *darcy_points(),
         f"## Isotropic turbulence, 60 × 60 × 60, {minutes['turbulence']}",
         "",
         *pages.equal_cost("turbulence", found),
