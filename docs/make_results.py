@@ -145,8 +145,8 @@ def darcy_points() -> list[str]:
         f"The solutions come from {measured['full_grid']}², a model sees the coefficient at every s-th point of that "
         "grid, and where an interface",
         "lies between two of them is lost to it. Completed between the points (the best of four ways) and solved again",
-        "on the full grid, the coefficient gives the solution to within the first row; a model that has learnt how such",
-        "coefficients look may come somewhat nearer, but what is not there it cannot know. The second row is the solver",
+        "on the full grid, the coefficient gives the solution to within the first row; a model that has learnt how",
+        "they look may come somewhat nearer, but what is not there it cannot know. The second row is the solver",
         f"on the same points, without a model ({measured['samples']} solutions, `benchmarks/darcy_points.py`).", "",
         *markdown(["points", *(f"{size}²" for size in measured["rows"])], rows), "",
     ]  # fmt: skip
