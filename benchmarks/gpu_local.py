@@ -60,10 +60,10 @@ def measure(shape: tuple[int, ...], batch: int, kernel: int, repeats: int) -> li
 
     def forward() -> None:
         with torch.no_grad():
-            local.local_block(branch, field, torch.bfloat16)
+            local.local_block(branch, field, torch.bfloat16, *branch.convolution.at(None))
 
     def both() -> None:
-        local.local_block(branch, field, torch.bfloat16).backward(grad)
+        local.local_block(branch, field, torch.bfloat16, *branch.convolution.at(None)).backward(grad)
         field.grad = None
         branch.zero_grad()
 

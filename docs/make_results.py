@@ -64,18 +64,19 @@ def screening() -> list[str]:
         "Small models and short trainings, to choose what is tried above (`results/cpu/screening.json`).", "",
     ]  # fmt: skip
     for study in result["studies"]:
-        second, far = "velocity" in study["rows"][0], "far" in study["rows"][0]
+        second, far, rough = (key in study["rows"][0] for key in ("velocity", "far", "spectrum_error"))
         rows = [
             [", ".join(f"`{text}`" if "=" in text else text for text in row["settings"]) or "–",
              f"{row['relative_l2']:.4f} ± {row['standard_error']:.4f}",
              *([f"{row['velocity']:.4f} ± {row['velocity_standard_error']:.4f}"] if second else []),
              *([f"{row['far']['relative_l2_final']:.2f} ± {row['far']['standard_error_final']:.2f}",
                 f"{row['far']['correlation_time']:.2f}", f"{row['far']['spectrum_error']:.3f}"] if far else []),
+             *([f"{row['spectrum_error']:.3f}"] if rough else []),
              f"{row['updates']:,}"]
             for row in sorted(study["rows"], key=lambda row: row["relative_l2"])
         ]  # fmt: skip
         errors = ["density", "velocity"] if second else ["error"]
-        errors += ["last of 64 frames", "correlated until", "spectrum"] if far else []
+        errors += ["last of 64 frames", "correlated until", "spectrum"] if far else ["spectrum"] if rough else []
         lines += [f"### {study['title']}", "", f"{study['what'][0].upper()}{study['what'][1:]}.", "",
                   *markdown(["settings", *errors, "updates"], rows), ""]  # fmt: skip
     return lines

@@ -136,7 +136,10 @@ def test_twice_as_many_points_are_a_dilation(num_axes):
     coarse = u[(slice(None), *[slice(None, None, 2)] * num_axes)]
     there = layer(u, fine)[(slice(None), *[slice(None, None, 2)] * num_axes)]
     assert torch.allclose(there, layer(coarse, home))  # what it sees at home is among the points
-    assert [layer.step(grid) for grid in (home, fine, None, Grid([6] * num_axes, 1.0, True))] == [1, 2, 1, None]
+    for grid, step in ((home, 1), (fine, 2), (None, 1)):
+        assert layer.at(grid)[0] is layer.weight and layer.at(grid)[1] == step
+    between, step = layer.at(Grid([6] * num_axes, 1.0, True))
+    assert step == 1 and between.shape[2:] == (7,) * num_axes  # 1.5 points apart
     # made for the fine grid, its weights lie on every point of the coarse one
     assert torch.allclose(Convolution.forward(dilated_at(fine, dilated), coarse, home), layer(coarse))
 
@@ -176,7 +179,7 @@ def test_a_stencil_keeps_its_reach_on_any_grid():
 def test_what_is_not_evenly_spaced_stays_as_it_is():
     home = Grid.from_axes([[0.0, 0.1, 0.4, 1.0]])
     layer = Convolution(["zero"], 1, 1, home=home)
-    assert layer.step(Grid.from_axes([[0.0, 0.2, 0.5, 0.6, 1.0]])) == 1
+    assert layer.at(Grid.from_axes([[0.0, 0.2, 0.5, 0.6, 1.0]])) == (layer.weight, 1)
 
 
 def test_stretched_weights_bear_half_precision():

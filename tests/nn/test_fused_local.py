@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from factformer.grid import Grid
 from factformer.models.factformer_plus import LocalBranch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -27,19 +28,19 @@ def relative(a, b):
     return float(((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-30)).detach())
 
 
-def branch_for(kinds, kernel_size, dilation=1, dim=16):
+def branch_for(kinds, kernel_size, dilation=1, dim=16, home=None):
     torch.manual_seed(0)
-    branch = LocalBranch(dim, kernel_size, 2, kinds, dilation)
+    branch = LocalBranch(dim, kernel_size, 2, kinds, dilation, home)
     with torch.no_grad():
         for parameter in branch.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     return branch
 
 
-def run(branch, u, mode, monkeypatch, dtype):
+def run(branch, u, mode, monkeypatch, dtype, grid=None):
     monkeypatch.setenv("FACTFORMER_FUSED", mode)
     branch, u = branch.to(dtype), u.to(dtype).requires_grad_()
-    result = branch.add_to(u)
+    result = branch.add_to(u, grid)
     probe = torch.randn(result.shape, generator=torch.Generator().manual_seed(2)).to(dtype)
     return result, torch.autograd.grad((result * probe).sum(), [u, *branch.parameters()])
 
@@ -51,6 +52,19 @@ def test_agrees_with_the_plain_path_forward_and_backward(name, monkeypatch):
     u = torch.randn(batch, *shape, 16, generator=torch.Generator().manual_seed(1)) + 0.5
     fused, fused_grads = run(branch, u, "force", monkeypatch, torch.float32)
     plain, plain_grads = run(branch, u, "off", monkeypatch, torch.float64)
+    assert relative(fused, plain) < 1e-6
+    for a, b in zip(fused_grads, plain_grads, strict=True):
+        assert relative(a, b) < 1e-5
+
+
+@pytest.mark.parametrize("shape", [(7, 9), (13, 17), (10, 13), (10, 15)])
+def test_keeps_its_reach_on_other_grids(shape, monkeypatch):
+    """Twice the spacing, the own one, one between, and one without a kernel, which differs along the axes."""
+    home = Grid((13, 17), 1.0, False, "nodes")
+    branch, grid = branch_for(("zero", "zero"), 5, home=home), home.resample(shape)
+    u = torch.randn(1, *shape, 16, generator=torch.Generator().manual_seed(1)) + 0.5
+    fused, fused_grads = run(branch, u, "force", monkeypatch, torch.float32, grid)
+    plain, plain_grads = run(branch, u, "off", monkeypatch, torch.float64, grid)
     assert relative(fused, plain) < 1e-6
     for a, b in zip(fused_grads, plain_grads, strict=True):
         assert relative(a, b) < 1e-5

@@ -64,16 +64,13 @@ class LocalBranch(nn.Module):
         self, u: Float[Tensor, "batch *grid dim"], grid: Grid | None = None
     ) -> Float[Tensor, "batch *grid dim"]:
         """``u + branch(u)``; on a GPU in bfloat16 with fused kernels."""
-        convolution = self.convolution
-        step = convolution.step(grid)
-        fits = step is not None and local_fits(
-            u.shape[1:-1], convolution.padding, step * (convolution.kernel_size // 2), u.shape[-1]
-        )
+        weight, step = self.convolution.at(grid)
+        fits = local_fits(u.shape[1:-1], self.convolution.padding, weight.shape[2:], step, u.shape[-1])
         dtype = working_dtype(u, fits, u.shape[-1])
         if dtype is not None:
             from factformer.nn.fused.local import local_block
 
-            return local_block(self, u, dtype, step)
+            return local_block(self, u, dtype, weight, step)
         result: Tensor = u + self(u, grid)
         return result
 

@@ -108,22 +108,28 @@ class Convolution(nn.Module):
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
-    def step(self, grid: Grid | None) -> int | None:
-        """How many points of ``grid`` the weights lie apart, where they lie on points; None where they do not."""
+    def at(self, grid: Grid | None) -> tuple[Float[Tensor, "dim_out share *offset"], int]:
+        """The weights on ``grid`` and how many of its points they lie apart.
+
+        Where they fall between points, the weights of neighbouring points that interpolate there.
+        """
         if grid is None or self.home is None:
-            return self.dilation
-        distances = [self.dilation * distance for distance in self._distances(grid, self.home)]
+            return self.weight, self.dilation
+        distances = [
+            self.dilation * self.home.spacing(m) / grid.spacing(m)
+            if self.home.is_uniform(m) and grid.is_uniform(m)
+            else float(self.dilation)  # points of no even spacing stay as many neighbours apart as at home
+            for m in range(grid.num_axes)
+        ]
         step = max(1, round(distances[0]))
-        return step if all(abs(distance - step) < 1e-6 for distance in distances) else None
+        if all(abs(distance - step) < 1e-6 for distance in distances):
+            return self.weight, step
+        return self._stretched(grid, distances), 1
 
     def forward(
         self, u: Float[Tensor, "batch *grid dim_in"], grid: Grid | None = None
     ) -> Float[Tensor, "batch *coarse dim_out"]:
-        weight: Tensor = self.weight
-        dilation = self.step(grid)
-        if dilation is None:
-            assert grid is not None
-            weight, dilation = self._stretched(grid), 1
+        weight, dilation = self.at(grid)
         widths = [dilation * (size // 2) for size in weight.shape[2:]]
         # The library pads with zeros itself, without a copy of the field.
         inside = [w if kind == "zero" and len(widths) < 4 else 0 for w, kind in zip(widths, self.padding, strict=True)]
@@ -133,17 +139,7 @@ class Convolution(nn.Module):
         convolve = self._with_outer_axis if len(self.padding) == 4 else self._inner
         return convolve(u, weight, self.bias, inside, dilation).movedim(1, -1)
 
-    def _distances(self, grid: Grid, home: Grid) -> list[float]:
-        """Neighbours at home in points of ``grid``, where both are evenly spaced; elsewhere they stay neighbours."""
-        return [
-            home.spacing(m) / grid.spacing(m) if home.is_uniform(m) and grid.is_uniform(m) else 1.0
-            for m in range(grid.num_axes)
-        ]
-
-    def _stretched(self, grid: Grid) -> Tensor:
-        """The weights between the points of ``grid``."""
-        assert self.home is not None
-        distances = [self.dilation * distance for distance in self._distances(grid, self.home)]
+    def _stretched(self, grid: Grid, distances: Sequence[float]) -> Tensor:
         matrices = self.tables.get(
             "stretch", grid, 0, self.weight, lambda: tuple(stretch_matrix(self.kernel_size, d) for d in distances)
         )

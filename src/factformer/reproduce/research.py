@@ -110,6 +110,10 @@ ROUNDS = (
         "Darcy flow, 211 points, dilated 2, batch 4": ("model.local_dilations=[2]", "training.batch_size=4"),
         "Darcy flow, 211 points, every second point first": ("model.local_dilations=[2]", "protocol.coarse=2"),
         "Darcy flow, 211 points, every third point first": ("model.local_dilations=[3]", "protocol.coarse=3"),
+        "Darcy flow, 211 points, every second point first, neighbours": ("protocol.coarse=2",),
+        "Darcy flow, 211 points, every second point for half the time, neighbours": (
+            "protocol.coarse=2", "protocol.coarse_until=0.5",
+        ),
     }, "darcy", noise=0.001),
     Round("Smoke", 64, ("protocol.marching_steps=4", *BOX_RECIPE), {
         "smoke": (),

@@ -34,9 +34,13 @@ def marching_fits(dim_hidden: int, dim_latent: int, num_channels: int) -> bool:
     return dim_hidden <= 128 and dim_latent <= 256 and num_channels <= 64
 
 
-def local_fits(shape: Sequence[int], kinds: Sequence[str], reach: int, dim: int) -> bool:
-    """The same of the local branch, whose neighbours lie within one turn around an axis; mirrored ends are not made."""
-    return dim <= 128 and "reflect" not in kinds and min(shape) > reach
+def local_fits(shape: Sequence[int], kinds: Sequence[str], widths: Sequence[int], step: int, dim: int) -> bool:
+    """The same of the local branch, as wide along all axes, whose neighbours lie within one turn around an axis.
+
+    Mirrored ends are not made.
+    """
+    reach = step * (widths[0] // 2)
+    return dim <= 128 and "reflect" not in kinds and len(set(widths)) == 1 and min(shape) > reach
 
 
 def encoder_fits(dim: int, num_frames: int, num_channels: int) -> bool:

@@ -220,14 +220,15 @@ class _Local(torch.autograd.Function):
         )  # fmt: skip
 
 
-def local_block(branch: LocalBranch, field: Tensor, dtype: torch.dtype, step: int | None = None) -> Tensor:
-    """``field + branch(field)`` of a field ``(batch, *grid, dim)``, in ``dtype``; ``step`` as in `Convolution`."""
+def local_block(branch: LocalBranch, field: Tensor, dtype: torch.dtype, weight: Tensor, step: int) -> Tensor:
+    """``field + branch(field)`` of a field ``(batch, *grid, dim)``, in ``dtype``.
+
+    ``weight`` and ``step`` are those of the convolution at the grid (`Convolution.at`).
+    """
     convolution, norm, mlp = branch.convolution, branch.norm, branch.mlp
-    around = surroundings(
-        field.shape[1:-1], convolution.padding, convolution.weight.shape[-1], step or convolution.dilation
-    )
+    around = surroundings(field.shape[1:-1], convolution.padding, weight.shape[-1], step)
     parameters = (
-        convolution.weight, convolution.bias, norm.weight, norm.bias,
+        weight, convolution.bias, norm.weight, norm.bias,
         mlp[0].weight, mlp[0].bias, mlp[2].weight, mlp[2].bias,
     )  # fmt: skip
     result: Tensor = _Local.apply(field.to(dtype), around, norm.eps, *parameters)
