@@ -44,7 +44,7 @@ BOOKKEEPING = (
     "training.log_every=100", "training.validate_every=1000000", "training.checkpoint_every=5000",
     "training.keep_last=1", "training.on_divergence=halve",
 )  # fmt: skip
-SECONDS_AROUND = 45.0
+SECONDS_AROUND = 30.0
 """What a run is expected to take beyond its training until one is known: compilation, evaluation, start."""
 SECONDS_TO_PACK = 20.0
 SHORTEST_LEG = 60.0
