@@ -1,5 +1,6 @@
 """Bundles: exact round trip, no pickle, and one clear line for every kind of damage."""
 
+import copy
 import json
 import pickle
 
@@ -76,6 +77,14 @@ def damage(path, kind):
         values = json.loads(description.read_text())
         values["config"]["colour"] = "red"
         description.write_text(json.dumps(values))
+    elif kind == "text for numbers":
+        values = json.loads(description.read_text())
+        values["normalization"]["input_mean"] = "zero"
+        description.write_text(json.dumps(values))
+    elif kind == "too many deviations":
+        values = json.loads(description.read_text())
+        values["normalization"]["output_std"] += [1.0]
+        description.write_text(json.dumps(values))
     elif kind == "no description":
         description.unlink()
 
@@ -89,6 +98,8 @@ def damage(path, kind):
         ("foreign", "not written by factformer"),
         ("future", "version 99"),
         ("unknown key", "unknown key 'model.colour'"),
+        ("text for numbers", "not a complete bundle description"),
+        ("too many deviations", "the normaliser's output_std has"),
         ("no description", "is not a bundle"),
     ],
 )
@@ -121,3 +132,10 @@ def test_only_a_bundle_is_replaced(surrogate, tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UserError, match="cannot write the bundle"):
         save_bundle(surrogate, tmp_path / "file" / "bundle")
+
+
+def test_double_precision_comes_back(surrogate, tmp_path):
+    twice = load(save_bundle(copy.deepcopy(surrogate).double(), tmp_path / "b"))
+    assert {p.dtype for p in twice.parameters()} == {torch.float64}
+    for ours, theirs in zip(twice.parameters(), surrogate.parameters(), strict=True):
+        assert torch.equal(ours, theirs.double())

@@ -125,6 +125,7 @@ def test_bad_grids_are_named(make_grid, words):
         (((10.5, 10), 1.0, True), {}, "whole number of points"),
         ((10, 1.0, "no"), {}, "true or false"),
         ((3, 1.0, False), {"coordinates": [[3.0, 2.0, 1.0]]}, "strictly increasing"),
+        ((3, 1.0, False), {"coordinates": [[0.0, 1.0, float("inf")]]}, "finite numbers"),
         (((3, 3), 1.0, False), {"coordinates": [[0.0, 0.5, 1.0]]}, "coordinates has 1 entries"),
     ],
 )

@@ -96,3 +96,31 @@ def test_errors_are_relative_to_the_deviation_where_the_truth_is_zero():
     assert metrics.relative_h1(p, zero, deviation).item() < 1e-3
     t = frames(1, 2, 8, 8, 1)
     assert torch.equal(metrics.relative_l2(p.double(), t, deviation), metrics.relative_l2(p.double(), t))
+
+
+def test_a_frame_that_is_the_same_everywhere_spoils_nothing():
+    t = frames(2, 3, 16, 16, 2).float()
+    t[0, 1], t[..., 1] = 0.0, 3.0
+    deviation = torch.tensor([1.0, 0.5])
+    for metric in (metrics.spectrum_error, lambda p, t: metrics.vrmse(p, t, deviation)):
+        assert torch.equal(metric(t, t), torch.zeros(2, 3))
+        assert metric(t + 0.1 * frames(2, 3, 16, 16, 2, seed=4).float(), t).isfinite().all()
+    assert metrics.vrmse(t + 0.1, t, deviation)[0, 1].item() == pytest.approx((0.1 / 0.01 + 0.1 / 0.005) / 2, rel=1e-2)
+
+
+def test_correlation_is_that_of_the_channels_that_vary():
+    t = frames(2, 3, 16, 16, 2).float()
+    t[..., 1] = 3.0
+    torch.testing.assert_close(metrics.correlation(t, t), torch.ones(2, 3))
+    assert metrics.correlation_time(t, t, 0.1).tolist() == pytest.approx([0.3, 0.3])
+    other = frames(2, 3, 16, 16, 2, seed=4).float()
+    torch.testing.assert_close(metrics.correlation(other, t), metrics.correlation(other[..., :1], t[..., :1]))
+    still = torch.full((1, 2, 8, 8, 1), 3.0)
+    assert metrics.correlation(still, still).tolist() == [[1.0, 1.0]]
+    assert metrics.correlation_time(still * math.nan, still, 0.1).item() == 0
+
+
+@pytest.mark.parametrize("size", [16, 4096])
+def test_differences_are_relative_on_any_grid(size):
+    wave = torch.sin(Grid((size,), 2 * math.pi, True).axis(0))[None, None, :, None]
+    assert metrics.relative_h1(0 * wave, wave, wave.std()[None]).item() == pytest.approx(1.0, rel=1e-3)

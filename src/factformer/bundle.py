@@ -102,8 +102,12 @@ def load(path: str | Path) -> Surrogate:
         problem = Problem.from_dict(description["problem"])
         normalizer = Normalizer.from_dict(description["normalization"])
         surrogate = Surrogate(problem, config, description["marching_steps"], normalizer)
-    except (KeyError, TypeError) as error:
+    except UserError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / DESCRIPTION} is not a complete bundle description: {error}") from None
+    if any(state[name].dtype == torch.float64 for name, _ in surrogate.named_parameters() if name in state):
+        surrogate.double()
     # Statistics stay exact even where the weights are stored in 16 bits: they come from the description.
     exact = {f"normalizer.{name}": buffer for name, buffer in normalizer.state_dict().items()}
     try:

@@ -77,7 +77,7 @@ class Grid:
                 raise UserError(f"axis {m} needs at least 2 points, got {size}")
             if axis is not None and len(axis) != size:
                 raise UserError(f"axis {m} has {len(axis)} coordinates but the shape says {size}")
-            if axis is not None and any(not b > a for a, b in pairwise(axis)):
+            if axis is not None and not (all(map(math.isfinite, axis)) and all(b > a for a, b in pairwise(axis))):
                 raise UserError(f"coordinates of axis {m} must be strictly increasing finite numbers")
         for name, value in (("shape", sizes), ("extent", lengths), ("periodic", wraps), ("points", kinds),
                             ("coordinates", explicit)):

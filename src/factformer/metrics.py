@@ -33,14 +33,19 @@ def relative_l2_per_frame(
 
 
 def relative_h1(prediction: Frames, target: Frames, deviation: Deviation = None) -> Float[Tensor, "batch"]:
-    """`relative_l2` of the differences between neighbouring points along every axis: small scales count more."""
+    """`relative_l2` of the differences between neighbouring points along every axis: small scales count more.
+
+    The least truth is that of a wave as long as the axes.
+    """
     axes = range(2, target.ndim - 1)
     error = prediction - target
     numerator = torch.stack([_flat(error.diff(dim=m), 1).square().sum(-1) for m in axes]).sum(0)
     denominator = torch.stack([_flat(target.diff(dim=m), 1).square().sum(-1) for m in axes]).sum(0)
     denominator = denominator.clamp_min(_tiny(target))
     if deviation is not None:
-        denominator = denominator.maximum(_least(deviation, target[0].numel()).square().to(denominator.dtype))
+        steps = sum((2 * math.pi / target.shape[m]) ** 2 for m in axes)
+        least = steps * _least(deviation, target[0].numel()).square()
+        denominator = denominator.maximum(least.to(denominator.dtype))
     # The square root has no slope at zero.
     return (numerator.clamp_min(_tiny(target)) / denominator).sqrt()
 
@@ -60,25 +65,37 @@ def loss(prediction: Frames, target: Frames, slices: Mapping[str, slice]) -> Flo
     return torch.stack(list(grouped_relative_l2(prediction, target, slices).values())).sum()
 
 
-def vrmse(prediction: Frames, target: Frames) -> Float[Tensor, "batch frame"]:
+def vrmse(prediction: Frames, target: Frames, deviation: Deviation = None) -> Float[Tensor, "batch frame"]:
     """Root mean square error over the standard deviation of the truth in space, per frame (The Well's VRMSE).
 
-    1 means no better than predicting the spatial mean.
+    1 means no better than predicting the spatial mean. A frame that is the same everywhere has no deviation in space:
+    with the field's ``deviation``, that of a truth is at least `LEAST` of it.
     """
     axes = tuple(range(2, target.ndim - 1))
     error = (prediction - target).square().mean(axes)
     variance = (target - target.mean(axes, keepdim=True)).square().mean(axes)
     size = target.square().mean(axes)  # The Well adds 1e-7 for fields of size one; here any unit gives the same
-    return (error / (variance + 1e-7 * size).clamp_min(_tiny(target))).sqrt().mean(-1)
+    least = (variance + 1e-7 * size).clamp_min(_tiny(target))
+    if deviation is not None:
+        least = least.maximum((LEAST * deviation).square().to(least.dtype))
+    return (error / least).sqrt().mean(-1)
 
 
 def correlation(prediction: Frames, target: Frames) -> Float[Tensor, "batch frame"]:
-    """Pearson correlation in space of each frame, averaged over channels."""
+    """Pearson correlation in space of each frame, averaged over the channels that vary in the truth.
+
+    A truth that does not vary at all is not lost: 1.
+    """
     axes = tuple(range(2, target.ndim - 1))
     p = prediction - prediction.mean(axes, keepdim=True)
     t = target - target.mean(axes, keepdim=True)
     scale = (p.square().sum(axes).sqrt() * t.square().sum(axes).sqrt()).clamp_min(_tiny(target))
-    return ((p * t).sum(axes) / scale).mean(-1)
+    each = (p * t).sum(axes) / scale
+    varies = t.square().sum(axes) > 1e-12 * target.square().sum(axes)  # beyond what rounding leaves of a constant
+    each = torch.where(varies | ~each.isfinite(), each, 1.0)
+    count = varies.sum(-1)
+    alone: Tensor = (each * varies).sum(-1) / count.clamp_min(1)
+    return torch.where(count > 0, alone, each.mean(-1))
 
 
 def correlation_time(
@@ -115,7 +132,7 @@ def spectrum_error(prediction: Frames, target: Frames) -> Float[Tensor, "batch f
     batch, frames = target.shape[:2]
     predicted = energy_spectrum(prediction.flatten(0, 1))[:, 1:]
     true = energy_spectrum(target.flatten(0, 1))[:, 1:]
-    floor = 1e-12 * true.sum(1, keepdim=True).clamp_min(_tiny(target))
+    floor = (1e-12 * true.sum(1, keepdim=True)).clamp_min(_tiny(target))
     ratio = (predicted.clamp_min(floor) / true.clamp_min(floor)).log10().abs()
     resolved = (true > floor).to(ratio.dtype)
     mean: Tensor = (ratio * resolved).sum(1) / resolved.sum(1).clamp_min(1)

@@ -47,11 +47,10 @@ class Surrogate(nn.Module):
         self.provenance: dict[str, Any] = {}
         channels_in, channels_out = problem.num_input_channels, problem.num_output_channels
         self.normalizer = normalizer or Normalizer.identity(channels_in, channels_out)
-        if len(self.normalizer.input_mean) != channels_in or len(self.normalizer.output_mean) != channels_out:
-            raise UserError(
-                f"the normaliser has {len(self.normalizer.input_mean)} input and {len(self.normalizer.output_mean)} "
-                f"output channels, the problem {channels_in} and {channels_out}"
-            )
+        for name, buffer in self.normalizer.named_buffers():
+            channels = channels_in if name.startswith("input") else channels_out
+            if len(buffer) != channels:
+                raise UserError(f"the normaliser's {name} has {len(buffer)} channels, the problem {channels}")
         if config.residual is True and problem.steady:
             raise UserError("residual=True predicts increments in time; a steady problem has none")
 
@@ -66,7 +65,7 @@ class Surrogate(nn.Module):
         self.boundary_block = BoundaryBlock(problem.grid.num_axes, config.dim, problem.grid) if wanted else None
         width = config.dim if self.boundary_block is None else self.boundary_block.dim_out
         expansion = config.latent_expansion or (2.0 if problem.grid.num_axes <= 2 else 1.5)
-        dim_latent = Decoder.num_groups * round(expansion * config.dim / Decoder.num_groups)
+        dim_latent = Decoder.num_groups * max(1, round(expansion * config.dim / Decoder.num_groups))
         self.marching = LatentMarching(width, config.dim, dim_latent, marching_steps)
         self.decoder = Decoder(dim_latent, config.dim, channels_out)
         self.graphs = graphs.CallGraphs()

@@ -80,3 +80,21 @@ def test_a_trajectory_has_the_same_bits_in_any_batch(name: str, tmp_path: Path) 
         generate(name, out, preset="tiny", splits=["train"], trajectories=3, batch_size=batch_size)
         contents.add((out / "train.hdf5").read_bytes())
     assert len(contents) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "message"),
+    [
+        ("kolmogorov_flow", "downsampling=nonsense", "nonsense"),
+        ("isotropic_turbulence", "downsampling=points", "truncate"),
+        ("smoke_buoyancy", "downsampling=points", "stored on the solver's grid"),
+        ("darcy_flow", "downsampling=truncate", "points"),
+        ("darcy_flow", "warmup=3", "is steady: warmup"),
+        ("darcy_flow", "num_frames=2", "is steady: num_frames"),
+        ("darcy_flow", "points=cells", "factformer.simulate alone"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(name: str, setting: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        generate(name, tmp_path / "data", preset="tiny", trajectories=1, settings=[setting])
+    assert not (tmp_path / "data").exists()

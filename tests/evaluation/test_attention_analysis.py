@@ -91,3 +91,9 @@ def test_a_model_without_attention_says_so():
 def test_no_samples_is_an_error():
     with pytest.raises(UserError, match="no samples"):
         analyse_attention(build_surrogate(PROBLEM, head_dim=8, **SIZES), [])
+
+
+def test_a_softmax_has_no_bound_of_rank_but_the_points():
+    surrogate = build_surrogate(PROBLEM, "factformer", head_dim=8, softmax=True, **SIZES)
+    rows = analyse_attention(surrogate, contexts(1)).summary["kernels"]
+    assert [row["rank_bound"] for row in rows[:2]] == [10, 14]

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from factformer import build_surrogate
+from factformer import Field, Grid, Problem, build_surrogate
 from factformer.bundle import save_bundle
 from factformer.data.generate import generate
+from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
-from factformer.evaluation.run import evaluate_run
+from factformer.evaluation.run import evaluate_run, save_samples
 from factformer.pdes import find_pde
 from factformer.pdes._base import Preset
 
@@ -72,3 +73,17 @@ def test_a_bundle_on_its_own_is_left_as_it_is(folder, tmp_path):
     assert sorted(path.name for path in bundle.iterdir()) == before
     with pytest.raises(UserError, match="name the dataset with --data"):
         evaluate_run(bundle)
+
+
+@pytest.mark.parametrize(("level", "spread", "kind"), [(0.0, 1.0, np.float16), (101325.0, 500.0, np.float32),
+                                                       (1000.0, 1.0, np.float32), (0.0, 1e-6, np.float32)])  # fmt: skip
+def test_samples_of_boxes_are_halved_where_that_shows_them(level, spread, kind, tmp_path):
+    problem = Problem("box", Grid((4, 4, 4), 1.0, True), (Field("p"),), num_context_frames=2, horizon=2)
+    frames = level + spread * torch.randn(2, 6, 4, 4, 4, 1, generator=torch.Generator().manual_seed(0))
+    dataset = ArrayDataset(frames, problem)
+    small = {"dim": 8, "depth": 1, "heads": 2, "head_dim": 4, "kernel_dim": 4}
+    surrogate = build_surrogate(problem, normalizer=dataset.normalizer(), **small)
+    save_samples(tmp_path / "rollouts.npz", surrogate, dataset, 2, 1, "32-true")
+    with np.load(tmp_path / "rollouts.npz") as file:
+        assert file["truth"].dtype == file["prediction"].dtype == kind
+        np.testing.assert_allclose(file["truth"][0], frames[0, 2:4].numpy(), atol=2e-3 * spread)

@@ -142,3 +142,11 @@ def test_tables_are_made_once_per_grid_and_not_copied():
     assert len(made) == 3
     assert copy.deepcopy(cache).tables == {}
     assert list(cache.state_dict()) == []
+
+
+def test_boundary_block_has_walls_where_the_grid_has():
+    torch.manual_seed(0)
+    block = BoundaryBlock(2, 8, Grid((8, 6), 1.0, (True, False))).double()
+    z = torch.randn(1, 8, 6, 8, dtype=torch.float64)
+    torch.testing.assert_close(block(z.roll(4, 1)), block(z).roll(4, 1))
+    assert not torch.allclose(block(z.roll(2, 2)), block(z).roll(2, 2))

@@ -122,6 +122,8 @@ def test_mistakes_are_named(pde: PDE) -> None:
         simulate(pde.name, initial, dtype=torch.float16)
     with pytest.raises(UserError, match="num_frames"):
         simulate(pde.name, initial, 0)
+    with pytest.raises(UserError, match="empty"):
+        simulate(pde.name, initial[:0])
     with pytest.raises(UserError, match="Choices: "):
         pde.choose_initial("nonsense")
 
@@ -152,3 +154,4 @@ def test_a_list_or_array_is_a_valid_start() -> None:
     expected = simulate("darcy_flow", initial)
     assert torch.equal(simulate("darcy_flow", initial.numpy()), expected)
     assert torch.equal(simulate("darcy_flow", initial.tolist(), dtype=torch.float64), expected)
+    torch.testing.assert_close(simulate("darcy_flow", initial.numpy()[:, ::-1]), expected.flip(2))

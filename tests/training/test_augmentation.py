@@ -1,5 +1,7 @@
 """Augmented windows are solutions of the same equation, and depend on seed and update alone."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from small_waves import wave_data
@@ -8,6 +10,7 @@ import factformer
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.pdes import find_pde
+from factformer.problem import Field
 from factformer.protocols import Window
 from factformer.training.augmentation import Augmentation
 
@@ -68,3 +71,25 @@ def test_the_draw_is_a_function_of_seed_update_and_place():
 def test_data_without_a_known_pde_cannot_be_augmented():
     with pytest.raises(UserError, match=r"training\.augment=false"):
         Augmentation("waves", wave_data()[0], 0)
+
+
+@pytest.mark.parametrize("name", ["isotropic_turbulence", "smoke_buoyancy"])
+def test_fields_move_as_themselves_in_any_order_and_choice(name):
+    pde = find_pde(name)
+    problem = pde.problem(6)
+    frames = torch.randn(4, 2, 6, 6, 6, 4, generator=torch.Generator().manual_seed(0))
+
+    def moved(order):
+        outputs = tuple(problem.outputs[index] for index in order)
+        places = [place for field in outputs for place in range(4)[problem.output_slices[field.name]]]
+        chosen = replace(problem, outputs=outputs, inputs=outputs)
+        dataset = ArrayDataset(frames[..., places], chosen)
+        return places, Augmentation(name, dataset, seed=0)(Window(frames[..., places]), 3, range(4)).frames
+
+    _, whole = moved((0, 1))
+    for order in ((1, 0), (1,), (0,)):
+        places, part = moved(order)
+        assert torch.equal(part, whole[..., places])
+    stranger = replace(problem, outputs=(Field("heat"),), inputs=())
+    with pytest.raises(UserError, match="'heat' with 1 channels is no field of"):
+        Augmentation(name, ArrayDataset(frames[..., :1], stranger), seed=0)

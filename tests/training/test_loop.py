@@ -139,6 +139,13 @@ def test_a_budget_stretches_the_whole_schedule_over_its_time(datasets, tmp_path)
     assert lines[-1]["seconds"] >= budget
 
 
+def test_what_a_budget_ends_with_is_validated(datasets, tmp_path):
+    dataset, held_out = datasets
+    experiment = tiny_experiment(budget_minutes=0.5 / 60, log_every=7, validate_every=7, updates=1)
+    outcome = train(experiment, dataset, held_out, folder=tmp_path / "run")
+    assert outcome.last["update"] == outcome.update and "validation" in outcome.last
+
+
 def test_a_budget_counts_the_seconds_of_earlier_legs():
     clock = Clock(tiny_experiment(budget_minutes=1).training, torch.device("cpu"))
     clock.start(30.0)

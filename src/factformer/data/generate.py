@@ -16,7 +16,7 @@ from factformer import catalog
 from factformer.config import Config, unknown_name
 from factformer.data.agreement import describe_difference
 from factformer.data.hdf5 import SplitFile
-from factformer.data.plan import changed, chosen_preset, describe, split_counts, with_resolution
+from factformer.data.plan import changed, chosen_preset, describe, require_storable, split_counts, with_resolution
 from factformer.data.progress import ProgressBar
 from factformer.data.ranks import Ranks, joined_ranks
 from factformer.data.store import SPLITS
@@ -69,6 +69,7 @@ def generate(
     if size < 1:
         raise UserError(f"batch_size must be at least 1, got {size}")
     config = equation.parameters.parse({**plan.parameters, **parameters})
+    require_storable(equation, config)
     require_device(device)
     paths = []
     with joined_ranks() as ranks:

@@ -91,10 +91,21 @@ def changed(
         if name not in of_preset | of_equation:
             raise unknown_name("setting", name, of_preset | of_equation)
     changes = PresetChanges.parse({name: value for name, value in given.items() if name in of_preset})
+    if equation.problem(plan.resolution).steady:
+        for name in ("num_frames", "frame_dt", "warmup"):
+            if name in given and getattr(changes, name) != getattr(plan, name):
+                raise UserError(f"{equation.name} is steady: {name} has no meaning")
     plan = replace(plan, **changes.model_dump(exclude_unset=True))
+    if plan.downsampling is not None:
+        equation.choose_downsampling(plan.downsampling)
     if abs(plan.warmup - plan.num_dropped * plan.frame_dt) > 1e-6 * plan.frame_dt:
         raise UserError(f"warmup {plan.warmup:g} must be a whole number of frame intervals of {plan.frame_dt:g}")
     return plan, {**parameters, **{name: value for name, value in given.items() if name in of_equation}}
+
+
+def require_storable(equation: PDE, parameters: Config) -> None:
+    if why := equation.why_not_stored(parameters):
+        raise UserError(f"{equation.name}: such data cannot be stored: {why}")
 
 
 def split_counts(

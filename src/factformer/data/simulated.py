@@ -17,7 +17,7 @@ from torch import Tensor
 
 from factformer.data.layout import Contents
 from factformer.data.normalization import Normalizer
-from factformer.data.plan import describe, with_resolution
+from factformer.data.plan import describe, require_storable, with_resolution
 from factformer.data.statistics import KINDS, Moments, merge_moments, normalizer_from
 from factformer.data.store import Dataset, Frames, Selection, positions
 from factformer.errors import UserError
@@ -81,6 +81,7 @@ def simulate_splits(
     plans = {size: with_resolution(equation, preset, size, finest) for size in plans}
     at_once = batch_size or preset.batch_size
     settings = equation.parameters.parse(preset.parameters)
+    require_storable(equation, settings)
     found: dict[int, Splits] = {resolution: {} for resolution in plans}
     normalizers: dict[int, Normalizer] = {}
     for split in ("train", *(name for name in counts if name != "train")):

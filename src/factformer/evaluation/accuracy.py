@@ -217,7 +217,7 @@ class _Scores:
         new = {
             "relative_l2": metrics.relative_l2(prediction, truth, self.deviation),
             "relative_l2_per_frame": metrics.relative_l2_per_frame(prediction, truth, self.deviation),
-            "vrmse": metrics.vrmse(prediction, truth).mean(1),
+            "vrmse": metrics.vrmse(prediction, truth, self.deviation).mean(1),
             "spectrum_error": metrics.spectrum_error(prediction, truth).mean(1),
             "correlation_time": metrics.correlation_time(prediction, truth, frame_dt).double(),
             "floor": metrics.relative_l2(floor, truth, self.deviation),

@@ -117,7 +117,7 @@ def _analyse_call(
     with torch.no_grad():
         if isinstance(module, FactorizedAttention):
             for axis, kernel in enumerate(module.axial_kernels(u, grid)):
-                mean = means.setdefault((layer, axis), _Mean(rank_bound=min(grid.shape[axis], _rank(module))))
+                mean = means.setdefault((layer, axis), _Mean(rank_bound=_rank_bound(module, grid.shape[axis])))
                 mean.add(
                     cumulative_energy(torch.linalg.svdvals(kernel.double())),
                     stationarity(kernel, grid, axis),
@@ -147,8 +147,10 @@ def full_factors(
     return queries, keys * weights[:, None]
 
 
-def _rank(module: FactorizedAttention) -> int:
-    return module.axes()[0].kernel_dim
+def _rank_bound(module: FactorizedAttention, size: int) -> int:
+    """Products of ``kernel_dim`` functions have no higher rank; a softmax of them may."""
+    kernel = module.axes()[0]
+    return size if kernel.options.softmax else min(size, kernel.kernel_dim)
 
 
 def _order(item: tuple[tuple[int, int | None], Any]) -> tuple[int, int]:

@@ -13,6 +13,7 @@ import yaml
 from numpy.typing import NDArray
 
 from factformer.bundle import load
+from factformer.data.normalization import Normalizer
 from factformer.data.store import Dataset, open_dataset
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import (
@@ -87,12 +88,18 @@ def evaluate_run(
     return result
 
 
+def _fits_half(normalizer: Normalizer) -> bool:
+    """Whether half precision shows fields of such means and deviations: neither overflow nor a staircase."""
+    level, spread = normalizer.output_mean.abs(), normalizer.output_std
+    return bool(((level + 20 * spread < 6e4) & (spread > 1e-3) & (level < 100 * spread)).all())
+
+
 def save_samples(
     path: Path, surrogate: Surrogate, dataset: Dataset, num_frames: int, num_samples: int, precision: str
 ) -> None:
     """Write truth and prediction ``(sample, frame, *grid, channel)`` of trajectories spread over the split.
 
-    Three-dimensional fields are stored in half precision: the file is there to look at.
+    Three-dimensional fields are stored in half precision where it can hold them: the file is there to look at.
     """
     check_compatible(surrogate, dataset, num_frames)
     count = min(num_samples, dataset.num_trajectories)
@@ -100,11 +107,13 @@ def save_samples(
     device = next(surrogate.parameters()).device
     starts = start_frames(surrogate, dataset, num_frames, 1)
     batches = list(predicted_batches(surrogate, dataset, num_frames, starts, 1, device, precision, chosen))
-    kind = np.float16 if dataset.problem.grid.num_axes > 2 else np.float32
     arrays: dict[str, NDArray[Any]] = {
-        name: torch.cat([getattr(batch, name) for batch in batches]).cpu().numpy().astype(kind)
+        name: torch.cat([getattr(batch, name) for batch in batches]).float().cpu().numpy()
         for name in ("context", "truth", "prediction")
     }
+    if dataset.problem.grid.num_axes > 2 and _fits_half(surrogate.normalizer):
+        with np.errstate(over="ignore"):  # a prediction that left all bounds is infinite then
+            arrays = {name: values.astype(np.float16) for name, values in arrays.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     fields = json.dumps([[item.name, item.num_channels] for item in surrogate.problem.outputs])
     partial = path.with_name(f".{path.name}.partial")

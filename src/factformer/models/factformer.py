@@ -31,6 +31,7 @@ class AttentionConfig(ModelConfig):
     rotary: Rotary = "paper"
     rotary_scale: float = Field(64.0, gt=0)
     scaling: bool = False
+    """Products over √kernel_dim. The normalisation of the heads takes it out again: it matters with softmax alone."""
     softmax: bool = False
     contraction: Literal["sequential", "parallel"] = "sequential"
     """Integrals along the axes one after the other, as in the paper, or each of the values and added."""

@@ -26,14 +26,15 @@ class BoundaryBlock(nn.Module):
     """Four convolutions in a U, zero padding, the result concatenated with the input (paper appendix A).
 
     The first has stride 2; between the second and the third, nearest upsampling restores the size, odd ones
-    included. Zero padding is what tells the network where the walls are. On other grids than ``home`` the
-    convolutions keep their reach in space.
+    included. Zero padding is what tells the network where the walls are; axes of ``home`` that wrap around have none.
+    On other grids than ``home`` the convolutions keep their reach in space.
     """
 
     def __init__(self, num_axes: int, dim: int, home: Grid | None = None) -> None:
         super().__init__()
         half = dim // 2
-        walls: list[Boundary] = ["zero"] * num_axes
+        wraps = (False,) * num_axes if home is None else home.periodic
+        walls: list[Boundary] = ["periodic" if around else "zero" for around in wraps]
         self.down = Convolution(walls, dim, dim, stride=2, home=home)
         self.coarse = Convolution(walls, dim, half, home=home)
         self.fine = Convolution(walls, half, half, home=home)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,7 +41,7 @@ def simulate(
     A steady problem maps the given coefficient to its solution, ``(batch, 1, *grid, channel)``.
     """
     equation = find_pde(pde)
-    state = torch.as_tensor(initial)
+    state = torch.as_tensor(np.ascontiguousarray(initial) if isinstance(initial, np.ndarray) else initial)
     if dtype is None:
         dtype = state.dtype if state.dtype in (torch.float32, torch.float64) else torch.float32
     if dtype not in (torch.float32, torch.float64):
@@ -86,6 +87,8 @@ def _check_initial(equation: PDE, state: Tensor, num_axes: int) -> None:
     if state.ndim != num_axes + 2 or state.shape[-1] != channels or min(state.shape[1:-1], default=0) < 2:
         shape = "(batch, " + ", ".join(["size"] * num_axes) + f", {channels})"
         raise UserError(f"{equation.name}: the initial state has shape {tuple(state.shape)}, need {shape}")
+    if not len(state):
+        raise UserError(f"{equation.name}: the batch of initial states is empty")
     bad = ~torch.isfinite(state.flatten(1)).all(1)
     if bad.any():
         rows = bad.nonzero().flatten().tolist()

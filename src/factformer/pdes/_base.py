@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from factformer.config import Config, unknown_name
+from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.pdes._symmetry import Generators
 from factformer.problem import Problem
@@ -55,6 +56,8 @@ class PDE(ABC):
     presets: ClassVar[Mapping[str, Preset]]
     initial_kinds: ClassVar[tuple[str, ...]] = ("default",)
     num_initial_channels: ClassVar[int] = 1
+    downsamplings: ClassVar[tuple[str, ...]] = ()
+    """Ways from the solver's grid to a coarser stored one; the first is the default."""
 
     @abstractmethod
     def problem(self, resolution: int) -> Problem:
@@ -80,8 +83,12 @@ class PDE(ABC):
         """Frames 0 (the initial state), 1, … at intervals ``frame_dt``, each holding all output fields."""
 
     def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
-        """Frames of the solver's grid on the stored, coarser one."""
+        """Frames of the solver's grid on the stored, coarser one; ``method`` is one of `downsamplings`."""
         raise ValueError(f"{self.name} is stored on the solver's grid")
+
+    def why_not_stored(self, parameters: Config) -> str:
+        """Why frames made with ``parameters`` are not those of `problem` at its points; empty where they are."""
+        return ""
 
     def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
         """Maps by name that carry solutions to solutions (a member or two of each kind)."""
@@ -96,6 +103,16 @@ class PDE(ABC):
         ``parameters`` are those of the data where they decide what is symmetric (default: the PDE's own).
         """
         return frames
+
+    def choose_downsampling(self, method: str | None) -> str:
+        """The way to the stored grid that is meant by ``method``; an unknown one lists the choices."""
+        if method is None:
+            return self.downsamplings[0]
+        if method not in self.downsamplings:
+            if not self.downsamplings:
+                raise UserError(f"{self.name} is stored on the solver's grid: downsampling={method} has no meaning")
+            raise unknown_name("downsampling", method, self.downsamplings)
+        return method
 
     def choose_initial(self, initial: str | None) -> str:
         """The kind of initial state that is meant by ``initial``; an unknown one lists the choices."""

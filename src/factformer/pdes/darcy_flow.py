@@ -43,6 +43,7 @@ class Parameters(Config):
 
 class DarcyFlow(PDE):
     name = "darcy_flow"
+    downsamplings = ("points",)
     parameters = Parameters
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(421, 421, 1, 1.0, {"train": 1000, "valid": 50, "test": 100}, batch_size=20),
@@ -93,6 +94,7 @@ class DarcyFlow(PDE):
 
     def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
         """Every s-th node, ends included: 421 nodes hold 43, 61, 85, 141 and 211."""
+        self.choose_downsampling(method)
         for m, size in enumerate(shape, start=2):
             intervals = frames.shape[m] - 1
             if intervals % (size - 1):
@@ -101,6 +103,10 @@ class DarcyFlow(PDE):
             keep = torch.arange(0, intervals + 1, intervals // (size - 1), device=frames.device)
             frames = frames.index_select(m, keep)
         return frames
+
+    def why_not_stored(self, parameters: Config) -> str:
+        assert isinstance(parameters, Parameters)
+        return "" if parameters.points == "nodes" else f"points={parameters.points} is for factformer.simulate alone"
 
     def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
         """The square's own: reflections of each axis and, on a square grid, their exchange.

@@ -51,6 +51,7 @@ class IsotropicTurbulence(PDE):
     parameters = Parameters
     initial_kinds = ("rogallo", "released")
     num_initial_channels = 3
+    downsamplings = ("truncate",)
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(60, 60, 20, 0.05, {"train": 1000, "valid": 50, "test": 100}, warmup=0.05,
                         batch_size=10),
@@ -113,6 +114,7 @@ class IsotropicTurbulence(PDE):
 
     def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
         """The modes that the coarse grid resolves."""
+        self.choose_downsampling(method)
         return resample(frames.movedim(-1, 2), len(shape), shape).movedim(2, -1)
 
     def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:

@@ -22,7 +22,7 @@ import torch
 from pydantic import Field as Value
 from torch import Tensor
 
-from factformer.config import Config, unknown_name
+from factformer.config import Config
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.numerics.fused import from_planes, product_shape, to_planes
@@ -60,6 +60,7 @@ class Parameters(Config):
 
 class KolmogorovFlow(PDE):
     name = "kolmogorov_flow"
+    downsamplings = ("truncate", "points")
     parameters = Parameters
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(256, 512, 160, 1 / 16, {"train": 100, "valid": 10, "test": 20}, warmup=2 + 1 / 16,
@@ -118,10 +119,8 @@ class KolmogorovFlow(PDE):
     def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
         """``"truncate"`` (default) drops the modes that the coarse grid does not resolve; ``"points"`` takes
         every s-th point, as the paper does, which lets them alias."""
-        if method in (None, "truncate"):
+        if self.choose_downsampling(method) == "truncate":
             return resample(frames.squeeze(-1), len(shape), shape).unsqueeze(-1)
-        if method != "points":
-            raise unknown_name("downsampling", str(method), ("truncate", "points"))
         for m, size in enumerate(shape, start=2):
             if frames.shape[m] % size:
                 raise UserError(f"{size} is no divisor of the {frames.shape[m]} points to be sampled")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from factformer import catalog
 from factformer.data.store import Dataset
 from factformer.errors import UserError
 from factformer.pdes._base import PDE
+from factformer.problem import Problem, channel_slices
 from factformer.protocols import Window
 from factformer.training.draws import generators
 
@@ -26,6 +28,7 @@ class Augmentation:
         self.pde: PDE = catalog.find("pdes", problem).pde
         self.grid = dataset.problem.grid
         self.seed = seed
+        self.places, self.num_channels = _places(self.pde, dataset.problem)
         # What is symmetric depends on the parameters that the data were made with.
         made_with = dataset.provenance.get("parameters")
         self.parameters = None if made_with is None else self.pde.parameters.parse(made_with)
@@ -33,10 +36,36 @@ class Augmentation:
     def __call__(self, window: Window, update: int, slots: Sequence[int]) -> Window:
         drawn = generators("symmetry", self.seed, update, slots)
         if window.inputs is None:
-            return Window(self.pde.augment(window.frames, self.grid, drawn, self.parameters))
+            return Window(self._moved(window.frames, drawn))
         # Input and output of a steady problem move together, side by side in the channels.
         both = torch.cat([window.inputs, window.frames], dim=-1)
-        inputs, frames = self.pde.augment(both, self.grid, drawn, self.parameters).split(
-            [window.inputs.shape[-1], window.frames.shape[-1]], dim=-1
-        )
+        sizes = [window.inputs.shape[-1], window.frames.shape[-1]]
+        inputs, frames = self._moved(both, drawn).split(sizes, dim=-1)
         return Window(frames, inputs)
+
+    def _moved(self, frames: Tensor, drawn: list[torch.Generator]) -> Tensor:
+        if self.places == list(range(self.num_channels)):
+            return self.pde.augment(frames, self.grid, drawn, self.parameters)
+        whole = frames.new_zeros(*frames.shape[:-1], self.num_channels)
+        whole[..., self.places] = frames
+        return self.pde.augment(whole, self.grid, drawn, self.parameters)[..., self.places]
+
+
+def _places(pde: PDE, problem: Problem) -> tuple[list[int], int]:
+    """Where the channels of ``problem`` stand among those of the PDE, and how many it has.
+
+    A dataset may hold fewer fields, or in another order; symmetries turn components by their places.
+    """
+    whole = pde.problem(problem.grid.shape[0])
+    own = [*(whole.inputs if problem.steady else ()), *whole.outputs]
+    slices = channel_slices(own)
+    places: list[int] = []
+    for field in [*(problem.inputs if problem.steady else ()), *problem.outputs]:
+        if field not in own:
+            known = ", ".join(f"{one.name!r} ({one.num_channels})" for one in own)
+            raise UserError(
+                f"training.augment=true: {field.name!r} with {field.num_channels} channels is no field of {pde.name}, "
+                f"which has {known}; set training.augment=false"
+            )
+        places += range(slices[field.name].start, slices[field.name].stop)
+    return places, sum(field.num_channels for field in own)

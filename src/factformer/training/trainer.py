@@ -303,7 +303,8 @@ class Trainer:
         """The last line of the log, the last checkpoint, and the bundle."""
         counters = self.state.counters
         progress = self.clock.progress(counters.update, self.clock.seconds)
-        validate = self.validation is not None and "validation" not in counters.last
+        known = counters.last.get("update") == counters.update and "validation" in counters.last
+        validate = self.validation is not None and not known
         if self.state.tally.count or validate:
             plan = self.protocol.whole_plan(counters.update, progress)
             self.log(counters.update, progress, plan, self.learning_rate(progress), validate)
