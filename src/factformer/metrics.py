@@ -51,9 +51,18 @@ def relative_h1(prediction: Frames, target: Frames, deviation: Deviation = None)
 
 
 def grouped_relative_l2(
-    prediction: Frames, target: Frames, slices: Mapping[str, slice], deviation: Deviation = None
+    prediction: Frames,
+    target: Frames,
+    slices: Mapping[str, slice],
+    deviation: Deviation = None,
+    offset: Float[Tensor, " channel"] | None = None,
 ) -> dict[str, Tensor]:
-    """`relative_l2` of each field group, averaged over the batch; ``deviation`` is that of all channels."""
+    """`relative_l2` of each field group, averaged over the batch; ``deviation`` is that of all channels.
+
+    An ``offset`` of the channels is not part of the truth that errors are relative to.
+    """
+    if offset is not None:
+        prediction, target = prediction - offset, target - offset
     return {
         name: relative_l2(prediction[..., s], target[..., s], None if deviation is None else deviation[s]).mean()
         for name, s in slices.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -54,7 +55,7 @@ class Problem:
             raise UserError(f"boundary must be one of {BOUNDARIES}, got {self.boundary!r}")
         if self.boundary == "periodic" and not all(self.grid.periodic):
             raise UserError("boundary 'periodic' needs a grid whose axes are all periodic; use 'zero' or 'reflect'")
-        if self.frame_dt <= 0 or self.num_context_frames < 1 or self.horizon < 1:
+        if not 0 < self.frame_dt < math.inf or self.num_context_frames < 1 or self.horizon < 1:
             raise UserError("frame_dt must be positive, num_context_frames and horizon at least 1")
         if self.steady and (self.num_context_frames, self.horizon) != (1, 1):
             raise UserError("a steady problem maps one frame to one frame")

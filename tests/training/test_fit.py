@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from small_waves import TINY_MODEL, wave_data, wave_problem, waves
 
 import factformer
+from factformer import Field, Grid, Problem, fit
+from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
+from factformer.training.experiment import Experiment
+from factformer.training.fitting import _experiment
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "own-data.md"
 SETTINGS = {f"model.{key}": value for key, value in TINY_MODEL.items() if key != "name"}
@@ -137,3 +142,31 @@ def test_noise_has_no_place_in_a_steady_problem():
             waves(2, num_frames=1), inputs=waves(2, num_frames=1), input_fields=["a"], fields=["u"], updates=1,
             grid=wave_problem().grid, settings={**SETTINGS, "training.noise": 0.1}, progress=False,
         )  # fmt: skip
+
+
+def test_the_page_s_run_file_is_what_fit_does():
+    (block,) = re.findall(r"```yaml\n# plate-run.yaml\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    said = yaml.safe_load(block)
+    problem = Problem("plate", Grid((8, 8), 1.0, True), (Field("u"),), num_context_frames=4, horizon=16)
+    ours = _experiment(ArrayDataset(torch.randn(1, 20, 8, 8, 1), problem), "factformer_plus", 1000, {}).model_dump()
+    parsed = Experiment.parse(said).model_dump()
+    for section in ("model", "protocol", "training"):
+        for key in said[section]:
+            assert parsed[section][key] == ours[section][key], key
+    assert parsed["model"] == ours["model"] and parsed["protocol"] == ours["protocol"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"horizon": 0}, "horizon at least 1"),
+        ({"frame_dt": float("nan")}, "frame_dt must be positive"),
+        ({"resume": True}, "needs out="),
+        ({"settings": ["model.dim=16"]}, "takes a mapping"),
+        ({"valid_inputs": torch.zeros(1)}, "belongs to the valid_array="),
+        ({"inputs": torch.randn(2, 1, 8, 8, 1), "input_fields": ["k"]}, "one frame for each sample, got 6"),
+    ],
+)
+def test_arguments_without_meaning_are_refused(arguments, message):
+    with pytest.raises(UserError, match=message):
+        fit(torch.randn(2, 6, 8, 8, 1), grid=Grid((8, 8), 1.0, True), fields=["u"], **arguments)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from small_waves import tiny_experiment, wave_data
 
-from factformer import metrics
+from factformer import Field, Grid, Problem, metrics
+from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.protocols import Window, build_protocol
 from factformer.training.assembly import new_surrogate
@@ -102,3 +103,21 @@ def test_training_begins_on_every_other_point(parts, monkeypatch):
     assert torch.equal(coarse, kept)
     with pytest.raises(UserError, match="no grid of the same box"):
         build_protocol(experiment.override(["protocol.coarse=3"]).protocol, dataset.problem)
+
+
+def test_a_far_offset_of_a_field_changes_nothing_in_the_loss():
+    """A temperature around 300 beside a velocity around 0 counts as one around 0 does."""
+    torch.manual_seed(0)
+    problem = Problem("room", Grid((8, 8), 1.0, True), (Field("heat"), Field("flow", 2)), num_context_frames=2)
+    frames = torch.randn(3, 6, 8, 8, 3, dtype=torch.float64)
+    losses = []
+    for offset in (0.0, 300.0):
+        moved = frames + torch.tensor([offset, 0.0, 0.0])
+        normalizer = ArrayDataset(moved, problem).normalizer()
+        deviation, known = normalizer.yardstick()
+        assert (known is None) == (offset == 0)
+        losses.append(metrics.grouped_relative_l2(
+            moved[:, :4] + 0.1 * frames[:, 2:], moved[:, :4], problem.output_slices, deviation, known
+        ))  # fmt: skip
+    for name, value in losses[0].items():
+        assert float(losses[1][name]) == pytest.approx(float(value), rel=0.05)

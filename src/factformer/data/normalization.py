@@ -8,6 +8,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from factformer.metrics import LEAST
+
+FAR = 3.0
+"""Deviations that a mean lies from zero at most for errors to be relative to the whole field."""
+
 
 class Normalizer(nn.Module):
     """Statistics of input and output channels, kept as buffers so that they travel with the weights.
@@ -52,6 +57,18 @@ class Normalizer(nn.Module):
     def denormalize(self, values: Tensor) -> Tensor:
         """Output values back to physical units."""
         return values * self.output_std + self.output_mean
+
+    def yardstick(self) -> tuple[Tensor, Tensor | None]:
+        """Deviation and offset of the output channels for the loss (`factformer.metrics.grouped_relative_l2`).
+
+        Of a temperature near 300 that varies by one, errors relative to 300 would teach nothing beside other fields.
+        A mean that is `FAR` from zero is taken off, and what is left counts as one deviation at least.
+        """
+        far = self.output_mean.abs() > FAR * self.output_std
+        if not bool(far.any()):
+            return self.output_std, None
+        zero = torch.zeros_like(self.output_mean)
+        return torch.where(far, self.output_std / LEAST, self.output_std), torch.where(far, self.output_mean, zero)
 
     def to_dict(self) -> dict[str, list[float]]:
         return {name: buffer.tolist() for name, buffer in self.named_buffers()}

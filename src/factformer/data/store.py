@@ -91,6 +91,8 @@ class ArrayDataset(Dataset):
             if inputs is None:
                 raise UserError(f"the steady problem {problem.name!r} needs inputs beside the frames")
             self._inputs = _checked(inputs, problem, problem.num_input_channels, "inputs")
+            if self.num_frames != 1:
+                raise UserError(f"a steady problem has one frame for each sample, got {self.num_frames}")
             if self._inputs.shape[:2] != (self.num_trajectories, 1):
                 raise UserError(
                     f"inputs must hold one frame for each of {self.num_trajectories} samples, "

@@ -110,12 +110,18 @@ class BaseProtocol(ABC):
         """Predicted frames, with gradients, and the true ones they are held against."""
 
     def loss(
-        self, surrogate: Surrogate, window: Window, plan: Plan, deviation: Tensor | None = None
+        self,
+        surrogate: Surrogate,
+        window: Window,
+        plan: Plan,
+        deviation: Tensor | None = None,
+        offset: Tensor | None = None,
     ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
         """Sum over field groups of the relative L2 error on the joint window, and its terms, detached.
 
-        ``deviation`` of the channels keeps windows in check whose truth is zero (`metrics.LEAST`).
+        ``deviation`` of the channels keeps windows in check whose truth is zero (`metrics.LEAST`); an ``offset`` of
+        theirs is not part of what errors are relative to.
         """
         prediction, target = self.predict(surrogate, window, plan)
-        terms = metrics.grouped_relative_l2(prediction, target, self.problem.output_slices, deviation)
+        terms = metrics.grouped_relative_l2(prediction, target, self.problem.output_slices, deviation, offset)
         return torch.stack(list(terms.values())).sum(), {name: term.detach() for name, term in terms.items()}

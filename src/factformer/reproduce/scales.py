@@ -147,6 +147,9 @@ def describe_scale(run: Training, experiment: Experiment, scale: Scale, assignme
 
 def check_assignments(runs: Sequence[Training], scale: Scale, assignments: Sequence[str]) -> None:
     """Raise where no run of a target can take the assignments; those of one model may not suit another."""
+    for text in assignments:
+        if (key := text.partition("=")[0].strip()) in ("problem", "model.name", "protocol.name", "data.resolution"):
+            raise UserError(f"{key} is what the cells of a target differ in; choose another target instead of --set")
     errors = []
     for run in runs:
         try:

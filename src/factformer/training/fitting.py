@@ -88,7 +88,7 @@ def fit(
             )
         if not isinstance(grid, Grid):
             raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {grid!r}")
-        steady = inputs is not None
+        steady, room = inputs is not None, frames.shape[1] - num_context_frames
         problem = Problem(
             name=name or "custom",
             grid=grid,
@@ -96,11 +96,17 @@ def fit(
             inputs=() if input_fields is None else _fields(input_fields),
             frame_dt=1.0 if frame_dt is None else frame_dt,
             num_context_frames=1 if steady else num_context_frames,
-            horizon=1 if steady else horizon or max(1, min(16, frames.shape[1] - num_context_frames)),
+            horizon=1 if steady else max(1, min(16, room)) if horizon is None else horizon,
             boundary=boundary or ("periodic" if all(grid.periodic) else "reflect"),
             steady=steady,
         )
         dataset = ArrayDataset(frames, problem, "train", inputs=inputs)
+    if valid_inputs is not None and (valid_array is None or not dataset.problem.steady):
+        raise UserError("valid_inputs= belongs to the valid_array= of a steady problem")
+    if resume and out is None:
+        raise UserError("resume=True needs out=, the folder of the run to go on with")
+    if not isinstance(settings or {}, Mapping):
+        raise UserError(f'settings= takes a mapping such as {{"model.dim": 64}}, got {settings!r}')
     held_out = _held_out(valid_array, valid_inputs, dataset)
     experiment = _experiment(dataset, model, updates, settings or {})
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from factformer.config import unknown_name
+import yaml
+
+from factformer.config import assignment, unknown_name
 from factformer.errors import UserError
 from factformer.training.experiment import Experiment
 from factformer.training.machine import DeviceKind, Machine, StrategyName
@@ -45,6 +47,8 @@ def choose_experiment(
         raise UserError(
             "say which recipe to train, e.g. `factformer train demo`; `factformer list` shows them"
         )
+    if recipe is not None and _is_file(recipe) and scale is not None:
+        raise UserError(f"{recipe} says all sizes itself: leave out --scale, which is for recipes")
     folder = out or (Path("runs") / Path(recipe).stem if recipe else None)
     if folder is None:
         raise UserError("--resume needs --out with the folder of the run, or the recipe it was made with")
@@ -59,7 +63,8 @@ def choose_experiment(
             raise UserError(
                 f"{folder} was trained at scale {saved.scale!r}, not {scale!r}; choose another --out"
             )
-        wanted = saved.override(assignments)
+        said = _said_by(Path(recipe)) if recipe is not None and _is_file(recipe) else []
+        wanted = saved.override([*said, *assignments])
         check_same(saved, wanted, folder)
         return wanted, folder
     if recipe is None:
@@ -71,6 +76,17 @@ def choose_experiment(
 
 def _is_file(recipe: str) -> bool:
     return recipe.endswith((".yaml", ".yml"))
+
+
+def _said_by(path: Path) -> list[str]:
+    """What a configuration file says, as assignments; the rest are defaults."""
+    Experiment.read(path)  # names what is wrong with it
+    values = yaml.safe_load(path.read_text())
+    said = []
+    for key, value in values.items():
+        inner = value.items() if isinstance(value, dict) else ()
+        said += [assignment(f"{key}.{name}", item) for name, item in inner] or [assignment(key, value)]
+    return said
 
 
 def _from_file(path: Path, assignments: Sequence[str]) -> Experiment:

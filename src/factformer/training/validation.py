@@ -40,7 +40,7 @@ class Validation:
         self.target = torch.cat(targets).to(device)
 
     def errors(self, objective: Objective) -> dict[str, float | None]:
-        """Relative L2 of each field group over the joint window, averaged over the windows.
+        """Relative L2 of each field group over the joint window as in the loss, averaged over the windows.
 
         None where a roll-out left the numbers, as that of a barely trained model may.
         """
@@ -50,7 +50,7 @@ class Validation:
         except UserError:  # the surrogate refuses its own infinite prediction as a context
             return dict.fromkeys(self.problem.output_slices)
         errors = metrics.grouped_relative_l2(
-            torch.cat(predicted), self.target, self.problem.output_slices, objective.surrogate.normalizer.output_std
+            torch.cat(predicted), self.target, self.problem.output_slices, objective.deviation, objective.offset
         )
         values = {name: float(error) for name, error in errors.items()}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
