@@ -139,3 +139,9 @@ def test_double_precision_comes_back(surrogate, tmp_path):
     assert {p.dtype for p in twice.parameters()} == {torch.float64}
     for ours, theirs in zip(twice.parameters(), surrogate.parameters(), strict=True):
         assert torch.equal(ours, theirs.double())
+
+
+def test_a_run_that_was_stopped_says_how_to_go_on(tmp_path):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(UserError, match="train --resume --out"):
+        load(tmp_path / "run")

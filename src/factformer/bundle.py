@@ -145,6 +145,8 @@ def _find(path: str | Path) -> Path:
 def _read_description(folder: Path) -> dict[str, Any]:
     file = folder / DESCRIPTION
     if not file.is_file():
+        if (folder / "checkpoints").is_dir():
+            raise UserError(f"the run {folder} has not finished; go on with `factformer train --resume --out {folder}`")
         raise UserError(f"{folder} is not a bundle: it has no {DESCRIPTION}")
     try:
         description = json.loads(file.read_text())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer.bundle import load
@@ -94,6 +97,16 @@ def predict_file(
     return Prediction(out, frames.shape, tuple(f.name for f in problem.outputs))
 
 
+def _with_channels(parts: Sequence[NDArray[Any]], problem: Problem) -> list[NDArray[Any]]:
+    """Arrays of fields side by side; a scalar may come without an axis of channels."""
+    num_axes, longest = problem.grid.num_axes, max(part.ndim for part in parts)
+    return [
+        part[..., None] if field.num_channels == 1 and (part.shape[-num_axes:] == problem.grid.shape
+                                                        or part.ndim < longest) else part
+        for part, field in zip(parts, problem.inputs, strict=True)
+    ]  # fmt: skip
+
+
 def read_context(path: Path, problem: Problem) -> Float[Tensor, "batch context *grid channel"]:
     """Context frames from a file: a dataset of ours, or arrays ``([batch,] frame, *grid, channel)``.
 
@@ -113,7 +126,10 @@ def read_context(path: Path, problem: Problem) -> Float[Tensor, "batch context *
         values = np.asarray(next(iter(arrays.values()))[...])
     elif set(names) <= set(arrays):
         parts = [np.asarray(arrays[f.name][...]) for f in problem.inputs]
-        values = np.concatenate(parts, axis=-1)
+        try:
+            values = np.concatenate(_with_channels(parts, problem), axis=-1)
+        except ValueError:
+            raise UserError(f"the arrays of {path} do not fit together: it holds {describe_arrays(arrays)}") from None
     else:
         wanted = ", ".join(names)
         raise UserError(f"{path} needs one array, or arrays named {wanted}; it holds {describe_arrays(arrays)}")

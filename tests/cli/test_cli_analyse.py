@@ -66,6 +66,7 @@ def test_evaluate_prints_a_table(folder, capsys, tmp_path):
         (["evaluate", "{run}/nowhere"], "there is no bundle at"),
         (["evaluate", "{run}", "--split", "valid"], "no valid split"),
         (["evaluate", "{run}", "--frames", "99"], "ask for fewer"),
+        (["evaluate", "{run}", "--data", "{run}/../data/train.hdf5", "--split", "test"], "is the train split"),
         (["inspect"], "name either a run or bundle"),
         (["inspect", "{run}", "--set", "model.dim=8"], "--set goes with --recipe"),
         (["inspect", "--recipe", "kolmogorow"], "did you mean 'kolmogorov'"),
@@ -77,6 +78,7 @@ def test_evaluate_prints_a_table(folder, capsys, tmp_path):
         (["reproduce", "table1", "--scale", "tiny", "--set", "model.dmi=3"], "did you mean 'model.dim'"),
         (["benchmark", "attention", "--over", "time"], "unknown --over"),
         (["benchmark", "model", "--set", "model.headz=2"], "did you mean 'model.heads'"),
+        (["reproduce", "table1", "--scale", "tiny", "--set", "model.name=ffno"], "what the cells of a target"),
         (["reproduce", "tabel1"], "did you mean 'table1'"),
         (["reproduce"], "name what to reproduce"),
     ],
@@ -97,6 +99,9 @@ def test_inspect_counts_the_parameters_of_a_recipe(capsys):
     assert int(small) < 1e6
     _, wide, _ = run(capsys, "inspect", "--recipe", "kolmogorov", "--parameters", "--set", "model.dim=256")
     assert int(wide) > int(out)
+    _, whole, _ = run(capsys, "inspect", "--recipe", "kolmogorov", "--json")
+    assert json.loads(whole)["parameters"] == int(out)
+    assert json.loads(whole)["experiment"]["model"]["name"] == "factformer"
 
 
 def test_inspect_writes_numbers_and_pictures(folder, capsys, tmp_path):

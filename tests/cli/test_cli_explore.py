@@ -87,6 +87,16 @@ def test_rollout_takes_one_sample_and_the_last_frames(capsys, bundle, tmp_path):
     assert np.array_equal(np.load(tmp_path / "long-out.npy"), np.load(tmp_path / "short-out.npy"))
 
 
+def test_rollout_takes_scalars_without_an_axis_of_channels(capsys, bundle, tmp_path):
+    frames = np.random.default_rng(0).normal(size=(2, 3, 6, 5, 3)).astype(np.float32)
+    np.savez(tmp_path / "bare.npz", p=frames[..., 0], u=frames[..., 1:])
+    np.savez(tmp_path / "whole.npz", p=frames[..., :1], u=frames[..., 1:])
+    for name in ("bare", "whole"):
+        files = ["--input", tmp_path / f"{name}.npz", "--out", tmp_path / f"{name}.npy"]
+        assert run(capsys, "rollout", bundle, "--frames", 2, *files)[0] == 0
+    assert np.array_equal(np.load(tmp_path / "bare.npy"), np.load(tmp_path / "whole.npy"))
+
+
 def mistakes(bundle, tmp_path):
     np.save(tmp_path / "in.npy", np.zeros((1, 3, 6, 5, 3), np.float32))
     np.save(tmp_path / "nan.npy", np.full((1, 3, 6, 5, 3), np.nan, np.float32))

@@ -175,6 +175,10 @@ def test_resume_under_another_configuration_or_from_damage(capsys, data, tmp_pat
     assert "model.dim is 8 there and 16 here" in complaint(capsys, "demo", *resume, settings=["model.dim=16"])
     assert "'demo', not 'darcy'" in complaint(capsys, "darcy", *resume, settings=[])
     assert "no run" in complaint(capsys, "--resume", "--out", tmp_path / "none", settings=[])
+    other = tmp_path / "other.yaml"
+    other.write_text("problem: kolmogorov_flow\nmodel: {name: factformer, dim: 99}\n")
+    assert "was trained with another configuration" in complaint(capsys, other, *resume, settings=[])
+    assert "leave out --scale" in complaint(capsys, other, "--scale", "paper", "--out", tmp_path / "new", settings=[])
     last = sorted((run / "checkpoints").iterdir())[-1]
     content = bytearray((last / "tensors.safetensors").read_bytes())
     content[-5] ^= 1

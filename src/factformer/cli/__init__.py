@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import typer
 
+INTERRUPTED = 130  # as a shell says it: 128 and the number of the signal
+
 
 def build_app() -> typer.Typer:
     """All commands, in the order of a project: look, make data, train, evaluate, show."""
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         result = build_app()(words, standalone_mode=False)
     except KeyboardInterrupt:
         _complain("interrupted")
-        code = 130
+        code = INTERRUPTED
     except Exception as error:
         if debug:
             traceback.print_exc()
@@ -54,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(message)
     else:
         code = result if isinstance(result, int) else 0
+        if code == INTERRUPTED:  # the parser has caught the interrupt and says nothing itself
+            _complain("interrupted")
     sys.exit(code)
 
 
@@ -64,7 +68,7 @@ def describe(error: Exception) -> tuple[int, str]:
     if hasattr(error, "format_message"):  # wrong use, found by the command-line parser
         return getattr(error, "exit_code", 2), str(error.format_message())
     if type(error).__name__ == "Abort":
-        return 130, "interrupted"
+        return INTERRUPTED, "interrupted"
     lines = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, UserError):
         return 2, " ".join(line.strip() for line in lines)

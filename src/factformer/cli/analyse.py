@@ -16,7 +16,7 @@ Source = Annotated[str, typer.Argument(metavar="RUN|BUNDLE", help="Run folder, b
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; by default a GPU where there is one.")]
 Precision = Annotated[str, typer.Option(help="32-true or bf16-mixed.")]
-Split = Annotated[str, typer.Option(help="Which split to use.")]
+Split = Annotated[str | None, typer.Option(help="Which split to use.", show_default="test")]
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a configuration value.")
 ]
@@ -42,7 +42,7 @@ class Scale(StrEnum):
 def evaluate(
     source: Source,
     data: Annotated[Path | None, typer.Option(help="Dataset; by default what the run trained on.")] = None,
-    split: Split = "test",
+    split: Split = None,
     frames: Annotated[int | None, typer.Option(help="Frames to predict; default: the horizon.", min=1)] = None,
     starts: Annotated[int, typer.Option(help="Start frames per trajectory.", min=1)] = 4,
     batch_size: Annotated[
@@ -105,7 +105,7 @@ def inspect(
         str | None, typer.Argument(metavar="[RUN|BUNDLE]", help="Run folder, bundle folder, or zoo name.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Dataset; by default what the run trained on.")] = None,
-    split: Split = "test",
+    split: Split = None,
     samples: Annotated[int, typer.Option(help="Samples to average over.", min=1)] = 100,
     device: Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; default: RUN/inspection.")] = None,
@@ -133,6 +133,8 @@ def inspect(
         count = count_parameters(experiment)
         if parameters:
             _print_json({"parameters": count}) if json else typer.echo(str(count))
+        elif json:
+            _print_json({"parameters": count, "experiment": experiment.model_dump(mode="json")})
         else:
             typer.echo(experiment.to_yaml().rstrip())
             typer.echo(f"# {count} parameters")

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from factformer.bundle import load
-from factformer.data.store import Dataset, open_dataset
+from factformer.data.store import Dataset
 from factformer.evaluation.accuracy import Progress, check_compatible, read_context, start_frames
 from factformer.evaluation.attention import Analysis, analyse_attention
 from factformer.evaluation.provenance import provenance, write_json
-from factformer.evaluation.run import trained_on
+from factformer.evaluation.run import chosen_data
 from factformer.evaluation.timing import resolve_device
 from factformer.surrogate import Surrogate
 
@@ -29,7 +29,7 @@ def inspect_run(
     path: str | Path,
     data: str | Path | None = None,
     *,
-    split: str = "test",
+    split: str | None = None,
     out: str | Path | None = None,
     num_samples: int = NUM_SAMPLES,
     device: torch.device | str | None = None,
@@ -42,7 +42,7 @@ def inspect_run(
     began = time.perf_counter()
     target = resolve_device(device)
     surrogate = load(path).to(target)
-    dataset = open_dataset(data if data is not None else trained_on(path), split)
+    dataset = chosen_data(path, data, split)
     analysis = analyse_attention(surrogate, sample_contexts(surrogate, dataset, num_samples, target, progress))
     seed = surrogate.provenance.get("seed")
     analysis.summary |= provenance(seed=seed, seconds=time.perf_counter() - began, device=target)

@@ -33,11 +33,19 @@ ROLLOUTS_FILE = "rollouts.npz"
 SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows", "grid", "precision")
 
 
+def chosen_data(path: str | Path, data: str | Path | None, split: str | None) -> Dataset:
+    """A split of ``data``, by default of what the run trained on: ``test`` of a folder; a file has one of its own."""
+    dataset = open_dataset(data if data is not None else trained_on(path), split or "test")
+    if split is not None and dataset.split != split:
+        raise UserError(f"{data} is the {dataset.split} split, not {split}; leave out --split or give the folder")
+    return dataset
+
+
 def evaluate_run(
     path: str | Path,
     data: str | Path | None = None,
     *,
-    split: str = "test",
+    split: str | None = None,
     out: str | Path | None = None,
     num_frames: int | None = None,
     num_starts: int = DEFAULT_STARTS,
@@ -52,13 +60,13 @@ def evaluate_run(
     """`evaluate` of a run folder or bundle, with its provenance.
 
     Writes ``evaluation.json`` and, of ``num_samples`` trajectories, ``rollouts.npz`` into ``out``, by default
-    the run folder; a bundle without a run folder is left as it is. ``data`` defaults to what the run trained
-    on. An evaluation on other data or settings is replaced only with ``overwrite``.
+    the run folder; a bundle without a run folder is left as it is. ``data`` defaults to the test split of what the run
+    trained on. An evaluation on other data or settings is replaced only with ``overwrite``.
     """
     began = time.perf_counter()
     surrogate = load(path)
     folder = Path(out) if out is not None else run_folder(path)
-    dataset = open_dataset(data if data is not None else trained_on(path), split)
+    dataset = chosen_data(path, data, split)
     if folder is not None and not overwrite:
         frames = num_frames or surrogate.problem.horizon
         check_compatible(surrogate, dataset, frames)

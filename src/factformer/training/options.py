@@ -82,11 +82,11 @@ def _said_by(path: Path) -> list[str]:
     """What a configuration file says, as assignments; the rest are defaults."""
     Experiment.read(path)  # names what is wrong with it
     values = yaml.safe_load(path.read_text())
-    said = []
-    for key, value in values.items():
-        inner = value.items() if isinstance(value, dict) else ()
-        said += [assignment(f"{key}.{name}", item) for name, item in inner] or [assignment(key, value)]
-    return said
+    said: dict[str, Any] = {}
+    for section, value in values.items():
+        inner = {f"{section}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {}
+        said |= inner or {section: value}
+    return [f"{key}={value}" if isinstance(value, str) else assignment(key, value) for key, value in said.items()]
 
 
 def _from_file(path: Path, assignments: Sequence[str]) -> Experiment:
