@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from factformer import metrics
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.pdes.darcy_flow import HIGH, LOW, Parameters, pde
 from factformer.reproduce.entries import DARCY_RESOLUTIONS
@@ -50,8 +51,8 @@ def solve(coefficient: Tensor) -> Tensor:
 
 
 def errors(solution: Tensor, truth: Tensor) -> dict[str, float]:
-    each = (solution - truth).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)
-    return {"relative_l2": float(each.mean()), "standard_error": float(each.std() / len(each) ** 0.5)}
+    each = metrics.relative_l2(solution[:, None, ..., None], truth[:, None, ..., None])
+    return {"relative_l2": float(each.mean()), "standard_error": metrics.standard_error(each)}
 
 
 def main() -> None:

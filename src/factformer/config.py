@@ -98,6 +98,11 @@ def assignment(key: str, value: Any) -> str:
     return f"{key}={json.dumps(value, ensure_ascii=False, default=_plain)}"
 
 
+def assignments(values: Mapping[str, Any]) -> list[str]:
+    """Assignments of dotted keys; a text stands as it would on the command line."""
+    return [f"{key}={value}" if isinstance(value, str) else assignment(key, value) for key, value in values.items()]
+
+
 def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)  # scalars of NumPy and PyTorch; paths
 

@@ -35,9 +35,10 @@ SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows",
 
 def chosen_data(path: str | Path, data: str | Path | None, split: str | None) -> Dataset:
     """A split of ``data``, by default of what the run trained on: ``test`` of a folder; a file has one of its own."""
-    dataset = open_dataset(data if data is not None else trained_on(path), split or "test")
+    source = data if data is not None else trained_on(path)
+    dataset = open_dataset(source, split or "test")
     if split is not None and dataset.split != split:
-        raise UserError(f"{data} is the {dataset.split} split, not {split}; leave out --split or give the folder")
+        raise UserError(f"{source} is the {dataset.split} split, not {split}; leave out --split or give the folder")
     return dataset
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer.config import assignment
+from factformer.config import assignments
 from factformer.data.store import ArrayDataset, Dataset, as_tensor
 from factformer.errors import UserError
 from factformer.grid import Grid
@@ -157,9 +157,7 @@ def _experiment(dataset: Dataset, model: str, updates: int, settings: Mapping[st
         "training": {"updates": updates, "checkpoint_every": every, "validate_every": every,
                      "log_every": max(1, updates // 100), **(ours if model == OURS else {"learning_rate": 1e-3})},
     })  # fmt: skip
-    return experiment.override([
-        f"{key}={value}" if isinstance(value, str) else assignment(key, value) for key, value in settings.items()
-    ])  # fmt: skip
+    return experiment.override(assignments(settings))
 
 
 def _fields(names: Sequence[str] | Mapping[str, int]) -> tuple[Field, ...]:

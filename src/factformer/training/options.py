@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 import yaml
 
-from factformer.config import assignment, unknown_name
+from factformer.config import assignments as as_assignments
+from factformer.config import unknown_name
 from factformer.errors import UserError
 from factformer.training.experiment import Experiment
 from factformer.training.machine import DeviceKind, Machine, StrategyName
@@ -86,7 +87,7 @@ def _said_by(path: Path) -> list[str]:
     for section, value in values.items():
         inner = {f"{section}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {}
         said |= inner or {section: value}
-    return [f"{key}={value}" if isinstance(value, str) else assignment(key, value) for key, value in said.items()]
+    return as_assignments(said)
 
 
 def _from_file(path: Path, assignments: Sequence[str]) -> Experiment:
