@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     campaign = Campaign(
         options.results, work, seconds=options.seconds, scale=options.scale, device=options.device, data=data,
         assignments=options.set, minutes=options.minutes, state=options.state, pack=options.pack,
-        fresh=options.fresh, say=lambda message: print(message, flush=True),
+        fresh=options.fresh, beside=options.beside, say=lambda message: print(message, flush=True),
     )  # fmt: skip
     statuses = campaign.run(entries)
     print(summary(statuses), flush=True)
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         words += [word for item in options.set for word in ("--set", item)]
         words += [word for item in options.trajectories for word in ("--trajectories", item)]
         words += ["--fresh"] * options.fresh
-        for name in ("pack", "state", "minutes", "device", "scale", "seed"):
+        for name in ("pack", "state", "minutes", "device", "scale", "seed", "beside"):
             if getattr(options, name):
                 words += [f"--{name}", str(getattr(options, name))]
         os.execv(sys.executable, [sys.executable, sys.argv[0], *words])
@@ -95,6 +95,7 @@ def main() -> int:
     runs.add_argument("--trajectories", action="append", default=[], metavar="RECIPE,TRAIN,TEST")
     runs.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run")
     runs.add_argument("--fresh", action="store_true", help="run what is there again")
+    runs.add_argument("--beside", default="", metavar="TEXT", help="what else uses the device, to be recorded")
     runs.add_argument("--skip", action="append", default=[], metavar="PATH")
     runs.set_defaults(act=run)
     gathers = commands.add_parser("collect")

@@ -104,6 +104,12 @@ def test_a_file_per_run_with_all_that_a_reader_needs(tmp_path):
     assert factformer.load(tmp_path / "elsewhere" / "zoo" / "darcy-85").problem.name == "darcy_flow"
 
 
+def test_what_else_used_the_device_is_recorded(tmp_path):
+    entries = find_entries(["darcy/factformer-"])
+    assert [status.word for status in tiny(tmp_path, beside="another run").run(entries)] == ["done"]
+    assert read_findings(tmp_path / "results")["darcy-85/factformer-2min.json"].beside == "another run"
+
+
 def test_longer_roll_outs_show_whether_a_surrogate_stays_with_the_flow(tmp_path, monkeypatch):
     entries = find_entries(["kolmogorov/ffno-3min"])
     path = "kolmogorov-128/ffno-3min.json"

@@ -90,10 +90,12 @@ class Campaign:
         state: str | Path | None = None,
         pack: str | Path | None = None,
         fresh: bool = False,
+        beside: str = "",
         say: Say = print,
     ) -> None:
         """``minutes`` replaces those of the entries (to try something out); ``state`` holds legs that were brought
-        here, ``pack`` is where what must leave this machine is collected; ``fresh`` runs what is there again."""
+        here, ``pack`` is where what must leave this machine is collected; ``fresh`` runs what is there again;
+        ``beside`` says what else uses the device meanwhile, for whoever reads the number of updates."""
         self.results, self.work = Path(results), Path(work)
         self.began = time.monotonic()
         self.deadline = None if seconds is None else self.began + seconds
@@ -104,7 +106,7 @@ class Campaign:
         self.state = None if state is None else Path(state)
         self.pack = None if pack is None else Path(pack)
         self.say = say
-        self.fresh = fresh
+        self.fresh, self.beside = fresh, beside
         self.around: dict[str, float] = {}
         self.warm: set[tuple[Any, ...]] = set()
         self.made: tuple[str, dict[int, Splits]] | None = None
@@ -290,6 +292,8 @@ class Campaign:
         kept = ("command", "updates", "training_seconds", "rollbacks", "protocol", "training", "dataset", "seed")
         result["training"] = {key: known[key] for key in kept}
         result["training"]["float32_products"] = "TF32"
+        if self.beside:
+            result["training"]["beside"] = self.beside
         result["data"] = self.data_record(entry, splits[size])
         result["config"] = outcome.surrogate.config.model_dump(mode="json")
         result["metrics"] = log_lines(folder / "metrics.jsonl")

@@ -52,6 +52,11 @@ class Finding:
         return int(self.result["training"]["updates"])
 
     @property
+    def beside(self) -> str:
+        """What else used the device during the training, which then made fewer updates than it would have alone."""
+        return str(self.result["training"].get("beside", ""))
+
+    @property
     def trouble(self) -> str:
         """Says so where training diverged and went on from a checkpoint with a part of the learning rate."""
         lines = [line for line in self.result.get("metrics", ()) if "learning_rate" in line]

@@ -113,7 +113,7 @@ def beyond(entries: Sequence[Entry], found: Found, heading: str = "") -> list[st
 
 def long_runs(found: Found) -> list[str]:
     """Long runs beside short ones and the paper's number at the same resolution."""
-    rows = []
+    rows, notes = [], []
     coarse = paper.TABLE_4[0].relative_l2
     for entry in GROUPS["long"]():
         short = found.get(f"{entry.folder}/{entry_name(entry.run.model, entry.run.protocol, 3)}.json")
@@ -123,9 +123,10 @@ def long_runs(found: Found) -> list[str]:
             row += [NOT_RUN] * 3
         else:
             row += [finding.shown("vorticity"), finding.shown_final("vorticity"), f"{finding.updates:,}"]
+            notes += [f"{finding.label} ran beside {finding.beside}."] if finding.beside else []
         rows.append([*row, f"{coarse}" if entry.run.model == "factformer" else "–"])
     columns = ["model", "3 minutes", "15 minutes", "last frame", "updates", "paper's, 100,000 updates"]
-    return markdown(columns, rows)
+    return [*markdown(columns, rows), *(["", *notes] if notes else [])]
 
 
 def variants(
