@@ -214,6 +214,7 @@ def results_page(found: dict[str, Finding]) -> str:
         "",
         *pages.long_runs(found),
         "",
+        *pages.beyond(GROUPS["long"](), found),
         f"## Darcy flow, 85 × 85, {minutes['darcy']}",
         "",
         *pages.equal_cost("darcy", found),

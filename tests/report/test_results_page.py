@@ -108,6 +108,16 @@ def test_a_run_that_went_back_says_so_with_the_time_it_cost():
     assert "went back" in one.trouble
 
 
+def test_a_long_run_that_shared_its_gpu_says_at_what_rate():
+    short = finding("kolmogorov-128/factformer-3min.json", "factformer", 0.3, updates=18_000)
+    long = finding("kolmogorov-128/factformer-15min.json", "factformer", 0.2, updates=9_000)
+    assert not any("another run" in line for line in pages.long_runs(found(short, long)))
+    long.result["training"]["beside"] = "another one"
+    assert pages.long_runs(found(short, long))[-1] == (
+        "`factformer` had the GPU together with another run: 50 updates per second, 100 alone."
+    )
+
+
 def test_the_best_model_is_first_and_bold_whoever_it_is():
     ours = finding("kolmogorov-128/factformer_plus-3min.json", "factformer_plus", 0.2)
     rival = finding("kolmogorov-128/ffno-3min.json", "ffno", 0.1)

@@ -84,7 +84,8 @@ def card(name: str, description: Mapping[str, Any], finding: Finding) -> str:
         ("task", task),
         ("data", made),
         ("training", "; ".join(filter(None, (
-            f"{finding.minutes:.1f} minutes on {result['hardware']}, {finding.updates:,} updates", finding.trouble
+            f"{finding.minutes:.1f} minutes on {result['hardware']}{' beside another run' * bool(finding.beside)}, "
+            f"{finding.updates:,} updates", finding.trouble,
         )))),
         ("recipe", "; ".join(options)),
     ]  # fmt: skip

@@ -52,6 +52,10 @@ class Finding:
         return int(self.result["training"]["updates"])
 
     @property
+    def updates_per_second(self) -> float:
+        return self.updates / float(self.result["training"]["training_seconds"])
+
+    @property
     def beside(self) -> str:
         """What else used the device during the training, which then made fewer updates than it would have alone."""
         return str(self.result["training"].get("beside", ""))

@@ -123,7 +123,9 @@ def long_runs(found: Found) -> list[str]:
             row += [NOT_RUN] * 3
         else:
             row += [finding.shown("vorticity"), finding.shown_final("vorticity"), f"{finding.updates:,}"]
-            notes += [f"{finding.label} ran beside {finding.beside}."] if finding.beside else []
+            if finding.beside and short is not None:
+                rates = f"{finding.updates_per_second:.0f} updates per second, {short.updates_per_second:.0f} alone"
+                notes.append(f"{finding.label} had the GPU together with another run: {rates}.")
         rows.append([*row, f"{coarse}" if entry.run.model == "factformer" else "–"])
     columns = ["model", "3 minutes", "15 minutes", "last frame", "updates", "paper's, 100,000 updates"]
     return [*markdown(columns, rows), *(["", *notes] if notes else [])]
