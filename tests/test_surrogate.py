@@ -112,6 +112,16 @@ def test_residual_predicts_the_increment():
     assert torch.allclose(surrogate(x, 3), (x[:, -1:] + 0.5).expand(-1, 3, -1, -1, -1))
 
 
+def test_a_roll_out_that_overflows_does_not_blame_the_input():
+    p = problem()
+    surrogate = build_surrogate(p, **SMALL)
+    surrogate.normalizer.output_std.fill_(float("inf"))
+    predicted = rollout(surrogate, frames(p), 3, steps_per_call=1)
+    assert not next(predicted).isfinite().all()
+    with pytest.raises(ValueError, match="left the finite numbers by frame 1"):
+        next(predicted)
+
+
 def test_rollout_feeds_predictions_back_and_keeps_gradients():
     p = problem(context=3)
     surrogate = build_surrogate(p, marching_steps=2, **SMALL)

@@ -40,7 +40,12 @@ def rollout(
     steps = surrogate.marching_steps if steps_per_call is None else steps_per_call
     done = 0
     while done < num_frames:
-        predicted = surrogate(context, min(steps, num_frames - done))
+        try:
+            predicted = surrogate(context, min(steps, num_frames - done))
+        except UserError:
+            if done == 0:  # later on the context is of its own making
+                raise
+            raise UserError(f"the roll-out left the finite numbers by frame {done}; ask for fewer frames") from None
         yield from predicted.unbind(1)
         done += predicted.shape[1]
         if done < num_frames:

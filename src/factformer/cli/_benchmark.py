@@ -19,13 +19,14 @@ from factformer.evaluation.timing import resolve_device
 
 Report = Callable[[Mapping[str, Any]], None]
 TAKES = {
-    "attention": ("--sizes", "--resolution", "--batch-size", "--set"),
-    "model": ("--resolution", "--models", "--batch-size", "--set"),
+    "attention": ("--over", "--sizes", "--resolution", "--batch-size", "--precision", "--set"),
+    "model": ("--problem", "--resolution", "--models", "--batch-size", "--precision", "--set"),
     "model --compare": ("--cases",),
-    "inference": ("--sizes", "--batch-size"),
-    "solver": ("--data", "--sizes", "--batch-size"),
+    "inference": ("--sizes", "--batch-size", "--precision"),
+    "solver": ("--data", "--sizes", "--batch-size", "--precision"),
 }
 """Options that mean something to a benchmark; the others would be ignored."""
+OVER, PROBLEM, PRECISION = "kernel-dim", "kolmogorov_flow", "32-true"
 
 
 def run_benchmark(
@@ -33,14 +34,14 @@ def run_benchmark(
     *,
     source: str | None,
     data: Path | None,
-    over: str,
+    over: str | None,
     sizes: Sequence[int],
-    problem: str,
+    problem: str | None,
     resolution: int | None,
     models: Sequence[str] | None,
     batch_size: int | None,
     device: str | None,
-    precision: str,
+    precision: str | None,
     assignments: Sequence[str],
     report: Report,
     compare: bool = False,
@@ -50,13 +51,15 @@ def run_benchmark(
     if compare and kind != "model":
         raise UserError(f"--compare belongs to benchmark model, got benchmark {kind}")
     full = f"{kind} --compare" if compare else kind
-    given = {"--data": data, "--sizes": sizes, "--resolution": resolution, "--models": models,
-             "--batch-size": batch_size, "--cases": cases, "--set": assignments}  # fmt: skip
+    given = {"--data": data, "--over": over, "--sizes": sizes, "--problem": problem, "--resolution": resolution,
+             "--models": models, "--batch-size": batch_size, "--precision": precision, "--cases": cases,
+             "--set": assignments}  # fmt: skip
     ignored = [option for option, value in given.items() if value and option not in TAKES[full]]
     if ignored:
         raise UserError(f"benchmark {full} has no use for {', '.join(ignored)}")
     if compare:
         return comparison.compare(comparison.contests(cases), device=device, report=report)
+    over, problem, precision = over or OVER, problem or PROBLEM, precision or PRECISION
     target = str(resolve_device(device))
     if kind in ("solver", "inference"):
         if source is None:

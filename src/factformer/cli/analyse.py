@@ -172,12 +172,17 @@ def benchmark(
         str | None, typer.Argument(metavar="[RUN|BUNDLE]", help="For solver and inference: the surrogate.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="solver: dataset; default: what the run trained on.")] = None,
-    over: Annotated[str, typer.Option(help="attention: kernel-dim (on a plane) or grid (in a cube).")] = "kernel-dim",
+    over: Annotated[
+        str | None,
+        typer.Option(help="attention: kernel-dim (on a plane) or grid (in a cube).", show_default="kernel-dim"),
+    ] = None,
     sizes: Annotated[
         str | None,
         typer.Option(help="Comma-separated kernel dimensions, grid sizes, batch sizes or solver grids to go through."),
     ] = None,
-    problem: Annotated[str, typer.Option(help="model: the problem.")] = "kolmogorov_flow",
+    problem: Annotated[
+        str | None, typer.Option(help="model: the problem.", show_default="kolmogorov_flow")
+    ] = None,
     resolution: Annotated[int | None, typer.Option(help="Points per axis.", min=4)] = None,
     models: Annotated[str | None, typer.Option(help="model: comma-separated names; default: all.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples at once.", min=1)] = None,
@@ -188,7 +193,7 @@ def benchmark(
         str | None, typer.Option(help="--compare: comma-separated rows of 128, 256, box, box4, 64; default: all.")
     ] = None,
     device: Device = None,
-    precision: Precision = "32-true",
+    precision: Annotated[str | None, typer.Option(help="32-true or bf16-mixed.", show_default="32-true")] = None,
     assignments: Assignments = None,
     out: Annotated[Path | None, typer.Option(help="Write the results here as JSON, with a Markdown table.")] = None,
     json: Json = False,
