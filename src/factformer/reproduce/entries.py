@@ -195,8 +195,8 @@ def ablations() -> list[Entry]:
         "factformer, kernel dimension 32": ("model.kernel_dim=32",),
         "factformer, pushforward 0": ("protocol.pushforward=0",),
         "factformer, pushforward 1": ("protocol.pushforward=1",),
-        "factformer, noise 1 %": ("training.noise=0.01",),
         "factformer, no rotary encoding": ("model.rotary=off",),
+        "factformer, noise 1 %": ("training.noise=0.01",),
     }
     return [
         *variants("ablations", "ablations-64", PLUS, ours),
