@@ -50,6 +50,13 @@ def test_half_storage_keeps_statistics_exact(surrogate, tmp_path):
     assert torch.allclose(small(context(), 3), surrogate(context(), 3), atol=2e-2)
 
 
+def test_weights_too_large_for_16_bits_are_kept_whole(surrogate, tmp_path):
+    with torch.no_grad():
+        surrogate.decoder.project.bias.fill_(1e5)
+    small = load(save_bundle(surrogate, tmp_path / "small", storage=torch.float16))
+    assert torch.equal(small.decoder.project.bias, surrogate.decoder.project.bias)
+
+
 def test_nothing_is_overwritten_unasked(surrogate, tmp_path):
     path = save_bundle(surrogate, tmp_path / "b")
     before = (path / "bundle.json").read_bytes()

@@ -38,7 +38,7 @@ def save_bundle(
     """Write ``surrogate`` to the folder ``path``, whole or not at all.
 
     ``storage`` (``torch.float16`` or ``torch.bfloat16``) halves the file; the weights are float32 again when
-    loaded.
+    loaded. What is too large for 16 bits stays as it is.
     """
     target = Path(path)
     if target.exists() and not overwrite:
@@ -53,7 +53,8 @@ def save_bundle(
     if storage is not None:
         # Weights bear rounding; buffers such as the frequencies of Fourier features are multiplied by 2π x.
         weights = {name for name, parameter in surrogate.named_parameters() if parameter.dtype == torch.float32}
-        state = {name: t.to(storage) if name in weights else t for name, t in state.items()}
+        shorter = {name: state[name].to(storage) for name in weights}
+        state |= {name: t for name, t in shorter.items() if bool(t.isfinite().all())}
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         save_file(state, scratch / WEIGHTS)

@@ -51,6 +51,20 @@ def write_matlab_73(path: Path, **arrays: np.ndarray) -> None:
         raw.write(b"MATLAB 7.3 MAT-file".ljust(512))
 
 
+def test_parameters_of_others_are_recorded_and_checked(frames: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "run.npy", frames)
+    out = convert(tmp_path / "run.npy", tmp_path / "out", "kolmogorov_flow", settings=["parameters.reynolds=500"])
+    assert open_dataset(out).provenance["parameters"] == {"reynolds": 500}
+    again = convert(out, tmp_path / "again", "kolmogorov_flow", settings=["parameters.drag=0.2"])
+    assert open_dataset(again).provenance["parameters"] == {"reynolds": 500, "drag": 0.2}
+    for problem, setting, message in (
+        ("kolmogorov_flow", "parameters.reynold=500", "did you mean 'parameters.reynolds'"),
+        (FLOW, "parameters.reynolds=500", "'flow' is none"),
+    ):
+        with pytest.raises(UserError, match=message):
+            convert(tmp_path / "run.npy", tmp_path / "bad", problem, settings=[setting])
+
+
 def test_npy(frames: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "run.npy", frames)
     out = convert(tmp_path / "run.npy", tmp_path / "out" / "train.hdf5", FLOW)

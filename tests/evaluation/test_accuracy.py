@@ -206,3 +206,23 @@ def test_unknown_precision_and_device_are_named():
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="no CUDA device"):
             evaluate(surrogate, travelling_waves(problem), device="cuda")
+
+
+def test_what_errors_are_relative_to_is_a_matter_of_the_data():
+    """A surrogate without statistics of its own on fields far below one: predicting nothing is an error of 1."""
+    problem = make_problem(fields=(Field("density"),))
+    frames = 1e-3 * travelling_waves(problem).read(slice(None))
+    statistics = ArrayDataset(frames, problem).normalizer()
+    dataset = ArrayDataset(frames, problem, "test", normalizer=statistics)
+    nothing = surrogate_that(problem, lambda frames, steps, grid: persistent(frames, steps, grid) * 0)
+    assert evaluate(nothing, dataset, timing=False)["fields"]["density"]["relative_l2"] == pytest.approx(1.0)
+
+
+def test_an_uneven_grid_has_no_spectrum():
+    x = torch.linspace(0, 1, 12) ** 2
+    problem = Problem("made-up", Grid.from_axes([x, x]), (Field("density"),), boundary="zero",
+                      num_context_frames=2, horizon=4)  # fmt: skip
+    result = evaluate(surrogate_that(problem, persistent), travelling_waves(problem), timing=False)
+    field = result["fields"]["density"]
+    assert field["spectrum"] is None and field["spectrum_error"] is None
+    assert field["relative_l2"] > 0

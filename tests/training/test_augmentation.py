@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from small_waves import wave_data
 
 import factformer
+from factformer.data import convert, open_dataset
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.pdes import find_pde
@@ -16,10 +18,24 @@ from factformer.training.augmentation import Augmentation
 
 # How to solve anew from the first frame of a window: the channels that make up the initial state.
 CASES = {
-    "kolmogorov_flow": (32, slice(None), {"forcing_wavenumber": 8}),
+    "kolmogorov_flow": (32, slice(None), {"forcing_wavenumber": 4}),
     "isotropic_turbulence": (12, slice(1, None), {}),
-    "smoke_buoyancy": (8, slice(0, 1), {}),
+    "smoke_buoyancy": (8, slice(0, 1), {"velocity_points": "cells"}),
 }
+USUAL = {"forcing_wavenumber": 8, "velocity_points": "lower_faces"}
+
+
+class Simulated(ArrayDataset):
+    """Arrays that tell what they were made with."""
+
+    def __init__(self, frames, problem, made_with=None):
+        super().__init__(frames, problem)
+        known = find_pde(problem.name).parameters.model_fields
+        self.made_with = {key: value for key, value in USUAL.items() if key in known} | (made_with or {})
+
+    @property
+    def provenance(self):
+        return {"parameters": self.made_with}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -31,7 +47,7 @@ def test_solving_from_an_augmented_start_gives_the_augmented_solution(name):
     initial = pde.sample_initial(problem.grid, generators, dtype=torch.float64, device="cpu")
     solve = lambda start: factformer.simulate(name, start, 3, problem.frame_dt, **parameters)  # noqa: E731
     frames = solve(initial)
-    augmentation = Augmentation(name, ArrayDataset(frames, problem), seed=0)
+    augmentation = Augmentation(name, Simulated(frames, problem, parameters), seed=0)
     moved = augmentation(Window(frames), update=3, slots=range(6)).frames
     assert not torch.allclose(moved, frames)
     torch.testing.assert_close(solve(moved[:, 0, ..., state]), moved, rtol=1e-9, atol=1e-9)
@@ -54,7 +70,7 @@ def test_input_and_output_of_a_steady_problem_move_together():
 def test_the_draw_is_a_function_of_seed_update_and_place():
     pde = find_pde("kolmogorov_flow")
     frames = torch.randn(4, 2, 16, 16, 1)
-    dataset = ArrayDataset(frames, pde.problem(16))
+    dataset = Simulated(frames, pde.problem(16))
 
     def draw(seed, update, slots):
         window = Window(frames[slots.start % 4 :][: len(slots)])
@@ -73,6 +89,19 @@ def test_data_without_a_known_pde_cannot_be_augmented():
         Augmentation("waves", wave_data()[0], 0)
 
 
+def test_data_of_unknown_parameters_cannot_be_augmented_where_these_decide(tmp_path):
+    """Arrays of somebody else: the force may have any wavenumber."""
+    frames = np.random.default_rng(0).normal(size=(2, 3, 16, 16, 1)).astype("f4")
+    np.save(tmp_path / "flow.npy", frames)
+    convert(tmp_path / "flow.npy", tmp_path / "unknown", "kolmogorov_flow")
+    with pytest.raises(UserError, match=r"depends on forcing_wavenumber .* --set parameters\.forcing_wavenumber=VALUE"):
+        Augmentation("kolmogorov_flow", open_dataset(tmp_path / "unknown"), 0)
+    settings = ["parameters.forcing_wavenumber=4"]
+    convert(tmp_path / "flow.npy", tmp_path / "known", "kolmogorov_flow", settings=settings)
+    augmentation = Augmentation("kolmogorov_flow", open_dataset(tmp_path / "known"), 0)
+    assert augmentation.parameters.forcing_wavenumber == 4
+
+
 @pytest.mark.parametrize("name", ["isotropic_turbulence", "smoke_buoyancy"])
 def test_fields_move_as_themselves_in_any_order_and_choice(name):
     pde = find_pde(name)
@@ -83,7 +112,7 @@ def test_fields_move_as_themselves_in_any_order_and_choice(name):
         outputs = tuple(problem.outputs[index] for index in order)
         places = [place for field in outputs for place in range(4)[problem.output_slices[field.name]]]
         chosen = replace(problem, outputs=outputs, inputs=outputs)
-        dataset = ArrayDataset(frames[..., places], chosen)
+        dataset = Simulated(frames[..., places], chosen)
         return places, Augmentation(name, dataset, seed=0)(Window(frames[..., places]), 3, range(4)).frames
 
     _, whole = moved((0, 1))

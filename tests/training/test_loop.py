@@ -19,6 +19,7 @@ from factformer.training.failures import Diverged, is_out_of_memory
 from factformer.training.loop import train
 from factformer.training.progress import Reporter
 from factformer.training.schedule import learning_rate_factor
+from factformer.training.validation import Validation, spread_windows
 
 
 def read_log(folder):
@@ -294,3 +295,37 @@ def test_a_validation_that_blows_up_is_null_and_never_the_best(datasets, tmp_pat
     assert outcome.last["validation"] is None
     state = checkpoint.load(checkpoint.latest(tmp_path / "run" / "checkpoints")).state
     assert state["best"] is None
+
+
+@pytest.mark.parametrize("ema", [None, 0.9])
+def test_the_bundle_can_hold_the_best_weights_instead_of_the_last(datasets, tmp_path, monkeypatch, ema):
+    errors = iter([0.5, 0.2, 0.4, 0.3] * 2)
+    monkeypatch.setattr(Validation, "errors", lambda self, objective: {"u": next(errors)})
+    settings = {"updates": 40, "validate_every": 10, "ema_decay": ema}
+    folder, best = tmp_path / "run", checkpoint.name_of(20)
+    shipped = train(tiny_experiment(ship="best", **settings), *datasets, folder=folder).surrogate
+    last = train(tiny_experiment(**settings), *datasets, folder=tmp_path / "last").surrogate
+    kept = checkpoint.load(folder / "checkpoints" / best).tensors
+    for name, parameter in shipped.named_parameters():
+        assert torch.equal(parameter, kept[f"{'weights' if ema is None else 'average'}.{name}"])
+    assert not torch.equal(shipped.decoder.project.weight, last.decoder.project.weight)
+    known = factformer.load(folder).provenance
+    assert (known["shipped"], known["metrics"]["validation"]) == (best, 0.2)
+    assert factformer.load(tmp_path / "last").provenance["shipped"] == "last"
+
+
+def test_the_best_weights_need_something_to_be_told_by(datasets, tmp_path):
+    with pytest.raises(UserError, match=r"training\.ship=best"):
+        train(tiny_experiment(ship="best"), datasets[0], folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("count", "trajectories", "last_start"), [(8, 10, 134), (8, 3, 20), (6, 3, 1), (1, 4, 9), (5, 5, 0)]
+)
+def test_held_out_windows_are_spread_over_trajectories_and_time(count, trajectories, last_start):
+    found = spread_windows(count, trajectories, last_start)
+    assert len(set(found)) == count
+    assert len({trajectory for trajectory, _ in found}) == min(count, trajectories)
+    starts = [start for _, start in found]
+    assert min(starts) == 0 and max(starts) == (last_start if count > 1 else 0)

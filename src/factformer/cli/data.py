@@ -69,7 +69,7 @@ def convert(
     ] = None,
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A value of the problem: frame_dt=0.1."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A value of the problem: frame_dt=0.1, parameters.drag=0."),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")] = False,

@@ -70,7 +70,8 @@ def import_dataset(
     shape = _common_shape(path, [*outputs, *inputs], axes)
     step = _step(description.problem(shape, 2).grid, resolution)
     shape = [len(range(0, size, step)) for size in shape]
-    return ImportedDataset(path, description.problem(shape, outputs[0].size("t")), outputs, inputs, split, step)
+    stored = description.problem(shape, outputs[0].size("t"))
+    return ImportedDataset(path, stored, outputs, inputs, split, step, parameters=description.parameters)
 
 
 def convert(
@@ -108,6 +109,7 @@ def convert(
             "source": Path(source).name,
             "fingerprint": data.fingerprint,
             "trajectories": _text(trajectories),
+            **_made_with(data, problem, settings),
         },
     )
     writer = SplitWriter(target, contents)
@@ -136,6 +138,15 @@ def convert(
     if split == "train":
         write_well_statistics(target)
     return target
+
+
+def _made_with(
+    data: Dataset, problem: str | Path | Mapping[str, Any] | None, settings: Sequence[str]
+) -> dict[str, Any]:
+    """The solver's parameters, from the data or, where these do not tell, from whoever converts them."""
+    given = {} if problem is None else describe_problem(problem, settings).parameters
+    parameters = {**data.provenance.get("parameters", {}), **given}
+    return {"parameters": parameters} if parameters else {}
 
 
 def parse_trajectories(text: str) -> slice:

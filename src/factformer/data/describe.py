@@ -35,6 +35,8 @@ class ProblemDescription(Config):
     horizon: int = 16
     boundary: Literal["periodic", "zero", "reflect"] | None = None
     steady: bool = False
+    parameters: dict[str, Any] = Value(default_factory=dict)
+    """What the data were made with, as far as it is known; of a PDE of the catalog only."""
 
     def problem(self, shape: Sequence[int], num_frames: int) -> Problem:
         """The problem on ``shape`` points; context and horizon shrink to what ``num_frames`` allow."""
@@ -65,7 +67,12 @@ def describe_problem(problem: str | Path | Mapping[str, Any], settings: Sequence
         values, where = _read_values(Path(problem)), str(problem)
     else:
         values, where = _catalog_values(str(problem)), "problem"
-    return ProblemDescription.parse(apply_overrides(values, settings), where)
+    description = ProblemDescription.parse(apply_overrides({"parameters": {}, **values}, settings), where)
+    if description.parameters:
+        if description.name not in catalog.names("pdes"):
+            raise UserError(f"{where}: parameters are those of a PDE of the catalog, and {description.name!r} is none")
+        catalog.find("pdes", description.name).pde.parameters.parse(description.parameters, "parameters")
+    return description
 
 
 def _read_values(path: Path) -> dict[str, Any]:

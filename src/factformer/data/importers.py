@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,8 +59,10 @@ class ImportedDataset(Dataset):
         inputs: Sequence[Column],
         split: str,
         step: int = 1,
+        parameters: Mapping[str, Any] | None = None,
     ) -> None:
         self.path, self.problem, self.split = path, problem, split
+        self.parameters = dict(parameters or {})
         self._outputs, self._inputs, self._step = list(outputs), list(inputs), step
         columns = [*self._outputs, *self._inputs]
         counts = {column.name: column.size("n") for column in columns}
@@ -82,6 +85,10 @@ class ImportedDataset(Dataset):
                 "sample": first.flatten()[:64].tolist(),
             }
         )
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return {"parameters": self.parameters} if self.parameters else {}
 
     def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
         return self._read(self._outputs, trajectories, frames)

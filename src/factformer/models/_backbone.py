@@ -47,6 +47,8 @@ class Backbone(nn.Module, ABC):
     """Whether ``boundary_block="auto"`` adds the boundary convolutions on non-periodic problems."""
     wants_residual = False
     """Whether ``residual="auto"`` predicts increments in time-dependent problems."""
+    one_axis_per_layer = False
+    """Whether layers see the axes in turn, so that their number should be a multiple of that of the axes."""
     paper_optimizer: Literal["adam", "adamw"] = "adamw"
     """What the paper trains the model with: Adam from 5e-4 to 5e-6, or AdamW with a one-cycle schedule."""
 

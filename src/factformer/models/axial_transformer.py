@@ -55,6 +55,7 @@ class Layer(nn.Module):
 
 class Model(Backbone):
     wants_boundary_block = True
+    one_axis_per_layer = True
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)

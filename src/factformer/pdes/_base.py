@@ -58,6 +58,8 @@ class PDE(ABC):
     num_initial_channels: ClassVar[int] = 1
     downsamplings: ClassVar[tuple[str, ...]] = ()
     """Ways from the solver's grid to a coarser stored one; the first is the default."""
+    symmetry_parameters: tuple[str, ...] = ()
+    """Parameters that decide what is symmetric: data that do not tell them cannot be augmented."""
 
     @abstractmethod
     def problem(self, resolution: int) -> Problem:

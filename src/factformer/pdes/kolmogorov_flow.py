@@ -62,6 +62,7 @@ class KolmogorovFlow(PDE):
     name = "kolmogorov_flow"
     downsamplings = ("truncate", "points")
     parameters = Parameters
+    symmetry_parameters = ("forcing_wavenumber",)
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(256, 512, 160, 1 / 16, {"train": 100, "valid": 10, "test": 20}, warmup=2 + 1 / 16,
                         batch_size=20),

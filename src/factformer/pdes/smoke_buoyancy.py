@@ -49,6 +49,7 @@ class Parameters(Config):
 class SmokeBuoyancy(PDE):
     name = "smoke_buoyancy"
     parameters = Parameters
+    symmetry_parameters = ("velocity_points",)
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(64, 64, 20, FRAME_DT, {"train": 2000, "valid": 100, "test": 200}, warmup=9 * FRAME_DT,
                         batch_size=8),

@@ -51,7 +51,9 @@ def assemble(
             "problem": problem,
             "recipe": recipe,
             "scale": scale,
-            "model": model_section(model, scale, {**sizes[scale], **better.get("model", {})}, baseline),
+            "model": model_section(
+                model, scale, {**sizes[scale], **better.get("model", {})}, baseline, num_axes=num_axes(problem, scale)
+            ),
             "data": {"path": f"data/{problem}", "preset": scale, "resolution": resolution(problem, scale)},
             "protocol": {**protocol, **better.get("protocol", {})},
             "training": optimizer_section(model, {**SCALES[scale], **updates, **training[scale], **chosen}),
@@ -69,20 +71,31 @@ def resolution(problem: str, scale: str) -> int:
     return int(catalog.find("pdes", problem).pde.presets[scale].resolution)
 
 
+def num_axes(problem: str, scale: str) -> int:
+    return int(catalog.find("pdes", problem).pde.problem(resolution(problem, scale)).grid.num_axes)
+
+
 def model_section(
-    model: str, scale: str, values: Mapping[str, Any], baseline: Mapping[str, Any] | None = None
+    model: str,
+    scale: str,
+    values: Mapping[str, Any],
+    baseline: Mapping[str, Any] | None = None,
+    *,
+    num_axes: int = 1,
 ) -> dict[str, Any]:
     """``values``, written for factformer, as far as ``model`` understands them.
 
     At the paper's scale the baselines that are not Transformers keep the sizes of their own, which are the
     paper's, but for those that the paper chose for this problem (``baseline``); the Transformers take those of the
-    recipe, as in the paper.
+    recipe, as in the paper. Where layers see ``num_axes`` in turn, all of these get the same number of layers.
     """
     module = catalog.find("models", model)
     if scale == "paper" and module.Model.paper_optimizer == "adam":
         values = baseline or {}
     known = module.Config.model_fields
     section = {"name": model, **{key: value for key, value in values.items() if key in known}}
+    if module.Model.one_axis_per_layer and "depth" in section:
+        section["depth"] = -(-section["depth"] // num_axes) * num_axes
     parse_model(section)
     return section
 

@@ -44,7 +44,7 @@ def experiment(
             "problem": PROBLEM,
             "recipe": "demo",
             "scale": scale,
-            "model": model_section(model, "small", sizes),
+            "model": model_section(model, "small", sizes, num_axes=2),
             "data": {"path": "data/demo", "preset": "small", "resolution": RESOLUTION},
             "protocol": {
                 "name": protocol,

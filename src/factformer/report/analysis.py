@@ -127,7 +127,7 @@ def write_evaluation_figures(folder: str | Path) -> list[Path]:
             floor = values["persistence"]["relative_l2_per_frame"]
             drawn[f"error-{name}"] = figures.error_trend([line], field=name, frame_dt=frame_dt, persistence=floor)
         spectrum = values["spectrum"]
-        if None not in spectrum["prediction"]:
+        if spectrum is not None and None not in spectrum["prediction"]:
             drawn[f"spectrum-{name}"] = figures.spectra(
                 spectrum["wavenumber"], {run.name: spectrum["prediction"]}, spectrum["truth"], field=name
             )

@@ -29,9 +29,15 @@ class Augmentation:
         self.grid = dataset.problem.grid
         self.seed = seed
         self.places, self.num_channels = _places(self.pde, dataset.problem)
-        # What is symmetric depends on the parameters that the data were made with.
-        made_with = dataset.provenance.get("parameters")
-        self.parameters = None if made_with is None else self.pde.parameters.parse(made_with)
+        # What is symmetric depends on what the data were made with, which those of others may not tell.
+        made_with = dataset.provenance.get("parameters", {})
+        unknown = [name for name in self.pde.symmetry_parameters if name not in made_with]
+        if unknown:
+            raise UserError(
+                f"training.augment=true: what is symmetric depends on {', '.join(unknown)} of {problem}, which the "
+                f"data do not tell; convert them with --set parameters.{unknown[0]}=VALUE or set training.augment=false"
+            )
+        self.parameters = self.pde.parameters.parse(made_with)
 
     def __call__(self, window: Window, update: int, slots: Sequence[int]) -> Window:
         drawn = generators("symmetry", self.seed, update, slots)

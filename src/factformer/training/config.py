@@ -77,6 +77,8 @@ class TrainingConfig(Config):
     """Updates between checkpoints."""
     keep_last: int = Field(default=2, ge=1)
     """Checkpoints kept besides the best one."""
+    ship: Literal["last", "best"] = "last"
+    """Weights of the bundle: the last ones, or those with the lowest error on held-out windows."""
     on_divergence: Literal["stop", "halve"] = "stop"
     """When the loss is not finite or explodes: stop, or go back a checkpoint and on with half the learning rate, to
     which it rises anew."""

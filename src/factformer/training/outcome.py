@@ -39,6 +39,7 @@ class Outcome:
 
 def provenance(experiment: Experiment, dataset: str, counters: Counters, command: str) -> dict[str, Any]:
     """Everything that led to the weights: seed, data, settings, versions, and how well they did."""
+    best = experiment.training.ship == "best" and counters.best is not None
     return {
         "problem": experiment.problem,
         "recipe": experiment.recipe,
@@ -48,7 +49,10 @@ def provenance(experiment: Experiment, dataset: str, counters: Counters, command
         "updates": counters.update,
         "training_seconds": round(counters.seconds, 3),
         "rollbacks": counters.attempt,
-        "metrics": {key: value for key, value in counters.last.items() if key != "seconds"},
+        "shipped": counters.best if best else "last",
+        "metrics": {"validation": counters.best_error}
+        if best
+        else {key: value for key, value in counters.last.items() if key != "seconds"},
         "weights": "last" if experiment.training.ema_decay is None else "average",
         "protocol": experiment.protocol.model_dump(mode="json"),
         "training": experiment.training.model_dump(mode="json"),

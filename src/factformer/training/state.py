@@ -154,6 +154,14 @@ class RunState:
         self.optimizer.load_state_dict(described)
 
 
+def shipped(snapshot: Snapshot) -> dict[str, Tensor]:
+    """The weights of a snapshot as a bundle holds them: their average, where there is one."""
+    found: dict[str, Tensor] = {}
+    for prefix in ("weights.", "average."):
+        found |= {n.removeprefix(prefix): t for n, t in snapshot.tensors.items() if n.startswith(prefix)}
+    return found
+
+
 @contextmanager
 def own_randomness(seed: int) -> Iterator[None]:
     """Global random generators that start from ``seed``, and are the caller's again afterwards."""

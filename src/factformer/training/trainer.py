@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from lightning_fabric import Fabric
+from torch import Tensor
 
 from factformer.bundle import save_bundle
 from factformer.data.store import Dataset
@@ -35,7 +36,7 @@ from factformer.training.progress import Reporter
 from factformer.training.run import RunFolder
 from factformer.training.schedule import learning_rate_factor
 from factformer.training.signals import StopRequest
-from factformer.training.state import RunState, Tally, build_optimizer
+from factformer.training.state import RunState, Tally, build_optimizer, shipped
 from factformer.training.step import Step, StepParts, finite_weights, train_step
 from factformer.training.validation import Validation
 
@@ -98,6 +99,8 @@ class Trainer:
         )
         self.feed = open_feed(dataset, self.visits, fabric.device, experiment.data)
         self.validation = None
+        if config.ship == "best" and held_out is None:
+            raise UserError("training.ship=best is told by held-out trajectories, and there are none; use last")
         if held_out is not None:
             self.validation = Validation(held_out, config.validation_windows, fabric.device)
         self.augment = Augmentation(experiment.problem, dataset, config.seed) if config.augment else None
@@ -309,15 +312,20 @@ class Trainer:
             plan = self.protocol.whole_plan(counters.update, progress)
             self.log(counters.update, progress, plan, self.learning_rate(progress), validate)
         self.save()
-        with self.averaged():
-            weights = {name: whole(tensor) for name, tensor in self.surrogate.state_dict().items()}
         surrogate = new_surrogate(self.experiment, self.dataset, self.protocol)
-        surrogate.load_state_dict(weights)
+        surrogate.load_state_dict(self.weights_to_ship())
         surrogate.provenance = provenance(self.experiment, self.dataset.fingerprint, counters, command)
         if self.fabric.is_global_zero:
             save_bundle(surrogate, self.run.bundle, overwrite=True)
         self.fabric.barrier()
         return self.outcome(surrogate=surrogate.eval())
+
+    def weights_to_ship(self) -> dict[str, Tensor]:
+        best = self.state.counters.best
+        if self.config.ship == "best" and best not in (None, self.checkpoint_name()):
+            return shipped(checkpoint.load(self.run.checkpoints / str(best)))
+        with self.averaged():
+            return {name: whole(tensor) for name, tensor in self.surrogate.state_dict().items()}
 
     def outcome(self, reason: str = "", surrogate: Surrogate | None = None) -> Outcome:
         counters = self.state.counters

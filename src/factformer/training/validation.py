@@ -29,10 +29,7 @@ class Validation:
         last_start = dataset.num_frames - length
         count = min(num_windows, dataset.num_trajectories * (last_start + 1))
         contexts, targets = [], []
-        for index in range(count):
-            lap, trajectory = divmod(index, dataset.num_trajectories)
-            laps = -(-count // dataset.num_trajectories)
-            start = lap * last_start // max(laps - 1, 1)
+        for trajectory, start in spread_windows(count, dataset.num_trajectories, last_start):
             frames = dataset.read([trajectory], slice(start, start + length))
             contexts.append(dataset.read_inputs([trajectory]) if problem.steady else frames[:, :num_context])
             targets.append(frames[:, -self.num_frames :])
@@ -54,3 +51,11 @@ class Validation:
         )
         values = {name: float(error) for name, error in errors.items()}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def spread_windows(count: int, num_trajectories: int, last_start: int) -> list[tuple[int, int]]:
+    """``count`` different pairs of trajectory and first frame, from the first of both to the last."""
+    if count <= num_trajectories:
+        return [(i * num_trajectories // count, i * last_start // max(count - 1, 1)) for i in range(count)]
+    laps = -(-count // num_trajectories)
+    return [(i % num_trajectories, i // num_trajectories * last_start // (laps - 1)) for i in range(count)]
