@@ -50,6 +50,13 @@ def test_half_storage_keeps_statistics_exact(surrogate, tmp_path):
     assert torch.allclose(small(context(), 3), surrogate(context(), 3), atol=2e-2)
 
 
+def test_others_may_read_what_they_are_given(surrogate, tmp_path):
+    path = save_bundle(surrogate, tmp_path / "b")
+    modes = {file.stat().st_mode & 0o777 for file in path.iterdir()}
+    (tmp_path / "plain.txt").write_text("as any other file")
+    assert modes == {(tmp_path / "plain.txt").stat().st_mode & 0o777}
+
+
 def test_weights_too_large_for_16_bits_are_kept_whole(surrogate, tmp_path):
     with torch.no_grad():
         surrogate.decoder.project.bias.fill_(1e5)

@@ -105,7 +105,8 @@ def test_a_frame_that_is_the_same_everywhere_spoils_nothing():
     for metric in (metrics.spectrum_error, lambda p, t: metrics.vrmse(p, t, deviation)):
         assert torch.equal(metric(t, t), torch.zeros(2, 3))
         assert metric(t + 0.1 * frames(2, 3, 16, 16, 2, seed=4).float(), t).isfinite().all()
-    assert metrics.vrmse(t + 0.1, t, deviation)[0, 1].item() == pytest.approx((0.1 / 0.01 + 0.1 / 0.005) / 2, rel=1e-2)
+    expected = (0.1 / metrics.LEAST + 0.1 / (metrics.LEAST * 0.5)) / 2
+    assert metrics.vrmse(t + 0.1, t, deviation)[0, 1].item() == pytest.approx(expected, rel=1e-2)
 
 
 def test_correlation_is_that_of_the_channels_that_vary():

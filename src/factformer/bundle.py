@@ -74,6 +74,7 @@ def save_bundle(
             },
         }
         (scratch / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
+        shutil.copymode(scratch / DESCRIPTION, scratch / WEIGHTS)  # safetensors keeps its files from everyone else
         scratch.chmod(0o755)
         if target.exists():
             shutil.rmtree(target)

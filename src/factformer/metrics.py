@@ -16,20 +16,22 @@ from torch import Tensor
 Frames = Float[Tensor, "batch frame *grid channel"]
 Deviation = Float[Tensor, " channel"] | None
 """Standard deviations of the fields, where they are known: `LEAST` of them is the least that errors are relative to."""
-LEAST = 0.01
-"""Only truths that are zero or nearly so are smaller than this."""
+LEAST = 0.1
+"""Only truths that are zero or nearly so are smaller than this; they must not outweigh the others by more."""
 
 
 def relative_l2(prediction: Frames, target: Frames, deviation: Deviation = None) -> Float[Tensor, "batch"]:
     """``‖p - t‖₂ / ‖t‖₂`` of each sample on the joint window of frames, points and channels (eq. of §4.2)."""
-    return _norm(_flat(prediction - target, 1)) / _scale(_flat(target, 1), deviation)
+    error, target, deviation = _in_units(prediction - target, target, deviation)
+    return _norm(_flat(error, 1)) / _scale(_flat(target, 1), deviation)
 
 
 def relative_l2_per_frame(
     prediction: Frames, target: Frames, deviation: Deviation = None
 ) -> Float[Tensor, "batch frame"]:
     """The same of each frame on its own."""
-    return _norm(_flat(prediction - target, 2)) / _scale(_flat(target, 2), deviation)
+    error, target, deviation = _in_units(prediction - target, target, deviation)
+    return _norm(_flat(error, 2)) / _scale(_flat(target, 2), deviation)
 
 
 def relative_h1(prediction: Frames, target: Frames, deviation: Deviation = None) -> Float[Tensor, "batch"]:
@@ -38,7 +40,7 @@ def relative_h1(prediction: Frames, target: Frames, deviation: Deviation = None)
     The least truth is that of a wave as long as the axes.
     """
     axes = range(2, target.ndim - 1)
-    error = prediction - target
+    error, target, deviation = _in_units(prediction - target, target, deviation)
     numerator = torch.stack([_flat(error.diff(dim=m), 1).square().sum(-1) for m in axes]).sum(0)
     denominator = torch.stack([_flat(target.diff(dim=m), 1).square().sum(-1) for m in axes]).sum(0)
     denominator = denominator.clamp_min(_tiny(target))
@@ -151,6 +153,22 @@ def spectrum_error(prediction: Frames, target: Frames) -> Float[Tensor, "batch f
 def standard_error(values: Float[Tensor, "sample"]) -> float:
     """Standard error of the mean of independent samples; NaN for a single one."""
     return float(values.double().std()) / math.sqrt(len(values)) if len(values) > 1 else float("nan")
+
+
+def unit(deviation: Float[Tensor, " channel"]) -> Float[Tensor, ""]:
+    """A power of two near one over the largest deviation: times it, squares of fields stay within float32.
+
+    Nothing is rounded by it, so that an error has the same bits in any unit.
+    """
+    largest = deviation.amax()
+    return torch.frexp(largest).mantissa / largest
+
+
+def _in_units(error: Tensor, target: Tensor, deviation: Deviation) -> tuple[Tensor, Tensor, Deviation]:
+    if deviation is None:
+        return error, target, None
+    factor = unit(deviation)
+    return error * factor, target * factor, deviation * factor
 
 
 def _flat(frames: Tensor, start: int) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Literal, Self
 
 from factformer.errors import UserError
@@ -20,6 +21,12 @@ class Field:
 
     name: str
     num_channels: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip() or "/" in self.name:
+            raise UserError(f"a field needs a name without a slash, got {self.name!r}")
+        if not isinstance(self.num_channels, Integral) or self.num_channels < 1:
+            raise UserError(f"field {self.name!r} needs one channel or more, as a number; got {self.num_channels!r}")
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,9 @@ def test_arrays_in_memory_are_checked() -> None:
     with pytest.raises(UserError, match="training split"):
         ArrayDataset(good, problem, "test").normalizer()
     constant = ArrayDataset(good + 7.0, problem).normalizer()
-    assert constant.output_std.tolist() == [1.0] * 3
+    assert constant.output_std.tolist() == constant.increment_std.tolist() == [0.0] * 3
+    assert constant.input_std.tolist() == [1.0] * 3
+    assert constant.deviation.tolist() == pytest.approx([7.0] * 3)
     assert ArrayDataset(good, problem, "test", normalizer=constant).normalizer() is constant
 
 

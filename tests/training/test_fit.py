@@ -1,8 +1,10 @@
 """Training on one's own arrays; the how-to page runs as it is written."""
 
+import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -136,6 +138,56 @@ def test_a_flow_that_starts_from_rest_is_learned():
         )  # fmt: skip
 
 
+def errors_of(frames, fields, updates=60):
+    grid = Grid((16,), 2 * math.pi, True)
+    surrogate = fit(frames, grid=grid, fields=fields, updates=updates, settings=SETTINGS, progress=False)
+    context = torch.as_tensor(frames[:, :4], dtype=torch.float32)
+    with torch.no_grad():
+        predicted = torch.stack(list(factformer.rollout(surrogate, context, 4)), 1).double()
+    truth = torch.as_tensor(frames[:, 4:8])
+    return [float((predicted - truth)[..., c].norm() / truth[..., c].norm()) for c in range(frames.shape[-1])]
+
+
+def line_waves():
+    x, t = np.arange(16) / 16 * 2 * math.pi, 0.1 * np.arange(12)[:, None]
+    return np.stack([np.sin(x + t + phase) for phase in range(6)])[..., None]
+
+
+@pytest.mark.parametrize("level", [0.0, 7.0])
+def test_a_field_that_never_changes_costs_the_others_nothing(level):
+    frames = line_waves()
+    beside, still = errors_of(np.concatenate([frames, np.full_like(frames, level)], -1), ["u", "still"], 150)
+    assert beside < 0.02
+    if level:
+        assert still < 1e-6
+
+
+def test_a_field_that_is_mostly_absent_costs_the_others_little():
+    frames = line_waves()
+    rare = np.zeros_like(frames)
+    rare[0] = frames[3]
+    assert errors_of(np.concatenate([frames, rare], -1), ["u", "rare"], 300)[0] < 0.1
+
+
+@pytest.mark.parametrize("factor", [1e19, 1e-25])
+def test_any_unit_learns_the_same(factor):
+    frames = line_waves()
+    assert errors_of(factor * frames, ["u"])[0] == pytest.approx(errors_of(frames, ["u"])[0], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [
+        (101325 + 1e-4 * line_waves(), r"varies by 7\.07e-05 around 101325, of which float32 keeps too little"),
+        (1e60 * line_waves(), "beyond the numbers of float32"),
+        (np.ma.masked_less(line_waves(), -0.9), "masked in places"),
+    ],
+)
+def test_numbers_that_would_be_lost_are_refused(frames, message):
+    with pytest.raises(UserError, match=message):
+        fit(frames, grid=Grid((16,), 2 * math.pi, True), fields=["u"], updates=1, settings=SETTINGS)
+
+
 def test_noise_has_no_place_in_a_steady_problem():
     with pytest.raises(UserError, match=r"training\.noise"):
         factformer.fit(
@@ -165,8 +217,14 @@ def test_the_page_s_run_file_is_what_fit_does():
         ({"settings": ["model.dim=16"]}, "takes a mapping"),
         ({"valid_inputs": torch.zeros(1)}, "belongs to the valid_array="),
         ({"inputs": torch.randn(2, 1, 8, 8, 1), "input_fields": ["k"]}, "one frame for each sample, got 6"),
+        ({"inputs": torch.randn(2, 1, 8, 8, 1), "input_fields": ["k"], "horizon": 3}, "steady problem, which has no"),
+        ({"num_context_frames": 2.0}, "whole number"),
+        ({"machine": "cuda"}, "takes a Machine"),
+        ({"fields": {"u": "1"}}, "one channel or more"),
+        ({"fields": {"u": 1, "v": 0}}, "one channel or more"),
+        ({"fields": ["u/v"]}, "without a slash"),
     ],
 )
 def test_arguments_without_meaning_are_refused(arguments, message):
     with pytest.raises(UserError, match=message):
-        fit(torch.randn(2, 6, 8, 8, 1), grid=Grid((8, 8), 1.0, True), fields=["u"], **arguments)
+        fit(torch.randn(2, 6, 8, 8, 1), **{"grid": Grid((8, 8), 1.0, True), "fields": ["u"], **arguments})

@@ -58,17 +58,23 @@ class Normalizer(nn.Module):
         """Output values back to physical units."""
         return values * self.output_std + self.output_mean
 
+    @property
+    def deviation(self) -> Tensor:
+        """Of the output channels; of a constant one its size or, where it is zero, 1."""
+        level = self.output_mean.abs()
+        return torch.where(self.output_std > 0, self.output_std, torch.where(level > 0, level, 1.0))
+
     def yardstick(self) -> tuple[Tensor, Tensor | None]:
         """Deviation and offset of the output channels for the loss (`factformer.metrics.grouped_relative_l2`).
 
         Of a temperature near 300 that varies by one, errors relative to 300 would teach nothing beside other fields.
         A mean that is `FAR` from zero is taken off, and what is left counts as one deviation at least.
         """
-        far = self.output_mean.abs() > FAR * self.output_std
+        deviation, far = self.deviation, self.output_mean.abs() > FAR * self.output_std
         if not bool(far.any()):
-            return self.output_std, None
+            return deviation, None
         zero = torch.zeros_like(self.output_mean)
-        return torch.where(far, self.output_std / LEAST, self.output_std), torch.where(far, self.output_mean, zero)
+        return torch.where(far, deviation / LEAST, deviation), torch.where(far, self.output_mean, zero)
 
     def to_dict(self) -> dict[str, list[float]]:
         return {name: buffer.tolist() for name, buffer in self.named_buffers()}

@@ -17,6 +17,8 @@ from factformer.problem import Field, Problem, channel_slices
 
 Array = NDArray[np.float64]
 KINDS = ("input", "output", "increment")
+ROUNDING = 1e-7
+"""A field that varies by less than this part of its mean is constant: float32 has no more digits."""
 
 
 @dataclass(frozen=True)
@@ -103,25 +105,24 @@ def normalizer_from(problem: Problem, mean: dict[str, Array], std: dict[str, Arr
     """A normaliser from per-channel statistics by kind (``input``, ``output``, ``increment``).
 
     The components of a field share one deviation, the root mean square of theirs, so that a vector keeps
-    its direction; a constant field keeps deviation 1. Where there is no increment (one frame), the
-    deviation of the field itself stands in.
+    its direction. A constant field has deviation 0 as an output, so that it is predicted as what it is, and 1 as an
+    input, by which one can divide. Where there is no increment (one frame), the deviation of the field itself stands
+    in.
     """
-    output_std = _shared(std["output"], problem.outputs)
-    increment_std = _shared(std["increment"], problem.outputs, default=output_std)
+    output_std = _shared(std["output"], mean["output"], problem.outputs, [0.0] * problem.num_output_channels)
     return Normalizer(
         input_mean=mean["input"].tolist(),
-        input_std=_shared(std["input"], problem.inputs),
+        input_std=_shared(std["input"], mean["input"], problem.inputs, [1.0] * problem.num_input_channels),
         output_mean=mean["output"].tolist(),
         output_std=output_std,
-        increment_std=increment_std,
+        increment_std=_shared(std["increment"], 0 * std["increment"], problem.outputs, output_std),
     )
 
 
-def _shared(std: Array, fields: tuple[Field, ...], default: list[float] | None = None) -> list[float]:
-    fallback = [1.0] * len(std) if default is None else default
+def _shared(std: Array, mean: Array, fields: tuple[Field, ...], constant: list[float]) -> list[float]:
     result: list[float] = []
     for channels in channel_slices(fields).values():
-        pooled = float(np.sqrt(np.mean(np.square(std[channels]))))
-        usable = np.isfinite(pooled) and pooled > 0
-        result += [pooled] * (channels.stop - channels.start) if usable else fallback[channels]
+        pooled, level = (float(np.sqrt(np.mean(np.square(values[channels])))) for values in (std, mean))
+        varies = np.isfinite(pooled) and pooled > ROUNDING * level
+        result += [pooled] * (channels.stop - channels.start) if varies else constant[channels]
     return result

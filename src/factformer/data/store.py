@@ -18,6 +18,7 @@ from factformer.config import fingerprint
 from factformer.data.agreement import changed_problem, describe_difference
 from factformer.data.hdf5 import SplitFile
 from factformer.data.normalization import Normalizer
+from factformer.data.numbers import checked
 from factformer.data.statistics import KINDS, TrajectoryMoments, merge_moments, normalizer_from
 from factformer.data.well_statistics import read_well_statistics
 from factformer.errors import UserError
@@ -84,13 +85,13 @@ class ArrayDataset(Dataset):
     ) -> None:
         self.problem = problem
         self.split = split
-        self._frames = _checked(frames, problem, problem.num_output_channels, "frames")
+        self._frames = checked(frames, problem, problem.num_output_channels, "frames")
         self.num_trajectories, self.num_frames = self._frames.shape[:2]
         self._inputs: Tensor | None = None
         if problem.steady:
             if inputs is None:
                 raise UserError(f"the steady problem {problem.name!r} needs inputs beside the frames")
-            self._inputs = _checked(inputs, problem, problem.num_input_channels, "inputs")
+            self._inputs = checked(inputs, problem, problem.num_input_channels, "inputs")
             if self.num_frames != 1:
                 raise UserError(f"a steady problem has one frame for each sample, got {self.num_frames}")
             if self._inputs.shape[:2] != (self.num_trajectories, 1):
@@ -257,32 +258,6 @@ def _split_files(folder: Path, split: str) -> list[Path]:
         if candidate.is_dir():
             return sorted(path for path in candidate.iterdir() if path.suffix in SUFFIXES)
     return []
-
-
-def as_tensor(values: Tensor | NDArray[Any], what: str) -> Tensor:
-    """An array of any byte order and direction as a tensor; the numbers must be real."""
-    if isinstance(values, np.ndarray):
-        native = values.dtype.newbyteorder("=")
-        values = np.require(values.astype(native, copy=False), requirements=["C", "W"])
-    tensor = torch.as_tensor(values)
-    if tensor.is_complex():
-        raise UserError(f"{what} hold complex numbers; give their parts as two channels")
-    return tensor
-
-
-def _checked(values: Tensor | NDArray[Any], problem: Problem, num_channels: int, what: str) -> Tensor:
-    tensor = as_tensor(values, what).detach().to(device="cpu", dtype=torch.float32)
-    expected = (*problem.grid.shape, num_channels)
-    if tensor.ndim != len(expected) + 2 or tuple(tensor.shape[2:]) != expected:
-        raise UserError(
-            f"{what} must have shape (trajectory, frame, {', '.join(map(str, expected))}), got {tuple(tensor.shape)}"
-        )
-    if tensor.shape[0] < 1 or tensor.shape[1] < 1:
-        raise UserError(f"{what} are empty: shape {tuple(tensor.shape)}")
-    bad = ~torch.isfinite(tensor).flatten(1).all(dim=1)
-    if bad.any():
-        raise UserError(f"{what} hold NaN or infinite values in trajectory {int(bad.nonzero()[0])}")
-    return tensor.contiguous()
 
 
 def _index(trajectories: Selection) -> slice | list[int]:

@@ -208,21 +208,23 @@ def paper_batch_size(num_axes: int) -> int:
 def _deviation(surrogate: Surrogate, dataset: Dataset) -> Tensor:
     """How much the channels vary, for truths that are nearly zero: by the data, whoever predicts them."""
     try:
-        return dataset.normalizer().output_std
+        return dataset.normalizer().deviation
     except UserError:  # a split without the training split that it belongs to
-        return surrogate.normalizer.output_std
+        return surrogate.normalizer.deviation
 
 
 class _Scores:
     """Metrics of one field group, gathered window by window; spectra, of even grids only, are summed."""
 
     def __init__(self, deviation: Tensor, even: bool) -> None:
-        self.deviation, self.even = deviation, even
+        self.unit = float(metrics.unit(deviation))
+        self.deviation, self.even = deviation * self.unit, even
         self.values: dict[str, list[Tensor]] = {}
         self.spectra: dict[str, Tensor] = {}
         self.num_spectra = 0
 
     def add(self, prediction: Tensor, truth: Tensor, floor: Tensor, frame_dt: float) -> None:
+        prediction, truth, floor = (frames * self.unit for frames in (prediction, truth, floor))
         new = {
             "relative_l2": metrics.relative_l2(prediction, truth, self.deviation),
             "relative_l2_per_frame": metrics.relative_l2_per_frame(prediction, truth, self.deviation),
@@ -265,7 +267,9 @@ class _Scores:
         }
 
     def mean_spectra(self) -> dict[str, list[float] | list[int]]:
-        means = {name: (total / self.num_spectra).tolist() for name, total in self.spectra.items()}
+        means = {
+            name: (total / self.num_spectra / self.unit**2).tolist() for name, total in self.spectra.items()
+        }
         return {"wavenumber": list(range(len(means["truth"]))), **means}
 
 

@@ -99,7 +99,7 @@ def evaluate_run(
 
 def _fits_half(normalizer: Normalizer) -> bool:
     """Whether half precision shows fields of such means and deviations: neither overflow nor a staircase."""
-    level, spread = normalizer.output_mean.abs(), normalizer.output_std
+    level, spread = normalizer.output_mean.abs(), normalizer.deviation
     return bool(((level + 20 * spread < 6e4) & (spread > 1e-3) & (level < 100 * spread)).all())
 
 

@@ -163,7 +163,7 @@ class Campaign:
             return Status(entry, "no time", f"{needed:.0f} s needed, {self.left():.0f} s left after the data")
         began = time.monotonic()
         experiment = self.experiment(entry, splits, minutes)
-        size = experiment.data.resolution
+        size = self.preset(entry.run).resolution
         folder = self.work / "runs" / f"{entry.folder}-{entry.name}"
         if entry.in_legs and self.state is not None and not folder.exists():
             legs.unpack(self.state, folder.name, folder)
@@ -275,7 +275,7 @@ class Campaign:
     ) -> dict[str, Any]:
         """The content of the entry's file."""
         assert outcome.surrogate is not None
-        size, scope = experiment.data.resolution, size_of(entry.run, self.scale)
+        size, scope = self.preset(entry.run).resolution, size_of(entry.run, self.scale)
         options: dict[str, Any] = {"num_frames": scope.num_frames, "num_starts": scope.num_starts}
         options["device"] = self.device
         # In three dimensions a roll-out takes seconds: their time is measured elsewhere, at no cost to these runs.

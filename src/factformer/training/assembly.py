@@ -24,7 +24,7 @@ def check_window(length: int, num_frames: int) -> None:
     if length > num_frames:
         raise UserError(
             f"training windows of {length} frames do not fit into trajectories of {num_frames}; lower "
-            "protocol.marching_steps, protocol.pushforward, protocol.unroll or data.num_context_frames"
+            "protocol.marching_steps, protocol.pushforward, protocol.unroll or the number of context frames"
         )
 
 

@@ -85,6 +85,7 @@ def save(folder: Path, snapshot: Snapshot) -> Path:
         }
         description["checksum"] = _digest(description)
         (scratch / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
+        shutil.copymode(scratch / DESCRIPTION, scratch / TENSORS)  # safetensors keeps its files from everyone else
         scratch.chmod(0o755)
         for name in (TENSORS, METRICS, DESCRIPTION):
             flush(scratch / name)

@@ -17,8 +17,8 @@ class DataConfig(Config):
     """Folder with ``train.hdf5`` (and ``valid.hdf5``); filled in from ``--data``."""
     preset: Literal["small", "paper"] = "small"
     """The preset of ``factformer generate`` that makes this data."""
-    resolution: int = Field(default=64, ge=2)
-    """Points per axis that the data must have."""
+    resolution: int | None = Field(default=None, ge=2)
+    """Points per axis that the data must have; by default as many as they have."""
     num_context_frames: int | None = Field(default=None, ge=1)
     """Frames the model sees; by default as many as the problem says."""
     stride: int = Field(default=1, ge=1)

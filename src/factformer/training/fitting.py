@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer.config import assignments
-from factformer.data.store import ArrayDataset, Dataset, as_tensor
+from factformer.data.numbers import as_tensor
+from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.problem import Boundary, Field, Problem
@@ -79,6 +81,9 @@ def fit(
         dataset: Dataset = train_array
     else:
         frames = _as_tensor(train_array)
+        in_time = {"num_context_frames": num_context_frames, "horizon": horizon, "frame_dt": frame_dt}
+        if inputs is not None and any(value is not None for value in in_time.values()):
+            raise UserError(f"inputs= make a steady problem, which has no {', '.join(f'{key}=' for key in in_time)}")
         num_context_frames = 4 if num_context_frames is None else num_context_frames
         if grid is None or fields is None:
             raise UserError("an array says nothing about itself: give its grid= and the names of its fields=")
@@ -88,6 +93,8 @@ def fit(
             )
         if not isinstance(grid, Grid):
             raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {grid!r}")
+        if not isinstance(num_context_frames, Integral):
+            raise UserError(f"num_context_frames= takes a whole number, got {num_context_frames!r}")
         steady, room = inputs is not None, frames.shape[1] - num_context_frames
         problem = Problem(
             name=name or "custom",
@@ -105,6 +112,8 @@ def fit(
         raise UserError("valid_inputs= belongs to the valid_array= of a steady problem")
     if resume and out is None:
         raise UserError("resume=True needs out=, the folder of the run to go on with")
+    if not isinstance(machine, Machine):
+        raise UserError(f'machine= takes a Machine, such as Machine("cuda"); got {machine!r}')
     if not isinstance(settings or {}, Mapping):
         raise UserError(f'settings= takes a mapping such as {{"model.dim": 64}}, got {settings!r}')
     held_out = _held_out(valid_array, valid_inputs, dataset)
@@ -152,7 +161,6 @@ def _experiment(dataset: Dataset, model: str, updates: int, settings: Mapping[st
     experiment = Experiment.parse({
         "problem": problem.name,
         "model": {"name": model, **({} if problem.steady else {"residual": True})},
-        "data": {"resolution": problem.grid.shape[0]},
         "protocol": protocol,
         "training": {"updates": updates, "checkpoint_every": every, "validate_every": every,
                      "log_every": max(1, updates // 100), **(ours if model == OURS else {"learning_rate": 1e-3})},

@@ -38,8 +38,12 @@ def run_experiment(
 
 
 def wanted_problem(experiment: Experiment) -> Problem:
-    """The problem of an experiment's PDE at the resolution that its data section names."""
-    problem: Problem = catalog.find("pdes", experiment.problem).pde.problem(experiment.data.resolution)
+    """The problem of an experiment's PDE at the resolution that its data section names, or else its data have."""
+    size = experiment.data.resolution or open_dataset(experiment.data.path, "train").problem.grid.shape[0]
+    return _with_context(catalog.find("pdes", experiment.problem).pde.problem(size), experiment)
+
+
+def _with_context(problem: Problem, experiment: Experiment) -> Problem:
     num_context = experiment.data.num_context_frames
     return problem if num_context is None else replace(problem, num_context_frames=num_context)
 
@@ -53,10 +57,8 @@ def open_data(experiment: Experiment) -> tuple[Dataset, Dataset | None]:
     make = f"`factformer convert FILE --out {path / 'train.hdf5'}`"
     known = experiment.problem in catalog.names("pdes")
     if known:
-        make = (
-            f"`factformer generate {experiment.problem} --preset {experiment.data.preset} "
-            f"--resolution {experiment.data.resolution} --out {path}`"
-        )
+        size = f"--resolution {experiment.data.resolution} " if experiment.data.resolution else ""
+        make = f"`factformer generate {experiment.problem} --preset {experiment.data.preset} {size}--out {path}`"
     if not experiment.data.path or not path.exists():
         raise UserError(f"there is no data at {path}; make it with {make} or say where it is with --data")
     problem = wanted_problem(experiment) if known else _problem_of(path, experiment)
@@ -81,8 +83,10 @@ def _problem_of(path: Path, experiment: Experiment) -> Problem:
     problem = open_dataset(path, "train").problem
     if problem.name != experiment.problem:
         raise unknown_name("problem", experiment.problem, [*catalog.names("pdes"), f"{problem.name} (of the data)"])
-    num_context = experiment.data.num_context_frames
-    return problem if num_context is None else replace(problem, num_context_frames=num_context)
+    size = experiment.data.resolution
+    if size is not None and set(problem.grid.shape) != {size}:
+        raise UserError(f"data.resolution={size}, but the data at {path} are on {problem.grid.shape} points")
+    return _with_context(problem, experiment)
 
 
 def _has_split(path: Path, split: str) -> bool:
