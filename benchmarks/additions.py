@@ -2,6 +2,7 @@
 
     python benchmarks/additions.py --updates 600                      a CPU, equal updates
     python benchmarks/additions.py --minutes 1 --resolution 64 --scale paper --trajectories 100    a GPU, equal time
+    python benchmarks/additions.py --variants fno "fno, told where points lie"    what coordinates are worth to others
 
 Every variant trains on the same Kolmogorov data with the same seeds; the table gives the relative L2 error of
 16-frame roll-outs on unseen trajectories, averaged over seeds, and the seconds that training took.
@@ -35,17 +36,24 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
     "paper's Fourier features": (PLUS, ["model.fourier=paper"]),
     "frames, not increments": (PLUS, ["model.residual=false"]),
 }
+OTHERS = {
+    f"{model}{', told where points lie' * bool(switches)}": (model, switches)
+    for model in ("fno", "ffno", "dilated_resnet")
+    for switches in ([], ["model.fourier=periodic"])
+}
+"""Models of the paper that know no place, and with the positional encoding that the Transformers have."""
 
 
 def measure(name: str, options: argparse.Namespace, data: Path, seed: int) -> dict[str, Any]:
     """Train one variant and roll it out on the test split."""
-    model, switches = VARIANTS[name]
+    model, switches = {**VARIANTS, **OTHERS}[name]
     budget = f"training.budget_minutes={options.minutes}" if options.minutes else f"training.updates={options.updates}"
     settings = [
         *switches, *options.set, budget, f"training.seed={seed}",
         f"data.path={data}", f"data.resolution={options.resolution}",
     ]  # fmt: skip
-    planned = experiment(options.scale, PLUS).override([f"model.name={model}", *settings])  # all trained alike
+    # Additions are all trained alike, models of the paper as the paper does.
+    planned = experiment(options.scale, PLUS if name in VARIANTS else model).override([f"model.name={model}", *settings])
     with tempfile.TemporaryDirectory() as folder:
         outcome = train(planned, open_dataset(data, "train"), folder=Path(folder) / "run")
     if outcome.surrogate is None:
@@ -71,7 +79,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=600)
     parser.add_argument("--minutes", type=float, default=None, help="train for equal time instead")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=[*VARIANTS, *OTHERS])
     parser.add_argument("--set", action="append", default=[], help="any key of the experiment, for all variants")
     parser.add_argument("--out", type=Path, default=None, help="write the rows as JSON")
     options = parser.parse_args()

@@ -158,6 +158,17 @@ def test_changes_are_held_against_the_mean_of_the_base_runs():
     assert "3 of" in page
 
 
+def test_what_the_base_runs_differ_by_is_chance():
+    entries = GROUPS["ablations"]()
+    base = [entry for entry in entries if entry.title in ("factformer", "factformer, seed 1")]
+    other = next(entry for entry in entries if entry.title == "factformer, 1 head")
+    bases = {"factformer": [entry.path for entry in base]}
+    for errors, verdict in (((0.3, 0.31), "worse"), ((0.3, 0.6), "better, under 0.6")):
+        runs = [finding(entry.path, "factformer", error) for entry, error in zip(base, errors, strict=True)]
+        rows = pages.variants([other], found(*runs, finding(other.path, "factformer", 0.35)), bases, noise=0.02)
+        assert f"| {verdict} |" in rows[-1]
+
+
 def test_the_resolution_study_takes_the_runs_at_85_from_the_table():
     runs = [finding(f"darcy-{size}/fno-2min.json", "fno", size / 1000, "steady") for size in (61, 85)]
     text = "\n".join(resolutions.study(found(*runs)))

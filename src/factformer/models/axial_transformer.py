@@ -12,15 +12,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from factformer.grid import Grid
-from factformer.models._backbone import Backbone, ModelConfig
+from factformer.models._positions import PositionedBackbone, PositionsConfig
 from factformer.nn.axial_attention import AxialAttention
-from factformer.nn.fourier_features import FourierFeatures, FourierMode
 from factformer.nn.mlp import MLP
 from factformer.nn.rotary import Rotary
 from factformer.problem import Problem
 
 
-class Config(ModelConfig):
+class Config(PositionsConfig):
     name: Literal["axial_transformer"] = "axial_transformer"
     depth: int = Field(6, ge=1)
     """Number of layers; each attends along one axis: a multiple of the number of axes treats them alike."""
@@ -31,9 +30,6 @@ class Config(ModelConfig):
     """Width of the feed-forward network over ``dim``."""
     rotary: Rotary = "paper"
     rotary_scale: float = Field(64.0, gt=0)
-    fourier: FourierMode = "paper"
-    fourier_std: float = Field(8.0, gt=0)
-    """Standard deviation of the random frequencies of the positional encoding, in waves per unit length."""
 
 
 class Layer(nn.Module):
@@ -53,21 +49,17 @@ class Layer(nn.Module):
         return result
 
 
-class Model(Backbone):
+class Model(PositionedBackbone):
     wants_boundary_block = True
     one_axis_per_layer = True
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
         num_axes = problem.grid.num_axes
-        self.positions: FourierFeatures | None = None
-        if config.fourier != "off":
-            self.positions = FourierFeatures(num_axes, config.dim, config.fourier_std, config.fourier)
         self.layers = nn.ModuleList(Layer(config, depth % num_axes) for depth in range(config.depth))
 
     def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
-        if self.positions is not None:
-            z = z + self.positions(grid)
+        z = self.placed(z, grid)
         for layer in self.layers:
             z = self.run(layer, z, grid)
         return z

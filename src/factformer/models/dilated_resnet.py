@@ -16,19 +16,22 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from factformer.grid import Grid
-from factformer.models._backbone import Backbone, ModelConfig
+from factformer.models._positions import PositionedBackbone, PositionsConfig
 from factformer.nn.convolution import Convolution
+from factformer.nn.fourier_features import FourierMode
 from factformer.nn.norms import DomainNorm
 from factformer.problem import Boundary, Problem
 
 
-class Config(ModelConfig):
+class Config(PositionsConfig):
     name: Literal["dilated_resnet"] = "dilated_resnet"
     depth: int = Field(3, ge=1)
     """Number of residual blocks."""
     dilations: tuple[int, ...] | None = Field(None, min_length=1)
     """Dilations of the convolutions of a block; by default the paper's 1, 3, 8, 3, 1 in one and two
     dimensions and 1, 2, 4, 2, 1 above."""
+    fourier: FourierMode = "off"
+    """The paper tells of no coordinates for its baselines; ``paper`` or ``periodic`` give them what the others get."""
     kernel_size: int = Field(3, ge=1)
     norm_groups: int = Field(8, ge=1)
 
@@ -56,7 +59,7 @@ class Block(nn.Module):
         return sum(c.width for c in self.convolutions if isinstance(c, Convolution))
 
 
-class Model(Backbone):
+class Model(PositionedBackbone):
     paper_optimizer = "adam"
 
     def __init__(self, config: Config, problem: Problem) -> None:
@@ -70,6 +73,7 @@ class Model(Backbone):
         )
 
     def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        z = self.placed(z, grid)
         for depth, block in enumerate(self.blocks):
             if depth:
                 z = self.norms[depth - 1](z, grid)

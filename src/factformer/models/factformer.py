@@ -12,15 +12,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from factformer.grid import Grid
-from factformer.models._backbone import Backbone, ModelConfig
+from factformer.models._backbone import Backbone
+from factformer.models._positions import PositionsConfig
 from factformer.nn.attention import FactorizedAttention
 from factformer.nn.axial_kernel import KernelOptions
-from factformer.nn.fourier_features import FourierFeatures, FourierMode
 from factformer.nn.rotary import Rotary
 from factformer.problem import Problem
 
 
-class AttentionConfig(ModelConfig):
+class AttentionConfig(PositionsConfig):
     """Options of the factorized attention and its positional encoding."""
 
     heads: int = Field(8, ge=1)
@@ -35,9 +35,6 @@ class AttentionConfig(ModelConfig):
     softmax: bool = False
     contraction: Literal["sequential", "parallel"] = "sequential"
     """Integrals along the axes one after the other, as in the paper, or each of the values and added."""
-    fourier: FourierMode = "paper"
-    fourier_std: float = Field(8.0, gt=0)
-    """Standard deviation of the random frequencies of ψ, in waves per unit length."""
 
     def attention(self, num_axes: int) -> FactorizedAttention:
         """The attention layer of these options."""
@@ -46,10 +43,6 @@ class AttentionConfig(ModelConfig):
         return FactorizedAttention(
             num_axes, self.dim, self.heads, self.head_dim, self.kernel_dim, options, parallel=parallel
         )
-
-    def positions(self, num_axes: int) -> FourierFeatures | None:
-        """The positional encoding of one layer, or none."""
-        return None if self.fourier == "off" else FourierFeatures(num_axes, self.dim, self.fourier_std, self.fourier)
 
 
 class Config(AttentionConfig):

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from factformer.grid import Grid
-from factformer.models._backbone import Backbone
+from factformer.models._positions import PositionedBackbone
 from factformer.models.fno import SpectralConfig
 from factformer.nn.norms import DomainNorm
 from factformer.nn.spectral_conv import DomainPadding, SpectralConvolution, require_even_spacing
@@ -55,7 +55,7 @@ class Layer(nn.Module):
         return result
 
 
-class Model(Backbone):
+class Model(PositionedBackbone):
     paper_optimizer = "adam"
 
     def __init__(self, config: Config, problem: Problem) -> None:
@@ -70,7 +70,7 @@ class Model(Backbone):
 
     def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
         require_even_spacing(grid, "ffno")
-        z = self.domain.extend(z, grid)
+        z = self.domain.extend(self.placed(z, grid), grid)
         for layer in self.layers:
             z = self.run(layer, z, grid)
         normalized: Tensor = self.norm(self.domain.crop(z, grid), grid)

@@ -13,15 +13,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from factformer.grid import Grid
-from factformer.models._backbone import Backbone, ModelConfig
+from factformer.models._positions import PositionedBackbone, PositionsConfig
+from factformer.nn.fourier_features import FourierMode
 from factformer.nn.spectral_conv import DomainPadding, SpectralConvolution, require_even_spacing
 from factformer.problem import Problem
 
 
-class SpectralConfig(ModelConfig):
+class SpectralConfig(PositionsConfig):
     """Options of the models that work on Fourier modes."""
 
     dim: int = Field(96, ge=1)
+    fourier: FourierMode = "off"
+    """The paper tells of no coordinates for its baselines; ``paper`` or ``periodic`` give them what the others get."""
     modes: int | None = Field(None, ge=1)
     """Frequencies kept per axis; by default the paper's 24 in one and two dimensions and 12 in three, or 6
     in four."""
@@ -50,7 +53,7 @@ class Layer(nn.Module):
         return functional.gelu(total) if self.activate else total
 
 
-class Model(Backbone):
+class Model(PositionedBackbone):
     paper_optimizer = "adam"
 
     def __init__(self, config: Config, problem: Problem) -> None:
@@ -64,7 +67,7 @@ class Model(Backbone):
 
     def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
         require_even_spacing(grid, "fno")
-        z = self.domain.extend(z, grid)
+        z = self.domain.extend(self.placed(z, grid), grid)
         for layer in self.layers:
             z = self.run(layer, z, grid)
         return self.domain.crop(z, grid)

@@ -2,8 +2,9 @@
 
     u ← u + ψ(x),   u ← u + f( Q̃(K̃ᵀ w V) )       per layer
 
-The layer of FactFormer with its axial kernels replaced by one kernel between all points, softmax-free, with
-keys and values normalised over the domain.
+One kernel between all points takes the place of FactFormer's axial kernels, softmax-free, as OFormer's code has it:
+keys and values are normalised over the domain, keys before they are rotated, and what comes out is not (the paper's
+Table 4 leaves open whether FactFormer's normalisation of the heads stays).
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from factformer.grid import Grid
-from factformer.models._backbone import Backbone, ModelConfig
-from factformer.nn.fourier_features import FourierFeatures, FourierMode
+from factformer.models._backbone import Backbone
+from factformer.models._positions import PositionsConfig
 from factformer.nn.linear_attention import LinearAttention
 from factformer.nn.rotary import Rotary
 from factformer.problem import Problem
 
 
-class Config(ModelConfig):
+class Config(PositionsConfig):
     name: Literal["linear_attention"] = "linear_attention"
     heads: int = Field(8, ge=1)
     head_dim: int = Field(64, ge=1)
@@ -31,9 +32,6 @@ class Config(ModelConfig):
     """Functions per head that span the kernel; they are divided among the axes by the rotary encoding."""
     rotary: Rotary = "paper"
     rotary_scale: float = Field(64.0, gt=0)
-    fourier: FourierMode = "paper"
-    fourier_std: float = Field(8.0, gt=0)
-    """Standard deviation of the random frequencies of ψ, in waves per unit length."""
     explicit_kernel: bool = False
     """Form the kernel between all points, at quadratic cost: the same result, for analysis."""
 
@@ -43,9 +41,7 @@ class Layer(nn.Module):
 
     def __init__(self, config: Config, num_axes: int) -> None:
         super().__init__()
-        self.positions: FourierFeatures | None = None
-        if config.fourier != "off":
-            self.positions = FourierFeatures(num_axes, config.dim, config.fourier_std, config.fourier)
+        self.positions = config.positions(num_axes)
         self.attention = LinearAttention(
             num_axes,
             config.dim,

@@ -134,7 +134,10 @@ def long_runs(found: Found) -> list[str]:
 def variants(
     entries: Sequence[Entry], found: Found, bases: Mapping[str, Sequence[str]], *, shared: int = 0, noise: float
 ) -> list[str]:
-    """One change at a time against the mean of the base runs of the same model; ``shared`` settings are in all."""
+    """One change at a time against the mean of the base runs of the same model; ``shared`` settings are in all.
+
+    What differs by less than ``noise``, or than the base runs from each other, may be chance.
+    """
     rows = []
     for entry in entries:
         finding = found.get(entry.path)
@@ -148,9 +151,10 @@ def variants(
         is_base = entry.path in bases[entry.run.model]
         change, verdict, cost = "", "", ""
         if base and not is_base:
-            mean = statistics.fmean(one.total for one in base)
-            change = f"{finding.total - mean:+.4f}"
-            verdict = _verdict(finding.total - mean, noise)
+            totals = [one.total for one in base]
+            difference = finding.total - statistics.fmean(totals)
+            change = f"{difference:+.4f}"
+            verdict = _verdict(difference, max(noise, max(totals) - min(totals)))
             cost = f"{statistics.fmean(one.updates for one in base) / finding.updates:.2f} ×"
         mark = "" if finding.split == entry.split else " †"
         error = " / ".join(finding.shown(field) for field in FIELDS[entry.run.recipe])
@@ -264,7 +268,7 @@ def behind_paper(group: str, found: Found) -> list[str]:
 
 def _verdict(change: float, noise: float) -> str:
     word = "better" if change < 0 else "worse"
-    return word if abs(change) >= noise else f"{word}, under {noise}"
+    return word if abs(change) >= noise else f"{word}, under {noise:.2g}"
 
 
 def _usual(values: Sequence[Any]) -> Any:

@@ -1,0 +1,33 @@
+"""Models that are told where a point lies: random Fourier features of its coordinates (`nn.fourier_features`)."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from factformer.grid import Grid
+from factformer.models._backbone import Backbone, Latent, ModelConfig
+from factformer.nn.fourier_features import FourierFeatures, FourierMode
+from factformer.problem import Problem
+
+
+class PositionsConfig(ModelConfig):
+    """Options of the positional encoding ψ."""
+
+    fourier: FourierMode = "paper"
+    fourier_std: float = Field(8.0, gt=0)
+    """Standard deviation of the random frequencies of ψ, in waves per unit length."""
+
+    def positions(self, num_axes: int) -> FourierFeatures | None:
+        """A positional encoding of these options, or none."""
+        return None if self.fourier == "off" else FourierFeatures(num_axes, self.dim, self.fourier_std, self.fourier)
+
+
+class PositionedBackbone(Backbone):
+    """Adds ψ to the latent field once, before the first layer."""
+
+    def __init__(self, config: PositionsConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.positions = config.positions(problem.grid.num_axes)
+
+    def placed(self, z: Latent, grid: Grid) -> Latent:
+        return z if self.positions is None else z + self.positions(grid)
