@@ -53,7 +53,8 @@ def measure(name: str, options: argparse.Namespace, data: Path, seed: int) -> di
         f"data.path={data}", f"data.resolution={options.resolution}",
     ]  # fmt: skip
     # Additions are all trained alike, models of the paper as the paper does.
-    planned = experiment(options.scale, PLUS if name in VARIANTS else model).override([f"model.name={model}", *settings])
+    recipe = experiment(options.scale, PLUS if name in VARIANTS else model)
+    planned = recipe.override([f"model.name={model}", *settings])
     with tempfile.TemporaryDirectory() as folder:
         outcome = train(planned, open_dataset(data, "train"), folder=Path(folder) / "run")
     if outcome.surrogate is None:
