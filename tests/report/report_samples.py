@@ -69,6 +69,7 @@ def evaluation_of(last_known, truth, prediction, fields, frame_dt):
         "peak_memory_mb": 812.0,
         "batch_size": 4,
         "num_windows": len(truth),
+        "split": "test",
         "hardware": "2-core CPU",
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,6 +70,25 @@ def test_numbers_of_the_page_are_those_of_the_evaluation(page, plane_run, rival_
     error = plane_run.evaluation["fields"]["vorticity"]["relative_l2"]
     assert f'data-value="{error!r}"' in text
     assert f'data-key="vorticity.relative_l2">{error:.4f}<' in text
+
+
+def test_page_names_the_split_that_was_evaluated(tmp_path, page, plane_run, rival_run):
+    def facts(path):
+        return re.search(r'<ul class="facts">(.*?)</ul>', path.read_text(encoding="utf-8")).group(1)
+
+    assert "<li>2 test windows</li>" in facts(page)
+    assert "averaged over 2 test windows." in page.read_text(encoding="utf-8")
+    seen = replace(plane_run, evaluation={**plane_run.evaluation, "split": "train"})
+    alone = write_report(tmp_path / "alone", title="t", runs=[seen])
+    assert "<li>2 training windows</li>" in facts(alone)
+    assert "test window" not in alone.read_text(encoding="utf-8")
+    other = replace(rival_run, evaluation={**rival_run.evaluation, "num_diverged": 1})
+    both = write_report(tmp_path / "both", title="t", runs=[seen, other])
+    assert "<li>2 training windows (factformer (LM)), 2 test windows (ffno (AR))</li>" in facts(both)
+    assert "<li>1 of those of ffno (AR) diverged</li>" in facts(both)
+    assert "in vorticity, over 2 training windows" in both.read_text(encoding="utf-8")
+    rows = json.loads((tmp_path / "both" / "comparison.json").read_text())["rows"]
+    assert [row["split"] for row in rows[:2]] == ["train", "test"]
 
 
 def test_page_tells_how_to_repeat_it(page, plane_run):

@@ -138,6 +138,8 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
     """All runs side by side: errors per field group, cost and size, with what costs nothing as the floor."""
     groups = list(dict.fromkeys(group for run in runs for group in run.evaluation["fields"]))
     columns = [Column("model", "Model"), Column("protocol", "Protocol")]
+    if differ_in_split(runs):
+        columns.append(Column("split", "Split"))
     for group in groups:
         columns += [
             Column(f"{group}.relative_l2", "error", "error", "lowest", group),
@@ -159,6 +161,11 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
     known = [*rows, floor]
     used = [column for column in columns if any(_plain(row.get(column.key)) is not None for row in known)]
     return Table("Comparison", used, rows, [floor] if len(floor) > 1 else [])
+
+
+def differ_in_split(runs: Sequence[ReportRun]) -> bool:
+    """Whether the errors of the runs are of different data, such as one on what it trained on."""
+    return len({run.evaluation.get("split") for run in runs}) > 1
 
 
 def is_steady(run: ReportRun) -> bool:
