@@ -120,7 +120,7 @@ def predict_file(
     if animation is not None:
         write_animation(
             animation, frames[0], component=components(problem.outputs)[0], grid=grid,
-            frame_dt=problem.frame_dt, overwrite=overwrite,
+            frame_dt=None if problem.steady else problem.frame_dt, overwrite=overwrite,
         )  # fmt: skip
     names = tuple(f.name for f in problem.outputs)
     return Prediction(out, frames.shape, names, after="" if problem.steady else str(context))

@@ -103,7 +103,7 @@ def test_rollout_says_which_frames_it_continues_and_starts_where_asked(capsys, b
     problem = factformer.load(bundle).problem
     np.savez(tmp_path / "fields.npz", p=frames[..., 0], u=frames[..., 1:])
     (tmp_path / "box.yaml").write_text(
-        "{name: box, num_axes: 2, outputs: {p: 1, u: 2}, extent: 1.0, periodic: true, num_context_frames: 2, horizon: 1}"
+        "{name: box, num_axes: 2, outputs: {p: 1, u: 2}, extent: 1.0, periodic: true, num_context_frames: 2}"
     )
     assert run(capsys, "convert", tmp_path / "fields.npz", "--problem", tmp_path / "box.yaml", "--out",
                tmp_path / "test.hdf5")[0] == 0  # fmt: skip

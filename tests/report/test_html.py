@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import yaml
-from report_samples import make_run
+from report_samples import make_run, save_run
 from typer.testing import CliRunner
 
 from factformer.errors import UserError
@@ -26,19 +25,6 @@ def page(plane_run, rival_run, tmp_path_factory):
 def embedded(path):
     text = path.read_text(encoding="utf-8")
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
-
-
-def save_run(folder, run, **changes):
-    """A run folder as training and evaluation leave it, but for the weights."""
-    (folder / "bundle").mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump(run.config, sort_keys=False))
-    (folder / "evaluation.json").write_text(json.dumps(run.evaluation))
-    (folder / "environment.json").write_text(json.dumps({"command": run.command}))
-    (folder / "bundle" / "bundle.json").write_text(json.dumps({"problem": run.problem.to_dict()}))
-    arrays = {name: np.stack([getattr(r, name) for r in run.rollouts]) for name in ("truth", "prediction")}
-    fields = json.dumps([[f.name, f.num_channels] for f in run.fields])
-    np.savez_compressed(folder / "rollouts.npz", fields=np.array(fields), **(arrays | changes))
-    return folder
 
 
 def test_files_of_a_report(page):
