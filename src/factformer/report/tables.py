@@ -43,12 +43,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns, rows by column key, and rows that are shown but do not compete, such as persistence."""
+    """Columns, rows by column key, rows that are shown but do not compete, such as persistence, and a note below."""
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Mapping[str, Any]]
     reference_rows: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    note: str = ""
 
     @property
     def all_rows(self) -> list[Mapping[str, Any]]:
@@ -92,11 +93,13 @@ class Table:
         return json.dumps({"title": self.title, "columns": titles, "rows": rows}, indent=2, ensure_ascii=False)
 
     def to_rich(self) -> RichTable:
-        """For the terminal, the best of each column in bold."""
+        """For the terminal, the best of each column in bold and the note below."""
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(title=self.title, title_justify="left")
+        table = RichTable(
+            title=self.title, title_justify="left", caption=Text(self.note) if self.note else None, caption_justify="left"
+        )
         best = {column.key: self.best_row(column) for column in self.columns}
         for column in self.columns:
             table.add_column(column.heading, justify="right" if column.is_number else "left")
