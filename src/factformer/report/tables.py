@@ -97,9 +97,8 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(
-            title=self.title, title_justify="left", caption=Text(self.note) if self.note else None, caption_justify="left"
-        )
+        note = Text(self.note) if self.note else None
+        table = RichTable(title=self.title, title_justify="left", caption=note, caption_justify="left")
         best = {column.key: self.best_row(column) for column in self.columns}
         for column in self.columns:
             table.add_column(column.heading, justify="right" if column.is_number else "left")

@@ -18,8 +18,8 @@ from factformer.reproduce.scales import TINY_MODEL
 
 TABLE_RECIPES = {"table1": "kolmogorov", "table2": "turbulence", "table3": "smoke"}
 TABLE_NOTES = {
-    "table2": "The paper's numbers were made on data from the start of its released generator (the preset `released` of "
-    "`isotropic_turbulence`); the data of this table start as Rogallo published.",
+    "table2": "The paper's numbers were made on data from the start of its released generator (the preset `released` "
+    "of `isotropic_turbulence`); the data of this table start as Rogallo published.",
 }
 SHORT = {paper.AR: "AR", paper.LM: "LM"}
 DARCY_MODELS = ("factformer", "fno", "ffno", "dilated_resnet", "galerkin_transformer")
