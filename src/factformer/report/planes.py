@@ -55,7 +55,7 @@ class Plane:
         values = frames[tuple(index)]
         return values[:, None, :] if len(self.axes) == 1 else np.swapaxes(values, 1, 2)
 
-    def label(self, coordinates: Sequence[Sequence[float]] | None = None) -> str:
+    def label(self, coordinates: Sequence[Sequence[float] | Array] | None = None) -> str:
         """Such as ``x₁–x₃ plane, x₂ = 4.0``."""
         shown = "–".join(axis_name(a) for a in self.axes)
         if not self.cuts:

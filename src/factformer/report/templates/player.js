@@ -35,8 +35,19 @@ class Player {
     const [clip, input] = await Promise.all([this.store.clip(wanted), this.store.input(wanted)]);
     if (ticket !== this.ticket) return; // a later choice has overtaken this one
     Object.assign(this, { clip, input });
+    this.shapeFrames();
     this.drawBars();
     this.show(this.frame);
+  }
+
+  // Pictures have the shape of the box, whatever its number of points; tall ones are narrower than their column.
+  shapeFrames() {
+    if (this.isLine()) return;
+    const [right, up] = this.clip.plane.extent.map(([start, end]) => end - start);
+    for (const canvas of document.querySelectorAll(".frame canvas")) {
+      canvas.style.aspectRatio = String(right / up);
+      canvas.parentElement.style.width = `${Math.min(100, 160 * right / up)}%`;
+    }
   }
 
   show(frame) {
@@ -89,7 +100,7 @@ class Player {
   draw() {
     if (!this.clip) return;
     const { plane } = this.clip;
-    if (this.input) this.paint("input", { values: this.input, width: plane.width, height: plane.height });
+    if (this.input) this.paint("input", enlarge(this.input, plane, false));
     for (const kind of KINDS) {
       if (this.isLine()) this.drawLine(kind);
       else this.paint(kind, enlarge(this.clip.frame(kind, this.frame), plane));
@@ -124,7 +135,7 @@ class Player {
     const stroke = (name, color, thickness) => {
       context.beginPath();
       for (let i = 0; i < this.clip.plane.width; i++) {
-        context.lineTo(canvas.width * (i + 0.5) / this.clip.plane.width, down(this.clip.valueAt(name, this.frame, i)));
+        context.lineTo(canvas.width * shareOf(this.clip.plane, 0, i), down(this.clip.valueAt(name, this.frame, i)));
       }
       context.strokeStyle = style.getPropertyValue(color); context.lineWidth = thickness * scale; context.stroke();
     };
@@ -186,12 +197,9 @@ class Player {
     spots.forEach((spot) => {
       spot.hidden = false; spot.style.left = `${100 * right}%`; spot.style.top = `${100 * down}%`;
     });
-    const column = Math.floor(right * plane.width), row = Math.floor((1 - down) * plane.height * 0.9999);
-    const point = row * plane.width + column;
-    const place = [right, 1 - down].slice(0, plane.axes.length).map((part, a) => {
-      const [start, end] = plane.extent[a];
-      return `${plane.axes[a]} = ${formatNumber(start + part * (end - start))}`;
-    });
+    const indices = [right, 1 - down].slice(0, plane.axes.length).map((share, a) => indexAt(plane, a, share));
+    const point = indices[0] + plane.width * (indices[1] ?? 0);
+    const place = indices.map((index, a) => `${plane.axes[a]} = ${formatNumber(plane.points[a][index])}`);
     const values = KINDS.map((kind) => `${kind} ${formatNumber(this.clip.valueAt(kind, this.frame, point))}`);
     readout.textContent = [place.join(", "), ...values].join(" · ");
   }
