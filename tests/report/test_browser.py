@@ -350,6 +350,10 @@ def test_a_grid_of_one_axis_draws_lines(browser, tmp_path):
     run = make_run(shape=(32,), num_frames=3, num_samples=1)
     browser.get(write_report(tmp_path, title="line", runs=[run]).as_uri())
     wait(browser, lambda: text(browser, "clock") != "")
+    assert re.fullmatch(r"vorticity ↑ −\S+ … \S+", text(browser, "name-field"))
+    assert "share one scale" in browser.find_element(By.CSS_SELECTOR, "#player-title + .hint").text
+    boxes = [browser.find_element(By.ID, name).rect for name in ("canvas-truth", "name-field")]
+    assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
     first = canvas(browser, "prediction")
     browser.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_RIGHT)
     assert frame(browser) == 1

@@ -58,7 +58,7 @@ def test_numbers_of_the_page_are_those_of_the_evaluation(page, plane_run, rival_
     assert f'data-key="vorticity.relative_l2">{error:.4f}<' in text
 
 
-def test_page_names_the_split_that_was_evaluated(tmp_path, page, plane_run, rival_run):
+def test_page_says_what_was_evaluated(tmp_path, page, plane_run, rival_run):
     def facts(path):
         return re.search(r'<ul class="facts">(.*?)</ul>', path.read_text(encoding="utf-8")).group(1)
 
@@ -68,7 +68,10 @@ def test_page_names_the_split_that_was_evaluated(tmp_path, page, plane_run, riva
     alone = write_report(tmp_path / "alone", title="t", runs=[seen])
     assert "<li>2 training windows</li>" in facts(alone)
     assert "test window" not in alone.read_text(encoding="utf-8")
-    other = replace(rival_run, evaluation={**rival_run.evaluation, "num_diverged": 1})
+    assert "<li>10 frames seen, 8 predicted</li>" in facts(alone)
+    other = replace(rival_run, evaluation={**rival_run.evaluation, "num_diverged": 1, "num_frames": 6})
+    fewer = write_report(tmp_path / "fewer", title="t", runs=[other])
+    assert "<li>10 frames seen, 6 predicted</li>" in facts(fewer)
     both = write_report(tmp_path / "both", title="t", runs=[seen, other])
     assert "<li>2 training windows (factformer (LM)), 2 test windows (ffno (AR))</li>" in facts(both)
     assert "<li>1 of those of ffno (AR) diverged</li>" in facts(both)

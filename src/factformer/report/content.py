@@ -138,7 +138,8 @@ def facts(runs: Sequence[ReportRun]) -> list[str]:
     if problem is not None:
         result += [problem.name.replace("_", " "), " × ".join(map(str, problem.grid.shape)) + " points"]
         if not problem.steady:
-            result.append(f"{_count(problem.num_context_frames, 'frame')} seen, {problem.horizon} predicted")
+            predicted = evaluation.get("num_frames") or problem.horizon
+            result.append(f"{_count(problem.num_context_frames, 'frame')} seen, {predicted} predicted")
     if any(run.evaluation.get("num_windows") for run in runs):
         result.append(windows(runs))
     for run, name in zip(runs, unique_names(runs), strict=True):
@@ -169,7 +170,8 @@ def player_hint(player: Mapping[str, Any] | None) -> str:
         return ""
     keys = " Space plays, arrow keys step, the pointer reads values." if player["frames"] > 1 else ""
     thinned = f" One point in {player['stride']} along each axis is shown." if player["stride"] > 1 else ""
-    return "Truth and prediction share one colour scale; the difference has its own." + keys + thinned
+    scale = "colour scale" if len(player["planes"][0]["axes"]) == 2 else "scale, the truth pale behind the prediction"
+    return f"Truth and prediction share one {scale}; the difference has its own." + keys + thinned
 
 
 def table_cells(table: Table) -> list[dict[str, Any]]:

@@ -147,18 +147,18 @@ class Player {
 
   drawBars() {
     if (!this.clip) return;
-    document.getElementById("name-field").textContent = this.clip.field.label;
-    for (const [kind, name] of [["truth", "field"], ["difference", "difference"]]) {
+    for (const [kind, name, label] of [["truth", "field", this.clip.field.label], ["difference", "difference", "prediction − truth"]]) {
       const bar = document.getElementById(`bar-${name}`), colors = this.map(kind), [low, high] = this.limits(kind);
-      bar.hidden = this.isLine();
+      const ends = [low, high].map((value) => formatNumber(value)), ticks = document.getElementById(`ticks-${name}`);
+      bar.hidden = ticks.hidden = this.isLine();
+      document.getElementById(`name-${name}`).textContent = this.isLine() ? `${label} ↑ ${ends.join(" … ")}` : label;
       const context = bar.getContext("2d"), image = context.createImageData(256, 1), last = colors.length / 3 - 1;
       for (let i = 0; i < 256; i++) {
         const color = 3 * Math.round(last * i / 255);
         image.data.set([colors[color], colors[color + 1], colors[color + 2], 255], 4 * i);
       }
       context.putImageData(image, 0, 0);
-      const ticks = document.getElementById(`ticks-${name}`);
-      ticks.replaceChildren(...[low, high].map((value) => element("span", {}, formatNumber(value))));
+      ticks.replaceChildren(...ends.map((end) => element("span", {}, end)));
     }
   }
 
