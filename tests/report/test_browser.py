@@ -409,6 +409,19 @@ def test_a_steady_problem_shows_what_it_is_solved_for(browser, tmp_path):
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
+def test_the_input_of_a_steady_problem_on_an_uneven_line(browser, tmp_path):
+    run = make_steady_run()
+    middle = [type(r)(r.truth[:, :, 12], r.prediction[:, :, 12], r.context[:, :, 12]) for r in run.rollouts]
+    grid = Grid.from_axes([np.arange(24.0) ** 2])
+    run = replace(run, problem=run.problem.with_grid(grid), grid=grid, rollouts=middle)
+    browser.get(write_report(tmp_path, title="steady line", runs=[run]).as_uri())
+    wait(browser, lambda: text(browser, "name-field") != "")
+    drawn = canvas(browser, "input")
+    assert drawn.shape[0] == pytest.approx(0.75 * drawn.shape[1], abs=1)
+    assert drawn.max() > 0
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
 def test_an_old_browser_is_told_so(browser, report):
     remove = {"source": "delete globalThis.DecompressionStream"}
     script = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", remove)

@@ -100,9 +100,9 @@ class Player {
   draw() {
     if (!this.clip) return;
     const { plane } = this.clip;
-    if (this.input) this.paint("input", enlarge(this.input, plane, false));
-    for (const kind of KINDS) {
+    for (const kind of this.input ? ["input", ...KINDS] : KINDS) {
       if (this.isLine()) this.drawLine(kind);
+      else if (kind === "input") this.paint(kind, enlarge(this.input, plane, false));
       else this.paint(kind, enlarge(this.clip.frame(kind, this.frame), plane));
     }
     this.drawClock();
@@ -127,22 +127,23 @@ class Player {
 
   // One axis: the value as a line, the truth as a pale one behind the prediction.
   drawLine(kind) {
-    const canvas = this.canvases[kind], style = getComputedStyle(document.documentElement);
+    const canvas = document.getElementById(`canvas-${kind}`), style = getComputedStyle(document.documentElement);
     const scale = window.devicePixelRatio || 1, width = Math.max(80, canvas.parentElement.clientWidth);
     canvas.width = width * scale; canvas.height = 0.75 * width * scale;
     const context = canvas.getContext("2d"), [low, high] = this.limits(kind), margin = 0.08 * (high - low);
     const down = (value) => canvas.height * (1 - (value - low + margin) / (high - low + 2 * margin));
+    const valueAt = (name, i) => (name === "input" ? this.input[i] : this.clip.valueAt(name, this.frame, i));
     const stroke = (name, color, thickness) => {
       context.beginPath();
       for (let i = 0; i < this.clip.plane.width; i++) {
-        context.lineTo(canvas.width * shareOf(this.clip.plane, 0, i), down(this.clip.valueAt(name, this.frame, i)));
+        context.lineTo(canvas.width * shareOf(this.clip.plane, 0, i), down(valueAt(name, i)));
       }
       context.strokeStyle = style.getPropertyValue(color); context.lineWidth = thickness * scale; context.stroke();
     };
     context.fillStyle = style.getPropertyValue("--line");
     context.fillRect(0, down(Math.min(Math.max(0, low), high)), canvas.width, scale);
     if (kind === "prediction") stroke("truth", "--line", 3);
-    stroke(kind, { truth: "--ink", prediction: "--series-0", difference: "--series-3" }[kind], 1.8);
+    stroke(kind, { input: "--ink", truth: "--ink", prediction: "--series-0", difference: "--series-3" }[kind], 1.8);
   }
 
   drawBars() {
