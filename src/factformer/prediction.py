@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer.bundle import load
+from factformer.config import unknown_name
 from factformer.data.arrays import describe_arrays, open_arrays
 from factformer.data.convert import is_well
 from factformer.data.files import explained
 from factformer.data.generate import require_device
+from factformer.data.importers import Column, ImportedDataset, assign_columns
+from factformer.data.layout import AXIS_NAMES
 from factformer.data.progress import ProgressBar
-from factformer.data.store import open_dataset
+from factformer.data.store import Dataset, open_dataset
 from factformer.errors import UserError
 from factformer.problem import Problem
 from factformer.report.animation import write_animation
@@ -32,12 +34,31 @@ BATCH = 16
 
 
 @dataclass(frozen=True)
+class Context:
+    """What a roll-out starts from: frames, which of its file's the first is, and how many there were."""
+
+    frames: Float[Tensor, "batch context *grid channel"]
+    start: int
+    num_available: int
+
+    def __str__(self) -> str:
+        """Such as ``frames 20 to 23 of 24``, counted from 0."""
+        count = self.frames.shape[1]
+        which = f"frame {self.start}" if count == 1 else f"frames {self.start} to {self.start + count - 1}"
+        return f"{which} of {self.num_available}"
+
+
+@dataclass(frozen=True)
 class Prediction:
-    """What `predict_file` wrote: where, and the shape ``(batch, frame, *grid, channel)`` of what."""
+    """What `predict_file` wrote: where, the shape ``(batch, frame, *grid, channel)`` of what, and after which frames.
+
+    A steady problem has nothing that its answer comes ``after``.
+    """
 
     out: Path
     shape: tuple[int, ...]
     fields: tuple[str, ...]
+    after: str = ""
 
 
 def predict_file(
@@ -46,12 +67,15 @@ def predict_file(
     num_frames: int,
     out: Path,
     *,
+    start: int | None = None,
+    fields: Mapping[str, str] | None = None,
+    layout: str | None = None,
     animation: Path | None = None,
     device: str = "cpu",
     overwrite: bool = False,
     progress: bool = False,
 ) -> Prediction:
-    """Roll out from the context frames in ``source`` and write the predicted frames to ``out``."""
+    """Roll out from the context frames in ``source`` (`read_context`) and write the predicted frames to ``out``."""
     if out.suffix not in (".npy", ".npz"):
         raise UserError(f"predictions are written as .npy or .npz, got {out.name!r}")
     if animation is not None and animation.suffix.lower() != ".gif":
@@ -62,8 +86,12 @@ def predict_file(
     require_device(device)
     surrogate = load(bundle).to(device)
     problem = surrogate.problem
-    context = read_context(source, problem)
-    batches = context.split(BATCH)
+    context = read_context(source, problem, start=start, fields=fields, layout=layout)
+    try:
+        grid = surrogate.check(context.frames, 1, None)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
+    batches = context.frames.split(BATCH)
     predicted = []
     with (
         torch.inference_mode(),
@@ -91,53 +119,81 @@ def predict_file(
         temporary.unlink(missing_ok=True)
     if animation is not None:
         write_animation(
-            animation, frames[0], component=components(problem.outputs)[0], grid=problem.grid,
-            frame_dt=problem.frame_dt, overwrite=overwrite,
+            animation, frames[0], component=components(problem.outputs)[0], grid=grid,
+            frame_dt=None if problem.steady else problem.frame_dt, overwrite=overwrite,
         )  # fmt: skip
-    return Prediction(out, frames.shape, tuple(f.name for f in problem.outputs))
+    names = tuple(f.name for f in problem.outputs)
+    return Prediction(out, frames.shape, names, after="" if problem.steady else str(context))
 
 
-def _with_channels(parts: Sequence[NDArray[Any]], problem: Problem) -> list[NDArray[Any]]:
-    """Arrays of fields side by side; a scalar may come without an axis of channels."""
-    num_axes, longest = problem.grid.num_axes, max(part.ndim for part in parts)
-    return [
-        part[..., None] if field.num_channels == 1 and (part.shape[-num_axes:] == problem.grid.shape
-                                                        or part.ndim < longest) else part
-        for part, field in zip(parts, problem.inputs, strict=True)
-    ]  # fmt: skip
+def read_context(
+    path: Path,
+    problem: Problem,
+    *,
+    start: int | None = None,
+    fields: Mapping[str, str] | None = None,
+    layout: str | None = None,
+) -> Context:
+    """Context frames from a file: a dataset of ours or of The Well, or arrays as `convert` reads them.
 
-
-def read_context(path: Path, problem: Problem) -> Float[Tensor, "batch context *grid channel"]:
-    """Context frames from a file: a dataset of ours, or arrays ``([batch,] frame, *grid, channel)``.
-
-    Of a longer sequence the last frames are taken; of a dataset, the first ones of every trajectory. The
-    samples of a steady problem need no axis of frames.
+    ``fields`` says which arrays are which field and ``layout`` what their axes are, as for `convert`; a single
+    trajectory needs no axis of its own. The context begins at frame ``start``, by default so that it ends with the last
+    frame of arrays and begins with the first of a dataset. The samples of a steady problem need no axis of frames.
     """
     if path.suffix in STORED and is_well(path):
+        if fields or layout:
+            raise UserError(f"{path} is in The Well's layout: it takes no layout and no fields")
         found = open_dataset(path).problem
         if (found.steady, found.inputs) != (problem.steady, problem.inputs):
             wanted, there = (", ".join(f.name for f in item.inputs) for item in (problem, found))
             raise UserError(f"{path} is of {found.name!r} with {there}; a surrogate of {problem.name!r} needs {wanted}")
-        dataset = open_dataset(path, num_context_frames=problem.num_context_frames, horizon=problem.horizon)
-        return dataset.read_inputs(slice(None))
-    arrays = open_arrays(path)
-    names = [f.name for f in problem.inputs]
-    if len(arrays) == 1:
-        values = np.asarray(next(iter(arrays.values()))[...])
-    elif set(names) <= set(arrays):
-        parts = [np.asarray(arrays[f.name][...]) for f in problem.inputs]
-        try:
-            values = np.concatenate(_with_channels(parts, problem), axis=-1)
-        except ValueError:
-            raise UserError(f"the arrays of {path} do not fit together: it holds {describe_arrays(arrays)}") from None
+        data: Dataset = open_dataset(path, num_context_frames=problem.num_context_frames, horizon=problem.horizon)
+        first = 0
     else:
-        wanted = ", ".join(names)
-        raise UserError(f"{path} needs one array, or arrays named {wanted}; it holds {describe_arrays(arrays)}")
-    frames = torch.from_numpy(values.astype(np.float32))
-    if frames.ndim == problem.grid.num_axes + 2:
-        frames = frames.unsqueeze(1 if problem.steady else 0)
+        for name in fields or {}:
+            if name not in (known := [f.name for f in problem.inputs]):
+                raise unknown_name("field", name, known)
+        columns = _columns(path, problem, fields or {}, layout)
+        data = ImportedDataset(path, problem, columns, columns if problem.steady else [], "test")
+        first = max(data.num_frames - problem.num_context_frames, 0)
     if problem.steady:
-        return frames
-    if frames.ndim == problem.grid.num_axes + 3 and frames.shape[1] > problem.num_context_frames:
-        frames = frames[:, -problem.num_context_frames :]
-    return frames
+        if start is not None:
+            raise UserError(f"{problem.name!r} is steady: its samples have no frames to start from, leave out --start")
+        if data.num_frames != 1:
+            raise UserError(f"{path} holds {data.num_frames} frames a sample: {problem.name!r} is steady and takes one")
+        return Context(data.read_inputs(slice(None)), 0, 1)
+    first, count = first if start is None else start, problem.num_context_frames
+    if not 0 <= first <= data.num_frames - count:
+        asked = "" if start is None else f" from frame {start} on, counted from 0"
+        raise UserError(f"{path} holds {data.num_frames} frames, too few for {count} context frames{asked}")
+    return Context(data.read(slice(None), slice(first, first + count)), first, data.num_frames)
+
+
+def _columns(path: Path, problem: Problem, names: Mapping[str, str], layout: str | None) -> list[Column]:
+    """The arrays that hold the inputs, each with its axes: as `convert` finds them, or those of one trajectory.
+
+    Which of the two fits the grid decides; where neither does, because the frames are of another resolution, the first
+    that makes sense.
+    """
+    num_axes = problem.grid.num_axes
+    found = {name: array for name, array in open_arrays(path).items() if array.shape}  # a number is no field
+    options: dict[str, Any] = {"num_axes": num_axes, "layout": layout, "steady": problem.steady}
+    possible, refused = [], []
+    for single in (False, True) if layout is None else (False,):
+        arrays = {name: np.asarray(array[...])[None] for name, array in found.items()} if single else found
+        try:
+            columns = assign_columns(path, arrays, problem.inputs, names, **options)
+        except UserError as error:
+            refused.append(error)
+            continue
+        shapes = {tuple(column.size(axis) for axis in AXIS_NAMES[:num_axes]) for column in columns}
+        if shapes == {problem.grid.shape}:
+            return columns
+        if len(shapes) == 1 and all(size > 1 for shape in shapes for size in shape):
+            possible.append(columns)
+        else:
+            held = describe_arrays(found)
+            refused.append(UserError(f"the arrays of {path} are on no common grid of {num_axes} axes: it holds {held}"))
+    if not possible:
+        raise refused[0]
+    return possible[0]

@@ -97,19 +97,86 @@ def test_rollout_takes_scalars_without_an_axis_of_channels(capsys, bundle, tmp_p
     assert np.array_equal(np.load(tmp_path / "bare.npy"), np.load(tmp_path / "whole.npy"))
 
 
+def test_rollout_says_which_frames_it_continues_and_starts_where_asked(capsys, bundle, tmp_path):
+    frames = np.random.default_rng(0).normal(size=(2, 7, 6, 5, 3)).astype(np.float32)
+    np.save(tmp_path / "array.npy", frames)
+    problem = factformer.load(bundle).problem
+    np.savez(tmp_path / "fields.npz", p=frames[..., 0], u=frames[..., 1:])
+    (tmp_path / "box.yaml").write_text(
+        "{name: box, num_axes: 2, outputs: {p: 1, u: 2}, extent: 1.0, periodic: true, num_context_frames: 2}"
+    )
+    assert run(capsys, "convert", tmp_path / "fields.npz", "--problem", tmp_path / "box.yaml", "--out",
+               tmp_path / "test.hdf5")[0] == 0  # fmt: skip
+    for file, options, first in (
+        ("array.npy", (), 4), ("array.npy", ("--start", 1), 1), ("test.hdf5", (), 0), ("test.hdf5", ("--start", 3), 3),
+    ):  # fmt: skip
+        files = ["--input", tmp_path / file, "--out", tmp_path / "out.npy", "--overwrite"]
+        code, text, _ = run(capsys, "rollout", bundle, "--frames", 2, *files, *options)
+        assert code == 0
+        assert f"continued after frames {first} to {first + 2} of 7" in text
+        context = torch.from_numpy(frames[:, first : first + problem.num_context_frames])
+        with torch.no_grad():
+            expected = torch.stack(list(factformer.rollout(factformer.load(bundle), context, 2)), 1).numpy()
+        np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
+
+
+def test_rollout_reads_arrays_as_convert_does(capsys, bundle, tmp_path):
+    frames = np.random.default_rng(0).normal(size=(2, 3, 6, 5, 3)).astype(np.float32)
+    p, u, v = np.moveaxis(frames, -1, 0)
+    np.save(tmp_path / "whole.npy", frames)
+    np.savez(tmp_path / "parts.npz", p=p, vx=u, vy=v, time=np.array(0.5))
+    np.save(tmp_path / "turned.npy", frames.transpose(0, 2, 3, 1, 4))
+    for name, options in (
+        ("whole.npy", ()), ("parts.npz", ("--field", "u=vx,vy")), ("turned.npy", ("--layout", "nxytc")),
+    ):  # fmt: skip
+        files = ["--input", tmp_path / name, "--out", tmp_path / f"out-{name[:5]}.npy"]
+        assert run(capsys, "rollout", bundle, "--frames", 2, *files, *options)[0] == 0
+    expected = np.load(tmp_path / "out-whole.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "out-parts.npy"), expected)
+    np.testing.assert_array_equal(np.load(tmp_path / "out-turne.npy"), expected)
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (12, 10)])
+def test_rollout_of_a_scalar_needs_no_axis_of_channels_nor_of_trajectories(capsys, tmp_path, shape):
+    """On the bundle's grid and on a finer one, where the shape alone has to tell the axes."""
+    problem = Problem("box", Grid((6, 5), 1.0, True), (Field("p"),), num_context_frames=3, horizon=4)
+    sizes = {"dim": 8, "depth": 1, "heads": 1, "head_dim": 8, "kernel_dim": 8}
+    bundle = save_bundle(build_surrogate(problem, marching_steps=1, **sizes), tmp_path / "bundle")
+    frames = np.random.default_rng(0).normal(size=(2, 4, *shape, 1)).astype(np.float32)
+    written = {}
+    for name, part in (("full", frames), ("scalar", frames[..., 0]), ("one", frames[0]), ("bare", frames[0, ..., 0])):
+        np.save(tmp_path / f"{name}.npy", part)
+        files = ["--input", tmp_path / f"{name}.npy", "--out", tmp_path / f"{name}-out.npy"]
+        code, text, error = run(capsys, "rollout", bundle, "--frames", 2, *files)
+        assert code == 0, error
+        assert "after frames 1 to 3 of 4" in text
+        written[name] = np.load(tmp_path / f"{name}-out.npy")
+    np.testing.assert_array_equal(written["scalar"], written["full"])
+    np.testing.assert_allclose(written["one"], written["full"][:1], atol=1e-5)
+    np.testing.assert_array_equal(written["bare"], written["one"])
+
+
 def mistakes(bundle, tmp_path):
     np.save(tmp_path / "in.npy", np.zeros((1, 3, 6, 5, 3), np.float32))
     np.save(tmp_path / "nan.npy", np.full((1, 3, 6, 5, 3), np.nan, np.float32))
     np.save(tmp_path / "few.npy", np.zeros((1, 2, 6, 5, 3), np.float32))
+    np.save(tmp_path / "wide.npy", np.zeros((20, 7, 6, 5, 2), np.float32))
+    np.save(tmp_path / "flat.npy", np.zeros((6, 5), np.float32))
     np.savez(tmp_path / "two.npz", a=np.zeros(3), b=np.zeros(3))
+    np.savez(tmp_path / "apart.npz", p=np.zeros((1, 3, 6, 5)), u=np.zeros((1, 3, 6, 4, 2)))
     (tmp_path / "taken.npy").write_text("mine")
     good = {"--input": tmp_path / "in.npy", "--frames": 2, "--out": tmp_path / "out.npy"}
     return [
         ("no bundle at", tmp_path / "nowhere", good),
-        ("context frames, got 2", bundle, {**good, "--input": tmp_path / "few.npy"}),
+        ("holds 2 frames, too few for 3", bundle, {**good, "--input": tmp_path / "few.npy"}),
+        ("holds 3 frames, too few for 3 context frames from frame 1 on", bundle, {**good, "--start": 1}),
+        ("shape (20, 7, 6, 5, 2) has 2 channels, needs 3", bundle, {**good, "--input": tmp_path / "wide.npy"}),
+        ("array flat of shape (6, 5)", bundle, {**good, "--input": tmp_path / "flat.npy"}),
+        ("p (1, 3, 6, 5), u (1, 3, 6, 4, 2)", bundle, {**good, "--input": tmp_path / "apart.npz"}),
+        ("unknown field 'v'", bundle, {**good, "--field": "v=a"}),
         ("NaN", bundle, {**good, "--input": tmp_path / "nan.npy"}),
         ("no file", bundle, {**good, "--input": tmp_path / "absent.npy"}),
-        ("arrays named p, u", bundle, {**good, "--input": tmp_path / "two.npz"}),
+        ("no array 'p' for field 'p'", bundle, {**good, "--input": tmp_path / "two.npz"}),
         ("exists", bundle, {**good, "--out": tmp_path / "taken.npy"}),
         (".npy or .npz", bundle, {**good, "--out": tmp_path / "out.txt"}),
         ("'--frames'", bundle, {**good, "--frames": 0}),
@@ -174,9 +241,18 @@ def test_a_steady_problem_answers_every_sample(capsys, tmp_path):
     sizes = {"dim": 8, "depth": 1, "heads": 1, "head_dim": 8, "kernel_dim": 8}
     path = save_bundle(factformer.build_surrogate(problem, marching_steps=1, **sizes), tmp_path / "map")
     samples = np.random.default_rng(0).normal(size=(20, 6, 5, 1)).astype(np.float32)
-    for name, part in (("flat", samples), ("framed", samples[:, None])):
+    for name, part in (("flat", samples), ("framed", samples[:, None]), ("bare", samples[..., 0])):
         np.save(tmp_path / f"{name}.npy", part)
         files = ["--input", tmp_path / f"{name}.npy", "--out", tmp_path / f"{name}-out.npy"]
-        assert run(capsys, "rollout", path, "--frames", 1, *files)[0] == 0
+        code, text, _ = run(capsys, "rollout", path, "--frames", 1, *files)
+        assert code == 0
+        assert "continued" not in text
     assert np.load(tmp_path / "flat-out.npy").shape == (20, 1, 6, 5, 1)
-    assert np.array_equal(np.load(tmp_path / "flat-out.npy"), np.load(tmp_path / "framed-out.npy"))
+    for name in ("framed", "bare"):
+        assert np.array_equal(np.load(tmp_path / "flat-out.npy"), np.load(tmp_path / f"{name}-out.npy"))
+    np.save(tmp_path / "long.npy", np.zeros((4, 3, 6, 5, 1), np.float32))
+    wrong = {"--input": tmp_path / "long.npy"}, {"--input": tmp_path / "flat.npy", "--start": 0}
+    for options, words in zip(wrong, ("holds 3 frames a sample", "leave out --start"), strict=True):
+        flat = [part for option in options.items() for part in option]
+        code, _, error = run(capsys, "rollout", path, "--frames", 1, "--out", tmp_path / "x.npy", *flat)
+        assert (code, words in error) == (2, True), error

@@ -1,6 +1,7 @@
 """Run folders and bundles on disk: what is read, what is written, what is left alone."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -45,6 +46,19 @@ def test_a_run_is_evaluated_on_what_it_was_trained_on(folder):
         assert float(file["frame_dt"]) == 1 / 16
     again = evaluate_run(folder / "run", num_starts=2, batch_size=2, num_samples=0)
     assert again["fields"] == result["fields"]
+
+
+def test_the_file_that_a_run_trained_on_is_evaluated_only_if_asked_for(folder, tmp_path):
+    file = folder / "data" / "train.hdf5"
+    shutil.copytree(folder / "run" / "bundle", tmp_path / "run" / "bundle")
+    (tmp_path / "run" / "config.yaml").write_text(f"data:\n  path: {file}\n")
+    options = {"num_starts": 1, "batch_size": 2, "timing": False, "num_samples": 0, "overwrite": True}
+    with pytest.raises(UserError, match=r"one file .*train\.hdf5: .*--data, or pass --split train"):
+        evaluate_run(tmp_path / "run", **options)
+    assert not (tmp_path / "run" / "evaluation.json").exists()
+    assert evaluate_run(tmp_path / "run", split="train", **options)["split"] == "train"
+    assert evaluate_run(tmp_path / "run", file, **options)["split"] == "train"
+    assert evaluate_run(tmp_path / "run", folder / "data", **options)["split"] == "test"
 
 
 def test_another_evaluation_is_not_overwritten_unasked(folder):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import torch
+import yaml
 
 from factformer import metrics
 from factformer.grid import Grid
@@ -69,6 +72,7 @@ def evaluation_of(last_known, truth, prediction, fields, frame_dt):
         "peak_memory_mb": 812.0,
         "batch_size": 4,
         "num_windows": len(truth),
+        "split": "test",
         "hardware": "2-core CPU",
     }
 
@@ -134,3 +138,16 @@ def make_steady_run():
         protocol="steady",
         problem=Problem("darcy_flow", grid, fields, (Field("coefficient"),), boundary="zero", steady=True),
     )
+
+
+def save_run(folder, run, **changes):
+    """A run folder as training and evaluation leave it, but for the weights."""
+    (folder / "bundle").mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(run.config, sort_keys=False))
+    (folder / "evaluation.json").write_text(json.dumps(run.evaluation))
+    (folder / "environment.json").write_text(json.dumps({"command": run.command}))
+    (folder / "bundle" / "bundle.json").write_text(json.dumps({"problem": run.problem.to_dict()}))
+    arrays = {name: np.stack([getattr(r, name) for r in run.rollouts]) for name in ("truth", "prediction")}
+    fields = json.dumps([[f.name, f.num_channels] for f in run.fields])
+    np.savez_compressed(folder / "rollouts.npz", fields=np.array(fields), **(arrays | changes))
+    return folder

@@ -6,8 +6,11 @@ from PIL import Image
 from report_samples import make_run
 
 from factformer.errors import UserError
+from factformer.grid import Grid
+from factformer.problem import Field
 from factformer.report.animation import draw_frames, write_animation
 from factformer.report.planes import components
+from factformer.report.style import sequential_map
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +70,33 @@ def test_any_number_of_axes(shape):
     run = make_run(shape=shape, num_frames=2, num_samples=1)
     first, second = draw_frames(run.rollouts[0].prediction, component=components(run.fields)[0])
     assert np.abs(np.asarray(first).astype(int) - np.asarray(second)).max() > 20
+
+
+def test_a_line_lies_over_its_coordinates():
+    run = make_run(shape=(20,), num_frames=1, num_samples=1)
+    options = {"component": components(run.fields)[0]}
+    numbered, same, short = (
+        np.asarray(draw_frames(run.rollouts[0].prediction, grid=grid, **options)[0])
+        for grid in (None, Grid((20,), 19.0, False), Grid((20,), 4.0, False))
+    )
+    np.testing.assert_array_equal(numbered, same)
+    assert not np.array_equal(numbered, short)
+
+
+def test_uneven_points_take_the_room_they_stand_for():
+    """The right half of the points stands for less than a fifth of the box."""
+    field = np.repeat(np.where(np.arange(10) < 5, 1.0, 2.0), 4).reshape(1, 10, 4, 1)
+    far = [0, 20, 40, 60, 80, 100, 102, 105, 107, 110]
+    shares = {}
+    for name, axis in (("even", np.linspace(0, 110, 10)), ("uneven", far)):
+        grid = Grid.from_axes([axis, np.linspace(0, 50, 4)])
+        (picture,) = draw_frames(field, component=components([Field("u")])[0], grid=grid)
+        row = np.asarray(picture).astype(int)[picture.height // 2]
+        low, high = (np.rint(255 * np.array(sequential_map()(end)[:3])) for end in (0.0, 1.0))
+        counts = [(np.abs(row - color).max(-1) < 12).sum() for color in (low, high)]
+        shares[name] = counts[1] / sum(counts)
+    assert shares["even"] == pytest.approx(0.5, abs=0.03)
+    assert shares["uneven"] == pytest.approx(20 / 110, abs=0.03)
 
 
 def test_refusals(tmp_path, plane_run):

@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from report_samples import make_run, make_steady_run
 
+from factformer.grid import Grid
 from factformer.problem import Field
 from factformer.report.html import write_report
 from factformer.report.style import difference_map, diverging_map, sequential_map
@@ -223,7 +225,7 @@ def test_the_pointer_reads_values(page, runs):
     words = text(page, "readout-point").replace("−", "-")
     found = re.fullmatch(r"x₂ = (\S+), x₃ = (\S+) · truth (\S+) · prediction (\S+) · difference (\S+)", words)
     right, up, truth, prediction, difference = (float(number) for number in found.groups())
-    point = (0, 8, int(right / (2 * np.pi) * 12), int(up / (2 * np.pi) * 10), 0)
+    point = (0, 8, round(right / (2 * np.pi) * 12), round(up / (2 * np.pi) * 10), 0)  # coordinates of grid points
     low, high = data(page)["player"]["fields"][0]["truth_range"]
     assert truth == pytest.approx(runs[0].rollouts[0].truth[point], abs=0.01 * (high - low))
     assert prediction == pytest.approx(runs[0].rollouts[0].prediction[point], abs=0.01 * (high - low))
@@ -348,11 +350,51 @@ def test_a_grid_of_one_axis_draws_lines(browser, tmp_path):
     run = make_run(shape=(32,), num_frames=3, num_samples=1)
     browser.get(write_report(tmp_path, title="line", runs=[run]).as_uri())
     wait(browser, lambda: text(browser, "clock") != "")
+    assert re.fullmatch(r"vorticity ↑ −\S+ … \S+", text(browser, "name-field"))
+    assert "share one scale" in browser.find_element(By.CSS_SELECTOR, "#player-title + .hint").text
+    boxes = [browser.find_element(By.ID, name).rect for name in ("canvas-truth", "name-field")]
+    assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
     first = canvas(browser, "prediction")
     browser.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_RIGHT)
     assert frame(browser) == 1
     assert not np.array_equal(canvas(browser, "prediction"), first)
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def on_grid(run, grid):
+    """A run whose samples lie on another grid of the same shape."""
+    return replace(run, problem=None, grid=grid)
+
+
+@pytest.mark.parametrize(("extent", "most"), [((2.0, 1.0), 1.0), ((1.0, 4.0), 0.41)])
+def test_pictures_have_the_shape_of_the_box(browser, tmp_path, extent, most):
+    run = on_grid(make_run(shape=(16, 12), num_frames=2, num_samples=1), Grid((16, 12), extent, False, "cells"))
+    browser.get(write_report(tmp_path, title="box", runs=[run]).as_uri())
+    wait(browser, lambda: text(browser, "clock") != "")
+    size = browser.find_element(By.ID, "canvas-truth").size
+    assert size["width"] / size["height"] == pytest.approx(extent[0] / extent[1], rel=0.02)
+    column = browser.find_element(By.ID, "screen-truth").size["width"]
+    assert size["width"] == pytest.approx(most * column, rel=0.05)
+    assert text(browser, "readout-point") == f"x₁ → 0 … {extent[0]:g}, x₂ ↑ 0 … {extent[1]:g}"
+
+
+def test_uneven_points_are_drawn_where_they_lie(browser, tmp_path):
+    """Values that equal their first coordinate: their colours run evenly, however the points lie."""
+    far = np.array([0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 1.6, 2.0, 2.5, 3.2, 4.0])
+    grid = Grid.from_axes([far, np.linspace(0, 2, 6)])
+    run = on_grid(make_run(shape=(12, 6), num_frames=2, num_samples=1), grid)
+    ramp = np.broadcast_to(far[:, None, None], (2, 12, 6, 1)).astype(np.float32)
+    run = replace(run, rollouts=[type(run.rollouts[0])(ramp, ramp)])
+    browser.get(write_report(tmp_path, title="uneven", runs=[run]).as_uri())
+    wait(browser, lambda: text(browser, "clock") != "")
+    drawn = canvas(browser, "truth")
+    limits = data(browser)["player"]["fields"][0]["limits"]
+    even = (np.arange(drawn.shape[1]) + 0.5) / drawn.shape[1] * 4
+    wanted = expected(np.repeat(even[:, None], drawn.shape[0], axis=1), limits, sequential_map())
+    assert np.abs(drawn - wanted).mean() < 3
+    picture = browser.find_element(By.ID, "canvas-truth")
+    ActionChains(browser).move_to_element_with_offset(picture, round(0.3 * picture.size["width"]), 0).perform()
+    assert text(browser, "readout-point").startswith("x₁ = 3.2, x₂ = ")  # 0.8 of 4
 
 
 def test_a_steady_problem_shows_what_it_is_solved_for(browser, tmp_path):
@@ -364,6 +406,19 @@ def test_a_steady_problem_shows_what_it_is_solved_for(browser, tmp_path):
     assert np.abs(drawn - wanted).mean() < 1
     assert not browser.find_element(By.ID, "play").is_displayed()
     assert "coefficient, 3 to 12" in browser.find_element(By.ID, "screen-input").text
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_the_input_of_a_steady_problem_on_an_uneven_line(browser, tmp_path):
+    run = make_steady_run()
+    middle = [type(r)(r.truth[:, :, 12], r.prediction[:, :, 12], r.context[:, :, 12]) for r in run.rollouts]
+    grid = Grid.from_axes([np.arange(24.0) ** 2])
+    run = replace(run, problem=run.problem.with_grid(grid), grid=grid, rollouts=middle)
+    browser.get(write_report(tmp_path, title="steady line", runs=[run]).as_uri())
+    wait(browser, lambda: text(browser, "name-field") != "")
+    drawn = canvas(browser, "input")
+    assert drawn.shape[0] == pytest.approx(0.75 * drawn.shape[1], abs=1)
+    assert drawn.max() > 0
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 

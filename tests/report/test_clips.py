@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from report_samples import make_run
 
 from factformer import metrics
 from factformer.errors import UserError
+from factformer.grid import Grid
 from factformer.report.clips import LEVELS, NOT_FINITE, pack, player_data, quantize, unpack
 from factformer.report.runs import ReportRun, Rollout
 
@@ -82,6 +84,24 @@ def test_less_detail_when_room_is_short(box_run):
     assert coarser["planes"][0]["width"] == 24
     with pytest.raises(UserError, match="fewer frames"):
         player_data([run], ["a"], 100)
+
+
+def test_planes_say_where_their_points_lie():
+    run = make_run(shape=(6, 4), num_frames=1, num_samples=1)
+
+    def plane(grid):
+        return player_data([replace(run, problem=None, grid=grid)], ["a"], 10**7)["planes"][0]
+
+    cells = plane(Grid((6, 4), (3.0, 1.0), False, "cells"))
+    assert cells["extent"] == [[0, 3], [0, 1]]
+    assert cells["points"][1] == [0.125, 0.375, 0.625, 0.875]
+    assert cells["even"] == [True, True]
+    uneven = plane(Grid.from_axes([[0, 1, 2, 3, 4, 9], [-1, 0, 1, 2]]))
+    assert uneven["extent"] == [[0, 9], [-1, 2]]
+    assert uneven["points"] == [[0, 1, 2, 3, 4, 9], [-1, 0, 1, 2]]
+    assert uneven["even"] == [False, True]
+    unknown = plane(None)
+    assert (unknown["extent"], unknown["points"][1]) == ([[0, 6], [0, 4]], [0, 1, 2, 3])
 
 
 def test_blown_up_prediction_neither_hides_small_errors_nor_fails(plane_run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import numpy as np
@@ -10,6 +11,7 @@ from matplotlib.colors import to_hex
 from report_samples import make_run
 
 from factformer.errors import UserError
+from factformer.grid import Grid
 from factformer.report import figures, style
 from factformer.report.figures import TrendLine
 from factformer.report.planes import color_limits, components
@@ -72,6 +74,30 @@ def test_comparison_of_a_grid_of_one_axis_draws_lines():
     np.testing.assert_allclose(upper.lines[0].get_xdata(), run.problem.grid.axis(0).numpy())
     np.testing.assert_allclose(lower.lines[0].get_ydata(), rollout.prediction[3, :, 0] - rollout.truth[3, :, 0])
     assert upper.get_ylim() == figure.axes[0].get_ylim()
+
+
+def test_uneven_points_fill_cells_of_their_own_size():
+    run = make_run(shape=(4, 5), num_frames=1, num_samples=1)
+    grid = Grid.from_axes([[0, 1, 3, 7], np.linspace(0, 2, 5)])
+    figure = figures.comparison(run.rollouts[0], components(run.fields)[0], grid=grid)
+    meshes = [axes.collections[0] for axes in figure.axes[:3]]
+    np.testing.assert_allclose(meshes[1].get_array(), run.rollouts[0].truth[0, ..., 0].T)
+    corners = meshes[0].get_coordinates()
+    np.testing.assert_allclose(corners[0, :, 0], [0, 0.5, 2, 5, 7])
+    np.testing.assert_allclose(corners[:, 0, 1], np.linspace(0, 2, 6))
+    assert figure.axes[0].get_aspect() == 1
+    assert not any(axes.images for axes in figure.axes[:3])
+
+
+@pytest.mark.parametrize("extent", [(8.0, 1.0), (1.0, 8.0)])
+def test_long_boxes_keep_a_readable_size(extent):
+    run = make_run(shape=(8, 8), num_frames=2, num_samples=1)
+    figure = figures.comparison(run.rollouts[0], components(run.fields)[0], grid=Grid((8, 8), extent, True))
+    width, height = figure.get_size_inches()
+    assert max(width, height) < 18
+    figure.canvas.draw()
+    names = [axes.yaxis.label.get_window_extent() for axes in figure.axes[::2][:3]]
+    assert not any(a.overlaps(b) for a, b in itertools.pairwise(names))
 
 
 def test_middle_slices_cut_each_axis_at_its_middle(box_run):

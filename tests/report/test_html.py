@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import yaml
-from report_samples import make_run
+from report_samples import make_run, save_run
 from typer.testing import CliRunner
 
 from factformer.errors import UserError
@@ -25,19 +25,6 @@ def page(plane_run, rival_run, tmp_path_factory):
 def embedded(path):
     text = path.read_text(encoding="utf-8")
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
-
-
-def save_run(folder, run, **changes):
-    """A run folder as training and evaluation leave it, but for the weights."""
-    (folder / "bundle").mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump(run.config, sort_keys=False))
-    (folder / "evaluation.json").write_text(json.dumps(run.evaluation))
-    (folder / "environment.json").write_text(json.dumps({"command": run.command}))
-    (folder / "bundle" / "bundle.json").write_text(json.dumps({"problem": run.problem.to_dict()}))
-    arrays = {name: np.stack([getattr(r, name) for r in run.rollouts]) for name in ("truth", "prediction")}
-    fields = json.dumps([[f.name, f.num_channels] for f in run.fields])
-    np.savez_compressed(folder / "rollouts.npz", fields=np.array(fields), **(arrays | changes))
-    return folder
 
 
 def test_files_of_a_report(page):
@@ -69,6 +56,28 @@ def test_numbers_of_the_page_are_those_of_the_evaluation(page, plane_run, rival_
     error = plane_run.evaluation["fields"]["vorticity"]["relative_l2"]
     assert f'data-value="{error!r}"' in text
     assert f'data-key="vorticity.relative_l2">{error:.4f}<' in text
+
+
+def test_page_says_what_was_evaluated(tmp_path, page, plane_run, rival_run):
+    def facts(path):
+        return re.search(r'<ul class="facts">(.*?)</ul>', path.read_text(encoding="utf-8")).group(1)
+
+    assert "<li>2 test windows</li>" in facts(page)
+    assert "averaged over 2 test windows." in page.read_text(encoding="utf-8")
+    seen = replace(plane_run, evaluation={**plane_run.evaluation, "split": "train"})
+    alone = write_report(tmp_path / "alone", title="t", runs=[seen])
+    assert "<li>2 training windows</li>" in facts(alone)
+    assert "test window" not in alone.read_text(encoding="utf-8")
+    assert "<li>10 frames seen, 8 predicted</li>" in facts(alone)
+    other = replace(rival_run, evaluation={**rival_run.evaluation, "num_diverged": 1, "num_frames": 6})
+    fewer = write_report(tmp_path / "fewer", title="t", runs=[other])
+    assert "<li>10 frames seen, 6 predicted</li>" in facts(fewer)
+    both = write_report(tmp_path / "both", title="t", runs=[seen, other])
+    assert "<li>2 training windows (factformer (LM)), 2 test windows (ffno (AR))</li>" in facts(both)
+    assert "<li>1 of those of ffno (AR) diverged</li>" in facts(both)
+    assert "in vorticity, over 2 training windows" in both.read_text(encoding="utf-8")
+    rows = json.loads((tmp_path / "both" / "comparison.json").read_text())["rows"]
+    assert [row["split"] for row in rows[:2]] == ["train", "test"]
 
 
 def test_page_tells_how_to_repeat_it(page, plane_run):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from factformer.errors import UserError
+from factformer.grid import Grid
 from factformer.problem import Field
-from factformer.report.planes import Plane, color_limits, components, difference_limits, middle_planes
+from factformer.report.planes import Plane, cell_edges, color_limits, components, difference_limits, middle_planes
 
 
 def test_components_name_scalars_plainly_and_vectors_by_axis():
@@ -35,6 +36,21 @@ def test_plane_cuts_the_middle_and_puts_the_first_axis_to_the_right():
 def test_line_keeps_its_values():
     frames = np.arange(12.0).reshape(3, 4)
     np.testing.assert_array_equal(middle_planes((4,))[0].take(frames)[:, 0], frames)
+
+
+@pytest.mark.parametrize(
+    ("grid", "edges"),
+    [
+        (None, [0, 1, 2, 3, 4]),
+        (Grid((4,), 2.0, True), [0, 0.5, 1, 1.5, 2]),
+        (Grid((4,), 2.0, False, "cells"), [0, 0.5, 1, 1.5, 2]),
+        (Grid.from_axes([[-1, 0, 1, 2]]), [-1, -0.25, 0.5, 1.25, 2]),
+        (Grid.from_axes([[0, 1, 3, 7]]), [0, 0.5, 2, 5, 7]),
+        (Grid.from_axes([[0, 1, 3, 6]], True, 7.0), [-0.5, 0.5, 2, 4.5, 6.5]),
+    ],
+)
+def test_cells_fill_the_box_and_uneven_points_lie_in_theirs(grid, edges):
+    np.testing.assert_allclose(cell_edges(0, (4,), grid), edges)
 
 
 def test_signed_fields_get_limits_about_zero_and_others_their_range():

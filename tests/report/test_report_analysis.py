@@ -1,13 +1,21 @@
 """Tables of evaluations, attention and benchmarks say what the results say."""
 
+import json
+import shutil
+
+import numpy as np
 import torch
+from report_samples import make_run, make_steady_run, save_run
 
 from factformer.evaluation.attention import Analysis
+from factformer.grid import Grid
+from factformer.report import analysis
 from factformer.report.analysis import (
     attention_table,
     benchmark_table,
     evaluation_table,
     write_attention_figures,
+    write_evaluation_figures,
 )
 
 EVALUATION = {
@@ -27,6 +35,24 @@ def test_evaluation_has_a_row_per_field_with_its_floor():
     assert [row["persistence"] for row in table.rows] == [0.5, 0.9]
     assert "| density | 0.1000 | 0.0100 | 0.2000 | 0.5000 | – |" in table.to_markdown()
     assert "8 windows of test" in table.title
+
+
+def test_figures_of_an_evaluation_have_the_shape_of_the_box(tmp_path, monkeypatch):
+    grid = Grid((16, 12), (2.0, 1.0), True)
+    run = make_run(shape=(16, 12), num_frames=2, num_samples=1)
+    folder = save_run(tmp_path / "run", run, grid=np.array(json.dumps(grid.to_dict())))
+    monkeypatch.setattr(analysis, "save_figures", lambda drawn, folder: drawn)
+    shutil.rmtree(folder / "bundle")  # as `evaluate --out` leaves it
+    picture = write_evaluation_figures(folder)["rollout-vorticity-0"].axes[0].images[0]
+    assert picture.get_extent() == [0, 2, 0, 1]
+
+
+def test_figures_of_a_steady_problem_show_no_time(tmp_path, monkeypatch):
+    run = make_steady_run()
+    folder = save_run(tmp_path / "run", run)
+    (folder / "evaluation.json").write_text(json.dumps({**run.evaluation, "frame_dt": 1.0}))
+    monkeypatch.setattr(analysis, "save_figures", lambda drawn, folder: drawn)
+    assert write_evaluation_figures(folder)["rollout-solution-0"].axes[0].get_title() == "frame 1"
 
 
 def summary(axes):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from report_samples import make_run, make_steady_run
@@ -43,9 +44,9 @@ def test_csv_and_json_keep_full_precision():
 
 def test_terminal_table_shows_the_same_cells():
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(TABLE.to_rich())
+    console.print(replace(TABLE, note="Made [by] hand").to_rich())
     text = console.export_text()
-    for expected in ("Numbers", "velocity: error", "0.1235", "3.46 M", "floor"):
+    for expected in ("Numbers", "velocity: error", "0.1235", "3.46 M", "floor", "Made [by] hand"):
         assert expected in text
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from factformer.errors import UserError
 from factformer.report import paper
-from factformer.reproduce.plan import SCALES, Looking, Training
-from factformer.reproduce.scales import data_name, describe_scale, experiment_of, run_fingerprint
+from factformer.reproduce.plan import SCALES, Costing, Looking, Training
+from factformer.reproduce.scales import data_name, describe_case, describe_scale, experiment_of, run_fingerprint
 from factformer.reproduce.targets import find_target, targets
 
 NAMES = [
@@ -60,6 +60,34 @@ def test_paper_scale_is_the_papers():
     assert data_name(RUN, "paper").startswith("kolmogorov_flow-256-")
     changed = describe_scale(run, experiment, "paper", ["training.updates=10"])
     assert changed.startswith("reduced (128² grid")
+
+
+def test_costs_are_of_the_paper_only_where_it_has_the_case():
+    def statuses(name, scale):
+        return {cell.row: describe_case(cell.work.case, scale) for cell in find_target(name, scale).cells
+                if isinstance(cell.work, Costing)}  # fmt: skip
+
+    volumes = statuses("figure-cost-3d", "reduced")
+    assert volumes["factformer, 16³"] == "reduced (16³ grid)"
+    assert volumes["linear_attention, 32³"] == "paper scale"
+    assert set(statuses("figure-cost-3d", "tiny").values()) == {"reduced (6³ grid, tiny model)",
+                                                                "reduced (8³ grid, tiny model)"}  # fmt: skip
+    for name in ("table4", "figure-cost-2d", "figure-cost-3d"):
+        assert set(statuses(name, "paper").values()) == {"paper scale"}
+    assert set(statuses("table4", "tiny").values()) == {"reduced (16² grid, tiny model)"}
+
+
+def test_no_run_is_held_against_two_published_numbers():
+    for scale, count in (("paper", 10), ("reduced", 9), ("tiny", 9)):
+        cells = find_target("figure-error-trend", scale).cells
+        assert len(cells) == count
+        assert len({cell.work for cell in cells}) == count
+
+
+def test_the_turbulence_table_says_that_its_data_start_otherwise():
+    for scale in SCALES:
+        assert "preset `released`" in find_target("table2", scale).note
+        assert find_target("table1", scale).note == ""
 
 
 def test_reduced_runs_share_the_time():

@@ -70,9 +70,23 @@ def demo(
 
 def rollout(
     bundle: Annotated[str, typer.Argument(help="Folder of a bundle or run, or the name of a bundle in the zoo.")],
-    input: Annotated[Path, typer.Option(help="Context frames (batch, frame, *grid, channel): npy, npz, mat or HDF5.")],
+    input: Annotated[Path, typer.Option(help="Context frames ([batch,] frame, *grid, channel): npy, npz, mat, HDF5.")],
     frames: Annotated[int, typer.Option(help="Number of frames to predict.", min=1)],
     out: Annotated[Path, typer.Option(help="File for the predicted frames: .npy or .npz.")],
+    start: Annotated[
+        int | None,
+        typer.Option(
+            help="First context frame, counted from 0.", min=0, show_default="last frames of arrays, first of a dataset"
+        ),
+    ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=ARRAY", help="Array that holds a field, or its components: u=Vx,Vy."),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(help="Axes of the arrays by letter: n trajectory, t frame, x y z w, c channel."),
+    ] = None,
     animate: Annotated[Path | None, typer.Option(help="Also write an animated GIF of the first sample.")] = None,
     device: Annotated[str, typer.Option(help="Device to predict on, such as cpu or cuda.")] = "cpu",
     overwrite: Annotated[bool, typer.Option(help="Replace existing output files.")] = False,
@@ -81,9 +95,12 @@ def rollout(
 
     Example: factformer rollout runs/demo/bundle --input context.npy --frames 16 --out prediction.npy
     """
+    from factformer.data.convert import parse_assignments
     from factformer.prediction import predict_file
 
     result = predict_file(
-        bundle, input, frames, out, animation=animate, device=device, overwrite=overwrite, progress=True
-    )
-    typer.echo(f"{result.out}: frames {tuple(result.shape)} of {', '.join(result.fields)}")
+        bundle, input, frames, out, start=start, fields=parse_assignments(field or []), layout=layout,
+        animation=animate, device=device, overwrite=overwrite, progress=True,
+    )  # fmt: skip
+    after = f", continued after {result.after}" if result.after else ""
+    typer.echo(f"{result.out}: frames {tuple(result.shape)} of {', '.join(result.fields)}{after}")

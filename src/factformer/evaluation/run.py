@@ -34,8 +34,16 @@ SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows",
 
 
 def chosen_data(path: str | Path, data: str | Path | None, split: str | None) -> Dataset:
-    """A split of ``data``, by default of what the run trained on: ``test`` of a folder; a file has one of its own."""
+    """A split of ``data``, by default of what the run trained on: ``test`` of a folder; a file has one of its own.
+
+    A run that trained on a file has no test split to fall back on: its own windows are evaluated only if asked for.
+    """
     source = data if data is not None else trained_on(path)
+    if data is None and split is None and Path(source).is_file():
+        raise UserError(
+            f"{path} trained on the one file {source}: name the data to evaluate on with --data, "
+            f"or pass --split {open_dataset(source).split} to evaluate on what it trained on"
+        )
     dataset = open_dataset(source, split or "test")
     if split is not None and dataset.split != split:
         raise UserError(f"{source} is the {dataset.split} split, not {split}; leave out --split or give the folder")
@@ -61,8 +69,8 @@ def evaluate_run(
     """`evaluate` of a run folder or bundle, with its provenance.
 
     Writes ``evaluation.json`` and, of ``num_samples`` trajectories, ``rollouts.npz`` into ``out``, by default
-    the run folder; a bundle without a run folder is left as it is. ``data`` defaults to the test split of what the run
-    trained on. An evaluation on other data or settings is replaced only with ``overwrite``.
+    the run folder; a bundle without a run folder is left as it is. ``data`` defaults to the test split of the
+    folder that the run trained on. An evaluation on other data or settings is replaced only with ``overwrite``.
     """
     began = time.perf_counter()
     surrogate = load(path)

@@ -10,7 +10,7 @@ from factformer.evaluation.attention import Analysis
 from factformer.evaluation.cost import OUT_OF_MEMORY
 from factformer.report.planes import axis_name, components
 from factformer.report.runs import load_run
-from factformer.report.tables import Column, Table
+from factformer.report.tables import Column, Table, is_steady
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -119,9 +119,9 @@ def write_evaluation_figures(folder: str | Path) -> list[Path]:
     from factformer.report import figures
 
     run = load_run(folder)
+    frame_dt = None if is_steady(run) else run.evaluation.get("frame_dt")
     drawn: dict[str, Figure] = {}
     for name, values in run.evaluation["fields"].items():
-        frame_dt = run.evaluation.get("frame_dt")
         line = figures.TrendLine(run.name, values["relative_l2_per_frame"], run.protocol)
         if len(values["relative_l2_per_frame"]) > 1 and None not in values["relative_l2_per_frame"]:
             floor = values["persistence"]["relative_l2_per_frame"]
@@ -133,7 +133,7 @@ def write_evaluation_figures(folder: str | Path) -> list[Path]:
             )
     for part in components(run.fields) if run.rollouts else []:
         drawn[f"rollout-{part.group}-{part.channel}"] = figures.comparison(
-            run.rollouts[0], part, frame_dt=run.evaluation.get("frame_dt")
+            run.rollouts[0], part, frame_dt=frame_dt, grid=run.grid
         )
     return save_figures(drawn, Path(folder) / "figures")
 

@@ -14,7 +14,15 @@ from PIL import Image
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.report.figures.fields import bare, field_map, plane_extent, time_label
+from factformer.report.figures.fields import (
+    Edges,
+    draw_plane,
+    field_map,
+    line_points,
+    panel_size,
+    plane_edges,
+    time_label,
+)
 from factformer.report.planes import (
     Array,
     Component,
@@ -81,18 +89,18 @@ def draw_frames(
         exact = plane.take(truth[..., component.channel])
         shown = {"Truth": exact, **shown, "Difference": shown["Prediction"] - exact}
     limits = color_limits(shown.get("Truth", shown["Prediction"]))
-    extent = plane_extent(plane, prediction.shape[1:-1], grid)
-    height = 2.9 * (extent[3] - extent[2]) / (extent[1] - extent[0]) if len(plane.axes) == 2 else 2.2
-    figure = new_figure(2.9 * len(shown) + 0.4, height + 0.95)
+    edges = plane_edges(plane, prediction.shape[1:-1], grid) if len(plane.axes) == 2 else None
+    width, height = (2.9, 2.2) if edges is None else panel_size([edges], side=2.9, shortest=1.6)
+    figure = new_figure(width * len(shown) + 0.4, height + 0.95)
     canvas = FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(shown), squeeze=False)[0]
     updates = []
     for axes, (name, values) in zip(panels, shown.items(), strict=True):
         scale = difference_limits(values) if name == "Difference" else limits
-        if len(plane.axes) == 1:
-            updates.append(_line(axes, values, scale, name))
+        if edges is None:
+            updates.append(_line(axes, values, scale, name, grid))
         else:
-            updates.append(_image(figure, axes, values, scale, name, extent, component.label))
+            updates.append(_image(figure, axes, values, scale, name, edges, component.label))
         axes.set_title(name)
     return [_render(canvas, updates, frame, time_label(frame, frame_dt)) for frame in range(len(prediction))]
 
@@ -103,29 +111,21 @@ def _image(
     values: Array,
     scale: Limits,
     name: str,
-    extent: tuple[float, float, float, float],
+    edges: Edges,
     label: str,
 ) -> Callable[[int], None]:
     colors = difference_map() if name == "Difference" else field_map(scale)
-    image = axes.imshow(
-        values[0],
-        origin="lower",
-        extent=extent,
-        interpolation="bicubic",
-        cmap=colors,
-        vmin=scale.low,
-        vmax=scale.high,
-    )
-    bare(axes)
+    image = draw_plane(axes, values[0], edges, scale, colors, smooth=True)
     bar = figure.colorbar(image, ax=axes, orientation="horizontal", aspect=30, pad=0.03)
     bar.outline.set_visible(False)
     bar.set_label("prediction − truth" if name == "Difference" else label)
-    return lambda frame: image.set_data(values[frame])
+    return lambda frame: image.set_array(values[frame])
 
 
-def _line(axes: Axes, values: Array, scale: Limits, name: str) -> Callable[[int], None]:
+def _line(axes: Axes, values: Array, scale: Limits, name: str, grid: Grid | None) -> Callable[[int], None]:
     margin = 0.08 * (scale.high - scale.low)
-    (line,) = axes.plot(values[0, 0], color=series_color(3 if name == "Difference" else 0))
+    color = series_color(3 if name == "Difference" else 0)
+    (line,) = axes.plot(line_points(values.shape[-1], grid), values[0, 0], color=color)
     axes.set_ylim(scale.low - margin, scale.high + margin)
     axes.set_xlabel(axis_name(0))
     return lambda frame: line.set_ydata(values[frame, 0])

@@ -24,9 +24,11 @@ from factformer.report.planes import (
     Component,
     Plane,
     axis_name,
+    cell_edges,
     color_limits,
     components,
     difference_limits,
+    is_even,
     middle_planes,
 )
 from factformer.report.runs import ReportRun, Rollout
@@ -108,7 +110,6 @@ class _Encoder:
     def encode(self, detail: Detail) -> dict[str, Any]:
         samples, first = range(detail.samples), self.runs[0]
         shape = first.rollouts[0].truth.shape
-        grid = first.problem.grid if first.problem is not None else None
         planes = self.planes[: detail.planes]
         return {
             "runs": list(self.labels),
@@ -117,7 +118,7 @@ class _Encoder:
             "frames": int(shape[0]),
             "stride": detail.stride,
             "fields": self.fields,
-            "planes": [_describe_plane(plane, shape[1:-1], grid, detail.stride) for plane in planes],
+            "planes": [_describe_plane(plane, shape[1:-1], first.grid, detail.stride) for plane in planes],
             "truth": {run: [self._clips("truth", run, s, detail) for s in samples] for run in set(self.sources)},
             "difference": [
                 [self._clips("difference", run, s, detail) for s in samples] for run in range(len(self.runs))
@@ -206,18 +207,18 @@ def _describe(part: Component, runs: Sequence[ReportRun], num_samples: int) -> d
 
 
 def _describe_plane(plane: Plane, shape: Sequence[int], grid: Grid | None, stride: int) -> dict[str, Any]:
-    coordinates = [grid.axis(m).tolist() for m in range(grid.num_axes)] if grid is not None else None
-    sizes = [len(range(0, shape[axis], stride)) for axis in plane.axes]
-    extents = [
-        [coordinates[a][0], coordinates[a][0] + grid.extent[a]] if grid is not None and coordinates else [0, shape[a]]
-        for a in plane.axes
-    ]
+    """Size, box and, along each axis, the coordinates of the points that are kept and whether they are even."""
+    coordinates = [np.arange(float(size)) if grid is None else grid.axis(m).numpy() for m, size in enumerate(shape)]
+    edges = [cell_edges(axis, shape, grid) for axis in plane.axes]
+    kept = [coordinates[axis][::stride] for axis in plane.axes]
     return {
-        "label": plane.label(coordinates),
+        "label": plane.label(None if grid is None else coordinates),
         "axes": [axis_name(axis) for axis in plane.axes],
-        "width": sizes[0],
-        "height": sizes[1] if len(sizes) == 2 else 1,
-        "extent": extents,
+        "width": len(kept[0]),
+        "height": len(kept[1]) if len(kept) == 2 else 1,
+        "extent": [[float(ends[0]), float(ends[-1])] for ends in edges],
+        "points": [[float(f"{x:.6g}") for x in points] for points in kept],
+        "even": [is_even(coordinates[axis]) for axis in plane.axes],
         "periodic": [bool(grid is not None and grid.periodic[axis]) for axis in plane.axes],
     }
 

@@ -9,10 +9,11 @@ from typing import Any
 from factformer.problem import Problem
 from factformer.report.runs import ReportRun, series_indices, unique_names
 from factformer.report.style import SERIES
-from factformer.report.tables import Table, floor_name, format_count, format_value
+from factformer.report.tables import Table, differ_in_split, floor_name, format_count, format_value
 
 Chart = list[dict[str, Any]]
 DASHED, DOTTED = "7 6", "1 6"
+SPLIT_WORDS = {"train": "training", "valid": "validation"}
 
 
 def frame_interval(runs: Sequence[ReportRun]) -> float | None:
@@ -94,7 +95,8 @@ def summary_cards(runs: Sequence[ReportRun]) -> list[dict[str, str]]:
     evaluation = runs[best].evaluation
     cards = []
     if len(runs) > 1:
-        cards.append(_card(f"Least error of {len(runs)}", unique_names(runs)[best], f"in {groups[0]}"))
+        where = f", over {windows([runs[best]])}" if differ_in_split(runs) else ""
+        cards.append(_card(f"Least error of {len(runs)}", unique_names(runs)[best], f"in {groups[0]}{where}"))
     for group in groups[:2]:
         cards += _error_cards(group, evaluation["fields"].get(group, {}), floor_name(runs), brief=len(groups) > 1)
     if evaluation.get("parameters"):
@@ -130,24 +132,33 @@ def format_duration(seconds: float) -> str:
 
 
 def facts(runs: Sequence[ReportRun]) -> list[str]:
-    """The setting in a few words: problem, grid, frames, test set, machine."""
+    """The setting in a few words: problem, grid, frames, what was evaluated, machine."""
     problem, evaluation = known_problem(runs), runs[0].evaluation
     result = []
     if problem is not None:
         result += [problem.name.replace("_", " "), " × ".join(map(str, problem.grid.shape)) + " points"]
         if not problem.steady:
-            result.append(f"{_count(problem.num_context_frames, 'frame')} seen, {problem.horizon} predicted")
-    if evaluation.get("num_windows"):
-        result.append(_count(evaluation["num_windows"], "test window"))
-    if evaluation.get("num_diverged"):
-        result.append(f"{evaluation['num_diverged']} of them diverged")
+            predicted = evaluation.get("num_frames") or problem.horizon
+            result.append(f"{_count(problem.num_context_frames, 'frame')} seen, {predicted} predicted")
+    if any(run.evaluation.get("num_windows") for run in runs):
+        result.append(windows(runs))
+    for run, name in zip(runs, unique_names(runs), strict=True):
+        if run.evaluation.get("num_diverged"):
+            whose = "them" if len(runs) == 1 else f"those of {name}"
+            result.append(f"{run.evaluation['num_diverged']} of {whose} diverged")
     return [*result, str(evaluation["hardware"])] if evaluation.get("hardware") else result
 
 
 def windows(runs: Sequence[ReportRun]) -> str:
-    counts = {run.evaluation.get("num_windows") for run in runs}
-    count = counts.pop()
-    return _count(count, "test window") if count and not counts else "the test windows"
+    """What the errors are averaged over, such as ``12 test windows``; runs that differ in it are named."""
+    named: dict[str, list[str]] = {}
+    for run, name in zip(runs, unique_names(runs), strict=True):
+        split, count = run.evaluation.get("split"), run.evaluation.get("num_windows")
+        noun = f"{SPLIT_WORDS.get(split, split)} window" if split else "window"
+        named.setdefault(_count(count, noun) if count else f"the {noun}s", []).append(name)
+    if len(named) == 1:
+        return next(iter(named))
+    return ", ".join(f"{text} ({', '.join(names)})" for text, names in named.items())
 
 
 def _count(number: int, noun: str) -> str:
@@ -159,7 +170,8 @@ def player_hint(player: Mapping[str, Any] | None) -> str:
         return ""
     keys = " Space plays, arrow keys step, the pointer reads values." if player["frames"] > 1 else ""
     thinned = f" One point in {player['stride']} along each axis is shown." if player["stride"] > 1 else ""
-    return "Truth and prediction share one colour scale; the difference has its own." + keys + thinned
+    scale = "colour scale" if len(player["planes"][0]["axes"]) == 2 else "scale, the truth pale behind the prediction"
+    return f"Truth and prediction share one {scale}; the difference has its own." + keys + thinned
 
 
 def table_cells(table: Table) -> list[dict[str, Any]]:

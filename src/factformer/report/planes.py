@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factformer.errors import UserError
+from factformer.grid import Grid
 from factformer.problem import Field
 
 Array = NDArray[np.floating[Any]]
@@ -54,7 +55,7 @@ class Plane:
         values = frames[tuple(index)]
         return values[:, None, :] if len(self.axes) == 1 else np.swapaxes(values, 1, 2)
 
-    def label(self, coordinates: Sequence[Sequence[float]] | None = None) -> str:
+    def label(self, coordinates: Sequence[Sequence[float] | Array] | None = None) -> str:
         """Such as ``x₁–x₃ plane, x₂ = 4.0``."""
         shown = "–".join(axis_name(a) for a in self.axes)
         if not self.cuts:
@@ -75,6 +76,33 @@ def middle_planes(shape: Sequence[int]) -> list[Plane]:
         return [Plane((0,))]
     pairs = sorted(combinations(range(len(shape)), 2), reverse=True)
     return [Plane(pair, tuple((m, n // 2) for m, n in enumerate(shape) if m not in pair)) for pair in pairs]
+
+
+def cell_edges(axis: int, shape: Sequence[int], grid: Grid | None) -> Array:
+    """Ends of the cells that the points of an axis are drawn as, one more than points, across the whole box.
+
+    Evenly spaced points have equal cells; others reach half-way to their neighbours. Without a grid every cell has
+    length 1.
+    """
+    size = shape[axis]
+    if grid is None:
+        return np.arange(size + 1.0)
+    points, length = grid.axis(axis).numpy(), grid.extent[axis]
+    start = 0.0 if grid.is_uniform(axis) else points[0]
+    if is_even(points):
+        return np.linspace(start, start + length, size + 1)
+    between = (points[1:] + points[:-1]) / 2
+    first, last = points[0], points[-1]
+    if grid.periodic[axis]:
+        last = (points[-1] + points[0] + length) / 2
+        first = last - length
+    return np.concatenate([[first], between, [last]])
+
+
+def is_even(points: Array) -> bool:
+    """Whether neighbours are equally far apart everywhere, as far as a picture can show."""
+    gaps = np.diff(points)
+    return bool(np.ptp(gaps) < 1e-3 * gaps.mean())
 
 
 def axis_name(axis: int) -> str:

@@ -45,7 +45,7 @@ class ReportRun:
     """One model in a report.
 
     ``evaluation`` is what ``factformer evaluate --json`` prints; ``fields`` names the channels of the
-    roll-outs; ``kernels`` maps captions to square kernel matrices to show.
+    roll-outs; ``grid`` is the one they lie on; ``kernels`` maps captions to square kernel matrices to show.
     """
 
     name: str
@@ -56,6 +56,7 @@ class ReportRun:
     command: str = ""
     protocol: str = ""
     problem: Problem | None = None
+    grid: Grid | None = None
     kernels: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -63,6 +64,8 @@ class ReportRun:
             raise UserError(f"the evaluation of {self.name!r} has no 'fields'; run `factformer evaluate` again")
         if not self.fields and self.problem is not None:
             object.__setattr__(self, "fields", self.problem.outputs)
+        if self.grid is None and self.problem is not None:
+            object.__setattr__(self, "grid", self.problem.grid)
         channels = sum(f.num_channels for f in self.fields)
         for rollout in self.rollouts:
             if rollout.truth.shape[-1] != channels:
@@ -89,8 +92,9 @@ def load_run(folder: str | Path, *, kernels: bool = True) -> ReportRun:
     config = _read_yaml(path / "config.yaml")
     problem = _read_problem(path / "bundle" / "bundle.json")
     stored = read_rollouts(path / ROLLOUTS_FILE)
-    if problem is not None and "grid" in stored:  # evaluated at another resolution than trained
-        problem = problem.with_grid(Grid.from_dict(stored["grid"]))
+    grid = stored.get("grid")
+    if problem is not None and grid is not None:  # evaluated at another resolution than trained
+        problem = problem.with_grid(grid)
     fields = stored.get("fields") or (problem.outputs if problem is not None else ())
     learned: dict[str, Array] = {}
     if kernels and "context" in stored and problem is not None:
@@ -106,6 +110,7 @@ def load_run(folder: str | Path, *, kernels: bool = True) -> ReportRun:
         command="\n".join(_commands(path, evaluation)),
         protocol=str((config.get("protocol") or {}).get("name") or ""),
         problem=problem,
+        grid=grid,
         kernels=learned,
     )
 
@@ -155,7 +160,7 @@ def read_rollouts(path: Path) -> dict[str, Any]:
     if described is not None:
         found["fields"] = _parse_fields(described, truth.shape[-1])
     if grid is not None:
-        found["grid"] = grid
+        found["grid"] = Grid.from_dict(grid)
     if context is not None:
         found["context"] = context
     return found

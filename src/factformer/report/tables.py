@@ -43,12 +43,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns, rows by column key, and rows that are shown but do not compete, such as persistence."""
+    """Columns, rows by column key, rows that are shown but do not compete, such as persistence, and a note below."""
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Mapping[str, Any]]
     reference_rows: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    note: str = ""
 
     @property
     def all_rows(self) -> list[Mapping[str, Any]]:
@@ -92,11 +93,12 @@ class Table:
         return json.dumps({"title": self.title, "columns": titles, "rows": rows}, indent=2, ensure_ascii=False)
 
     def to_rich(self) -> RichTable:
-        """For the terminal, the best of each column in bold."""
+        """For the terminal, the best of each column in bold and the note below."""
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(title=self.title, title_justify="left")
+        note = Text(self.note) if self.note else None
+        table = RichTable(title=self.title, title_justify="left", caption=note, caption_justify="left")
         best = {column.key: self.best_row(column) for column in self.columns}
         for column in self.columns:
             table.add_column(column.heading, justify="right" if column.is_number else "left")
@@ -138,6 +140,8 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
     """All runs side by side: errors per field group, cost and size, with what costs nothing as the floor."""
     groups = list(dict.fromkeys(group for run in runs for group in run.evaluation["fields"]))
     columns = [Column("model", "Model"), Column("protocol", "Protocol")]
+    if differ_in_split(runs):
+        columns.append(Column("split", "Split"))
     for group in groups:
         columns += [
             Column(f"{group}.relative_l2", "error", "error", "lowest", group),
@@ -159,6 +163,11 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
     known = [*rows, floor]
     used = [column for column in columns if any(_plain(row.get(column.key)) is not None for row in known)]
     return Table("Comparison", used, rows, [floor] if len(floor) > 1 else [])
+
+
+def differ_in_split(runs: Sequence[ReportRun]) -> bool:
+    """Whether the errors of the runs are of different data, such as one on what it trained on."""
+    return len({run.evaluation.get("split") for run in runs}) > 1
 
 
 def is_steady(run: ReportRun) -> bool:

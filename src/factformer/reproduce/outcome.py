@@ -53,7 +53,7 @@ class Outcome:
             texts = {key: format_value(row[key], cell.kind) for key in ("paper", "ours")}
             error = row["standard_error"]
             shown.append({**row, **texts, "standard_error": None if error is None else f"{error:.4f}"})
-        return Table(f"{self.target.title} ({self.scale})", columns, shown)
+        return Table(f"{self.target.title} ({self.scale})", columns, shown, note=self.target.note)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: rows and where they come from."""

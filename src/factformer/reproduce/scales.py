@@ -15,6 +15,8 @@ from typing import Any
 from factformer import catalog, recipes
 from factformer.config import assignment, fingerprint
 from factformer.errors import UserError
+from factformer.evaluation import benchmarks
+from factformer.evaluation.cost import Case
 from factformer.pdes import find_pde
 from factformer.pdes._base import Preset
 from factformer.reproduce.plan import SCALES, Scale, Training
@@ -138,11 +140,24 @@ def describe_scale(run: Training, experiment: Experiment, scale: Scale, assignme
         if training.budget_minutes is None
         else f"{training.budget_minutes:g} min of training"
     )
-    how = [f"{preset.resolution}{'²' if num_axes == 2 else '³'} grid",
+    how = [_grid(preset.resolution, num_axes),
            f"{preset.num_trajectories['train']} training samples", length]  # fmt: skip
     if scale == "tiny":
         how.append("tiny model")
     return f"reduced ({', '.join([*how, *assignments])})"
+
+
+def describe_case(case: Case, scale: Scale) -> str:
+    """The status of a measured cost: ``paper scale`` for the cases of the paper, or ``reduced`` and how."""
+    if case in (*benchmarks.attention_over_kernel_dim(), *benchmarks.attention_over_grid()):
+        return "paper scale"
+    grid = case.problem.grid
+    model = ", tiny model" if scale == "tiny" else ""
+    return f"reduced ({_grid(grid.shape[0], grid.num_axes)}{model})"
+
+
+def _grid(resolution: int, num_axes: int) -> str:
+    return f"{resolution}{'²' if num_axes == 2 else '³'} grid"
 
 
 def check_assignments(runs: Sequence[Training], scale: Scale, assignments: Sequence[str]) -> None:

@@ -29,6 +29,7 @@ from factformer.reproduce.plan import Costing, Looking, Scale, Training, Work
 from factformer.reproduce.scales import (
     DATA_SEED,
     data_name,
+    describe_case,
     describe_scale,
     experiment_of,
     run_fingerprint,
@@ -194,7 +195,7 @@ class Workshop:
         machine = hardware(self.device)
         mark = fingerprint({"case": case.to_dict(), "hardware": machine, "torch": torch.__version__})
         path = self.out / "costs" / f"{mark}.json"
-        how = "paper scale" if self.scale != "tiny" else "reduced (tiny grid and model)"
+        how = describe_case(work.case, self.scale)
         kept = read_done(path)
         if kept is None:
             self.check_time()

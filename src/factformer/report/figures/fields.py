@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -19,8 +20,10 @@ from factformer.report.planes import (
     Limits,
     Plane,
     axis_name,
+    cell_edges,
     color_limits,
     difference_limits,
+    is_even,
     middle_planes,
 )
 from factformer.report.runs import Rollout
@@ -36,6 +39,7 @@ from factformer.report.style import (
     styled,
 )
 
+Edges = tuple[Array, Array]
 ROW_NAMES = ("Prediction", "Truth", "Difference")
 
 
@@ -61,11 +65,10 @@ def comparison(
     if len(plane.axes) == 1:
         return _line_panels(truth[chosen], prediction[chosen], titles, component.label, grid)
     pictures = [plane.take(values)[chosen] for values in (prediction, truth)]
-    extent = plane_extent(plane, truth.shape[1:], grid)
     return _panels(
         [list(column) for column in zip(*pictures, strict=True)],
         titles,
-        [extent] * len(chosen),
+        [plane_edges(plane, truth.shape[1:], grid)] * len(chosen),
         color_limits(plane.take(truth)),
         component.label,
         [plane] * len(chosen),
@@ -81,8 +84,8 @@ def middle_slices(rollout: Rollout, component: Component, *, frame: int = -1, gr
     coordinates = [grid.axis(m).tolist() for m in range(grid.num_axes)] if grid is not None else None
     columns = [[plane.take(values[[frame]])[0] for values in (prediction, truth)] for plane in planes]
     titles = [plane.label(coordinates).replace(" plane, ", "\n") for plane in planes]
-    extents = [plane_extent(plane, shape, grid) for plane in planes]
-    return _panels(columns, titles, extents, color_limits(truth[[frame]]), component.label, planes)
+    edges = [plane_edges(plane, shape, grid) for plane in planes]
+    return _panels(columns, titles, edges, color_limits(truth[[frame]]), component.label, planes)
 
 
 @styled
@@ -120,14 +123,14 @@ def field_map(limits: Limits) -> Colormap:
 def _panels(
     columns: Sequence[Sequence[Array]],
     titles: Sequence[str],
-    extents: Sequence[tuple[float, float, float, float]],
+    edges: Sequence[Edges],
     limits: Limits,
     label: str,
     planes: Sequence[Plane],
 ) -> Figure:
     """Columns of (prediction, truth) pictures with their difference below."""
-    aspect = max((e[3] - e[2]) / (e[1] - e[0]) for e in extents)
-    figure = new_figure(1.72 * len(columns) + 1.1, 3 * 1.72 * aspect + 0.45)
+    width, height = panel_size(edges, side=1.72, shortest=0.85)
+    figure = new_figure(width * len(columns) + 1.1, 3 * height + 0.45)
     grid = figure.subplots(3, len(columns), squeeze=False)
     differences = [np.asarray(p, dtype=np.float64) - t for p, t in columns]
     shades = difference_limits(np.concatenate([d.ravel() for d in differences]))
@@ -141,10 +144,7 @@ def _panels(
             ]
         ):
             axes = grid[row, c]
-            images.append(
-                axes.imshow(values, origin="lower", extent=extents[c], cmap=colors, vmin=scale.low, vmax=scale.high)
-            )
-            bare(axes)
+            images.append(draw_plane(axes, values, edges[c], scale, colors))
             if row == 0:
                 axes.set_title(titles[c])
             if c == 0:
@@ -154,7 +154,8 @@ def _panels(
             grid[2, c].set_xlabel(
                 f"{axis_name(plane.axes[0])} →, {axis_name(plane.axes[1])} ↑", fontsize=8, color=MUTED
             )
-    for rows, image, name in ((grid[:2], images[0], label), (grid[2:], images[2], "prediction − truth")):
+    below = "prediction − truth" if height > 1.4 else "prediction\n− truth"
+    for rows, image, name in ((grid[:2], images[0], label), (grid[2:], images[2], below)):
         bar = figure.colorbar(image, ax=rows, aspect=30 if len(rows) > 1 else 15, pad=0.015)
         bar.outline.set_visible(False)
         bar.set_label(name)
@@ -164,7 +165,7 @@ def _panels(
 def _line_panels(truth: Array, prediction: Array, titles: Sequence[str], label: str, grid: Grid | None) -> Figure:
     figure = new_figure(1.95 * len(titles) + 0.8, 3.6)
     panels = figure.subplots(2, len(titles), squeeze=False, sharex=True, sharey="row")
-    x = grid.axis(0).numpy() if grid is not None else np.arange(truth.shape[1])
+    x = line_points(truth.shape[1], grid)
     limits, shades = color_limits(truth), difference_limits(prediction - truth)
     margin = 0.08 * (limits.high - limits.low)
     for c, title in enumerate(titles):
@@ -192,11 +193,43 @@ def bare(axes: Axes) -> None:
         spine.set_visible(False)
 
 
-def plane_extent(plane: Plane, shape: Sequence[int], grid: Grid | None) -> tuple[float, float, float, float]:
-    """Left, right, bottom and top of a plane, in physical lengths where the grid is known."""
-    lengths = grid.extent if grid is not None else shape
-    right, up = plane.axes[0], plane.axes[-1]
-    return 0.0, float(lengths[right]), 0.0, float(lengths[up])
+def draw_plane(axes: Axes, values: Array, edges: Edges, limits: Limits, colors: Colormap, smooth: bool = False) -> Any:
+    """One picture ``(up, right)``: an image, or cells of their own sizes where points are unevenly spaced.
+
+    Returns what matplotlib drew; ``set_array`` puts other values in. ``smooth`` interpolates between even points.
+    """
+    right, up = edges
+    scale: dict[str, Any] = {"cmap": colors, "vmin": limits.low, "vmax": limits.high}
+    drawn: Any
+    if is_even(right) and is_even(up):
+        extent = (right[0], right[-1], up[0], up[-1])
+        kind = "bicubic" if smooth else "nearest"
+        drawn = axes.imshow(values, origin="lower", extent=extent, interpolation=kind, **scale)
+    else:
+        drawn = axes.pcolormesh(right, up, values, **scale)
+        axes.set_aspect("equal")
+    bare(axes)
+    return drawn
+
+
+def line_points(size: int, grid: Grid | None) -> Array:
+    """Where the values of a grid of one axis lie; their numbers without a grid."""
+    return grid.axis(0).numpy() if grid is not None else np.arange(float(size))
+
+
+def plane_edges(plane: Plane, shape: Sequence[int], grid: Grid | None) -> Edges:
+    """Cell edges to the right and up of a plane, in physical lengths where the grid is known."""
+    right, up = plane.axes
+    return cell_edges(right, shape, grid), cell_edges(up, shape, grid)
+
+
+def panel_size(edges: Sequence[Edges], side: float, shortest: float) -> tuple[float, float]:
+    """Width and height in inches of a panel as long or flat as its planes, of area ``side`` squared.
+
+    Flat boxes get wider instead of too low for their labels, tall ones narrower; no side is under ``shortest``.
+    """
+    aspect = max(float((up[-1] - up[0]) / (right[-1] - right[0])) for right, up in edges)
+    return max(side / math.sqrt(aspect), shortest), max(side * math.sqrt(aspect), shortest)
 
 
 def _spread(count: int, wanted: int) -> list[int]:

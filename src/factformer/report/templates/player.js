@@ -35,8 +35,19 @@ class Player {
     const [clip, input] = await Promise.all([this.store.clip(wanted), this.store.input(wanted)]);
     if (ticket !== this.ticket) return; // a later choice has overtaken this one
     Object.assign(this, { clip, input });
+    this.shapeFrames();
     this.drawBars();
     this.show(this.frame);
+  }
+
+  // Pictures have the shape of the box, whatever its number of points; tall ones are narrower than their column.
+  shapeFrames() {
+    if (this.isLine()) return;
+    const [right, up] = this.clip.plane.extent.map(([start, end]) => end - start);
+    for (const canvas of document.querySelectorAll(".frame canvas")) {
+      canvas.style.aspectRatio = String(right / up);
+      canvas.parentElement.style.width = `${Math.min(100, 160 * right / up)}%`;
+    }
   }
 
   show(frame) {
@@ -89,9 +100,9 @@ class Player {
   draw() {
     if (!this.clip) return;
     const { plane } = this.clip;
-    if (this.input) this.paint("input", { values: this.input, width: plane.width, height: plane.height });
-    for (const kind of KINDS) {
+    for (const kind of this.input ? ["input", ...KINDS] : KINDS) {
       if (this.isLine()) this.drawLine(kind);
+      else if (kind === "input") this.paint(kind, enlarge(this.input, plane, false));
       else this.paint(kind, enlarge(this.clip.frame(kind, this.frame), plane));
     }
     this.drawClock();
@@ -116,38 +127,39 @@ class Player {
 
   // One axis: the value as a line, the truth as a pale one behind the prediction.
   drawLine(kind) {
-    const canvas = this.canvases[kind], style = getComputedStyle(document.documentElement);
+    const canvas = document.getElementById(`canvas-${kind}`), style = getComputedStyle(document.documentElement);
     const scale = window.devicePixelRatio || 1, width = Math.max(80, canvas.parentElement.clientWidth);
     canvas.width = width * scale; canvas.height = 0.75 * width * scale;
     const context = canvas.getContext("2d"), [low, high] = this.limits(kind), margin = 0.08 * (high - low);
     const down = (value) => canvas.height * (1 - (value - low + margin) / (high - low + 2 * margin));
+    const valueAt = (name, i) => (name === "input" ? this.input[i] : this.clip.valueAt(name, this.frame, i));
     const stroke = (name, color, thickness) => {
       context.beginPath();
       for (let i = 0; i < this.clip.plane.width; i++) {
-        context.lineTo(canvas.width * (i + 0.5) / this.clip.plane.width, down(this.clip.valueAt(name, this.frame, i)));
+        context.lineTo(canvas.width * shareOf(this.clip.plane, 0, i), down(valueAt(name, i)));
       }
       context.strokeStyle = style.getPropertyValue(color); context.lineWidth = thickness * scale; context.stroke();
     };
     context.fillStyle = style.getPropertyValue("--line");
     context.fillRect(0, down(Math.min(Math.max(0, low), high)), canvas.width, scale);
     if (kind === "prediction") stroke("truth", "--line", 3);
-    stroke(kind, { truth: "--ink", prediction: "--series-0", difference: "--series-3" }[kind], 1.8);
+    stroke(kind, { input: "--ink", truth: "--ink", prediction: "--series-0", difference: "--series-3" }[kind], 1.8);
   }
 
   drawBars() {
     if (!this.clip) return;
-    document.getElementById("name-field").textContent = this.clip.field.label;
-    for (const [kind, name] of [["truth", "field"], ["difference", "difference"]]) {
+    for (const [kind, name, label] of [["truth", "field", this.clip.field.label], ["difference", "difference", "prediction − truth"]]) {
       const bar = document.getElementById(`bar-${name}`), colors = this.map(kind), [low, high] = this.limits(kind);
-      bar.hidden = this.isLine();
+      const ends = [low, high].map((value) => formatNumber(value)), ticks = document.getElementById(`ticks-${name}`);
+      bar.hidden = ticks.hidden = this.isLine();
+      document.getElementById(`name-${name}`).textContent = this.isLine() ? `${label} ↑ ${ends.join(" … ")}` : label;
       const context = bar.getContext("2d"), image = context.createImageData(256, 1), last = colors.length / 3 - 1;
       for (let i = 0; i < 256; i++) {
         const color = 3 * Math.round(last * i / 255);
         image.data.set([colors[color], colors[color + 1], colors[color + 2], 255], 4 * i);
       }
       context.putImageData(image, 0, 0);
-      const ticks = document.getElementById(`ticks-${name}`);
-      ticks.replaceChildren(...[low, high].map((value) => element("span", {}, formatNumber(value))));
+      ticks.replaceChildren(...ends.map((end) => element("span", {}, end)));
     }
   }
 
@@ -186,12 +198,9 @@ class Player {
     spots.forEach((spot) => {
       spot.hidden = false; spot.style.left = `${100 * right}%`; spot.style.top = `${100 * down}%`;
     });
-    const column = Math.floor(right * plane.width), row = Math.floor((1 - down) * plane.height * 0.9999);
-    const point = row * plane.width + column;
-    const place = [right, 1 - down].slice(0, plane.axes.length).map((part, a) => {
-      const [start, end] = plane.extent[a];
-      return `${plane.axes[a]} = ${formatNumber(start + part * (end - start))}`;
-    });
+    const indices = [right, 1 - down].slice(0, plane.axes.length).map((share, a) => indexAt(plane, a, share));
+    const point = indices[0] + plane.width * (indices[1] ?? 0);
+    const place = indices.map((index, a) => `${plane.axes[a]} = ${formatNumber(plane.points[a][index])}`);
     const values = KINDS.map((kind) => `${kind} ${formatNumber(this.clip.valueAt(kind, this.frame, point))}`);
     readout.textContent = [place.join(", "), ...values].join(" · ");
   }
