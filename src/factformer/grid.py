@@ -79,6 +79,8 @@ class Grid:
                 raise UserError(f"axis {m} has {len(axis)} coordinates but the shape says {size}")
             if axis is not None and not (all(map(math.isfinite, axis)) and all(b > a for a, b in pairwise(axis))):
                 raise UserError(f"coordinates of axis {m} must be strictly increasing finite numbers")
+            if axis is not None:
+                _require_length(m, axis[-1] - axis[0], length, wraps[m])
         for name, value in (("shape", sizes), ("extent", lengths), ("periodic", wraps), ("points", kinds),
                             ("coordinates", explicit)):
             object.__setattr__(self, name, value)
@@ -92,8 +94,8 @@ class Grid:
     ) -> Self:
         """A grid with given, increasing coordinates on each axis, evenly spaced or not.
 
-        The length of an axis is the distance between its ends; for a periodic axis that is not enough, so
-        ``extent`` must give the period, which is longer than that distance.
+        The length of an axis is the distance between its ends, and ``extent`` can say no other; for a periodic
+        axis that is not enough, so ``extent`` must give the period, which is longer than that distance.
         """
         lists = [[float(x) for x in axis] for axis in axes]
         wraps = _per_axis("periodic", periodic, len(lists))
@@ -103,11 +105,9 @@ class Grid:
             if len(axis) < 2 or any(not b > a for a, b in pairwise(axis)):
                 raise UserError(f"coordinates of axis {m} must be at least 2 strictly increasing finite numbers")
             span = axis[-1] - axis[0]
-            if wrap:
-                if lengths is None or not lengths[m] > span:
-                    raise UserError(f"axis {m} is periodic: give its period in extent, larger than {span:g}")
-                span = lengths[m]
-            spans.append(span)
+            if wrap and lengths is None:
+                raise UserError(f"axis {m} is periodic: give its period in extent, larger than {span:g}")
+            spans.append(span if lengths is None else lengths[m])
         return cls([len(axis) for axis in lists], spans, wraps, coordinates=lists)
 
     @property
@@ -231,6 +231,14 @@ class Grid:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         return cls(**values)
+
+
+def _require_length(m: int, span: float, length: float, wraps: bool) -> None:
+    """Explicit coordinates leave no choice of the length, but for a period, of which they are a part."""
+    if wraps and not length > span:
+        raise UserError(f"axis {m} is periodic: its period in extent must be larger than {span:g}, got {length:g}")
+    if not wraps and not math.isclose(length, span, rel_tol=1e-6):
+        raise UserError(f"axis {m} has coordinates over a length of {span:g}, but extent says {length:g}")
 
 
 def _per_axis(name: str, value: Any, num_axes: int) -> tuple[Any, ...]:
