@@ -26,11 +26,18 @@ def changed_problem(problem: Problem, **changes: Any) -> Problem:
     if grid is not None and "boundary" not in changes:
         fallback = "reflect" if problem.boundary == "periodic" else problem.boundary
         changes = {**changes, "boundary": "periodic" if all(grid.periodic) else fallback}
+    require_open_end(grid or problem.grid, changes.get("boundary"))
     try:
         return replace(problem, **changes)
     except TypeError:
         names = ", ".join(problem.to_dict())
         raise UserError(f"a problem has the attributes {names}, got {', '.join(changes)}") from None
+
+
+def require_open_end(grid: Grid, boundary: str | None) -> None:
+    """Raise where a boundary is asked for that no axis has."""
+    if all(grid.periodic) and boundary not in (None, "periodic"):
+        raise UserError(f"boundary {boundary!r} asked for, but every axis is periodic: leave it out, or periodic=false")
 
 
 def describe_difference(expected: Problem, found: Problem) -> str:

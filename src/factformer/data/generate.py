@@ -19,7 +19,7 @@ from factformer.data.hdf5 import SplitFile
 from factformer.data.plan import changed, chosen_preset, describe, require_storable, split_counts, with_resolution
 from factformer.data.progress import ProgressBar
 from factformer.data.ranks import Ranks, joined_ranks
-from factformer.data.store import SPLITS
+from factformer.data.splits import SPLITS
 from factformer.data.well_statistics import write_well_statistics
 from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
