@@ -101,7 +101,7 @@ class ProblemDescription(Config):
         advice = ""
         if self._of_catalog:
             difference = describe_difference(self.problem(found.grid.shape, num_frames), found)
-            advice = "; if the data are right, say so, as in --set frame_dt=VALUE (extent, periodic, points, boundary)"
+            advice = "; say which one holds with --set frame_dt=, extent=, periodic=, points= or boundary="
         elif (self.num_axes, self.steady) != (found.grid.num_axes, found.steady):
             difference = (
                 f"num_axes={self.num_axes} and steady={self.steady} expected, "

@@ -204,10 +204,10 @@ def _usual_layout(path: Path, name: str, array: LazyArray, num_channels: int, ax
     columns = [Column(name, array, letters) for letters in fitting]
     likely = [c for c in columns if c.size("c") == num_channels and not (steady and c.size("t") > 1)]
     if not columns:
-        fewest, most = len(axes), len(axes) + 3
+        possible = [letters for letters in (axes, f"t{axes}", f"nt{axes}") if len(letters) == len(array.shape)]
         raise UserError(
             f"{path}: array {name} of shape {tuple(array.shape)} does not look like ({', '.join(candidates[0])}); "
-            f"an array of this problem has {fewest} to {most} axes, and a layout names them by one letter each: "
-            f"{', '.join(axes)} and, where present, n (trajectory), t (frame) and c (channel), such as {shortest}"
+            f"say what its axes are by a layout{''.join(f', such as {letters}' for letters in possible)}: a letter for "
+            f"each, {', '.join(axes)} and, where present, n (trajectory), t (frame) and c (channel)"
         )
     return (likely or columns)[0].layout
