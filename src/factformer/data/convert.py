@@ -104,9 +104,23 @@ def convert(
     given = {} if problem is None else describe_problem(problem, settings).parameters
     origin = {"source": Path(source).name, "trajectories": _text(trajectories)}
     writer = SplitWriter(target, _contents(data, chosen, given, origin))
-    writer.prepare(overwrite=overwrite)
     try:
-        with ProgressBar(f"convert {Path(source).name}", len(chosen), enabled=progress, unit="trajectories") as bar:
+        writer.prepare(overwrite=overwrite)
+        _copy(data, chosen, writer, f"convert {Path(source).name}", progress)
+    except BlowUpError as error:
+        bad = f"trajectory {chosen[error.trajectory]} holds NaN or infinite values in {error.what}"
+        raise UserError(f"{source}: {bad}; mend or leave it out") from None
+    finally:
+        writer.release()
+    if data.split == "train":
+        write_well_statistics(target)
+    return target
+
+
+def _copy(data: Dataset, chosen: range, writer: SplitWriter, title: str, progress: bool) -> None:
+    """Write the ``chosen`` trajectories, or those that an interrupted run has left to do."""
+    try:
+        with ProgressBar(title, len(chosen), enabled=progress, unit="trajectories") as bar:
             batches = writer.pending(_batch_size(data))
             bar.advance(len(chosen) - sum(len(batch) for batch in batches))
             for batch in batches:
@@ -118,17 +132,9 @@ def convert(
                         output.write(frame.numpy())
                 bar.advance(len(batch))
         writer.finish()
-    except UserError as error:
+    except UserError:
         writer.discard()
-        if isinstance(error, BlowUpError):
-            bad = f"trajectory {chosen[error.trajectory]} holds NaN or infinite values in {error.what}"
-            raise UserError(f"{source}: {bad}; mend or leave it out") from None
         raise
-    finally:
-        writer.release()
-    if data.split == "train":
-        write_well_statistics(target)
-    return target
 
 
 def _contents(data: Dataset, chosen: range, given: Mapping[str, Any], origin: Mapping[str, Any]) -> Contents:
