@@ -18,7 +18,11 @@ def changed_problem(problem: Problem, **changes: Any) -> Problem:
         known = {item.name: item for item in problem.outputs}
         chosen = [item if not isinstance(item, str) else known.get(item) for item in changes["outputs"]]
         if None in chosen or any(known.get(item.name) != item for item in chosen if item):
-            raise UserError(f"the data hold the fields {list(known)}, asked for {list(changes['outputs'])}")
+            there, wanted = (
+                ", ".join(item if isinstance(item, str) else f"{item.name} ({item.num_channels})" for item in fields)
+                for fields in (problem.outputs, changes["outputs"])
+            )
+            raise UserError(f"the data hold the fields {there}, asked for {wanted}")
         changes = {"inputs": problem.inputs if problem.steady else (), **changes, "outputs": tuple(chosen)}
     grid: Grid | None = changes.get("grid")
     if grid is not None and grid.shape != problem.grid.shape:
