@@ -112,6 +112,8 @@ def test_resample_keeps_the_box():
         (lambda: Grid.from_axes([[0.0, 1.0, 0.5]]), "strictly increasing"),
         (lambda: Grid.from_axes([[0.0, float("nan"), 1.0]]), "strictly increasing"),
         (lambda: Grid.from_axes([[0.0, 0.5]], True), "period"),
+        (lambda: Grid.from_axes([[0.0, 0.5]], True, 0.5), "period"),
+        (lambda: Grid.from_axes([[0.0, 1.0, 2.0]], extent=10), "extent says 10"),
     ],
 )
 def test_bad_grids_are_named(make_grid, words):
@@ -127,6 +129,8 @@ def test_bad_grids_are_named(make_grid, words):
         ((3, 1.0, False), {"coordinates": [[3.0, 2.0, 1.0]]}, "strictly increasing"),
         ((3, 1.0, False), {"coordinates": [[0.0, 1.0, float("inf")]]}, "finite numbers"),
         (((3, 3), 1.0, False), {"coordinates": [[0.0, 0.5, 1.0]]}, "coordinates has 1 entries"),
+        ((3, 0.5, True), {"coordinates": [[0.0, 1.0, 2.0]]}, "larger than 2, got 0.5"),
+        ((3, 10.0, False), {"coordinates": [[0.0, 1.0, 2.0]]}, "length of 2, but extent says 10"),
     ],
 )
 def test_what_is_no_grid_is_named(arguments, options, message):

@@ -58,15 +58,15 @@ class Grid:
         num_axes = len(sizes)
         if not 1 <= num_axes <= MAX_AXES:
             raise UserError(f"a grid has 1 to {MAX_AXES} axes, got shape {sizes}")
-        lengths = tuple(float(length) for length in _per_axis("extent", extent, num_axes))
-        flags = _per_axis("periodic", periodic, num_axes)
+        lengths = tuple(float(length) for length in per_axis("extent", extent, num_axes))
+        flags = per_axis("periodic", periodic, num_axes)
         if any(flag not in (True, False) for flag in flags):
             raise UserError(f"periodic is true or false for each axis, got {periodic!r}")
         wraps = tuple(bool(flag) for flag in flags)
-        kinds = tuple(str(kind) for kind in _per_axis("points", points, num_axes))
+        kinds = tuple(str(kind) for kind in per_axis("points", points, num_axes))
         explicit: tuple[tuple[float, ...] | None, ...] = (None,) * num_axes
         if coordinates is not None:
-            given = _per_axis("coordinates", coordinates, num_axes)
+            given = per_axis("coordinates", coordinates, num_axes)
             explicit = tuple(None if axis is None else tuple(float(x) for x in axis) for axis in given)
         for m, (size, length, kind, axis) in enumerate(zip(sizes, lengths, kinds, explicit, strict=True)):
             if kind not in POINTS:
@@ -79,6 +79,8 @@ class Grid:
                 raise UserError(f"axis {m} has {len(axis)} coordinates but the shape says {size}")
             if axis is not None and not (all(map(math.isfinite, axis)) and all(b > a for a, b in pairwise(axis))):
                 raise UserError(f"coordinates of axis {m} must be strictly increasing finite numbers")
+            if axis is not None:
+                _require_length(m, axis[-1] - axis[0], length, wraps[m])
         for name, value in (("shape", sizes), ("extent", lengths), ("periodic", wraps), ("points", kinds),
                             ("coordinates", explicit)):
             object.__setattr__(self, name, value)
@@ -92,22 +94,20 @@ class Grid:
     ) -> Self:
         """A grid with given, increasing coordinates on each axis, evenly spaced or not.
 
-        The length of an axis is the distance between its ends; for a periodic axis that is not enough, so
-        ``extent`` must give the period, which is longer than that distance.
+        The length of an axis is the distance between its ends, and ``extent`` can say no other; for a periodic
+        axis that is not enough, so ``extent`` must give the period, which is longer than that distance.
         """
         lists = [[float(x) for x in axis] for axis in axes]
-        wraps = _per_axis("periodic", periodic, len(lists))
-        lengths = None if extent is None else _per_axis("extent", extent, len(lists))
+        wraps = per_axis("periodic", periodic, len(lists))
+        lengths = None if extent is None else per_axis("extent", extent, len(lists))
         spans = []
         for m, (axis, wrap) in enumerate(zip(lists, wraps, strict=True)):
             if len(axis) < 2 or any(not b > a for a, b in pairwise(axis)):
                 raise UserError(f"coordinates of axis {m} must be at least 2 strictly increasing finite numbers")
             span = axis[-1] - axis[0]
-            if wrap:
-                if lengths is None or not lengths[m] > span:
-                    raise UserError(f"axis {m} is periodic: give its period in extent, larger than {span:g}")
-                span = lengths[m]
-            spans.append(span)
+            if wrap and lengths is None:
+                raise UserError(f"axis {m} is periodic: give its period in extent, larger than {span:g}")
+            spans.append(span if lengths is None else lengths[m])
         return cls([len(axis) for axis in lists], spans, wraps, coordinates=lists)
 
     @property
@@ -199,7 +199,7 @@ class Grid:
 
     def resample(self, shape: int | Sequence[int]) -> Grid:
         """The same box with other numbers of points; explicit axes keep their size."""
-        sizes = [int(size) for size in _per_axis("shape", shape, self.num_axes)]
+        sizes = [int(size) for size in per_axis("shape", shape, self.num_axes)]
         for m, size in enumerate(sizes):
             if not self.is_uniform(m) and size != self.shape[m]:
                 raise UserError(f"axis {m} has explicit coordinates and cannot be resampled to {size} points")
@@ -233,7 +233,16 @@ class Grid:
         return cls(**values)
 
 
-def _per_axis(name: str, value: Any, num_axes: int) -> tuple[Any, ...]:
+def _require_length(m: int, span: float, length: float, wraps: bool) -> None:
+    """Explicit coordinates leave no choice of the length, but for a period, of which they are a part."""
+    if wraps and not length > span:
+        raise UserError(f"axis {m} is periodic: its period in extent must be larger than {span:g}, got {length:g}")
+    if not wraps and not math.isclose(length, span, rel_tol=1e-6):
+        raise UserError(f"axis {m} has coordinates over a length of {span:g}, but extent says {length:g}")
+
+
+def per_axis(name: str, value: Any, num_axes: int) -> tuple[Any, ...]:
+    """One value for each axis, where a single one stands for all of them."""
     if isinstance(value, str) or not hasattr(value, "__iter__") or getattr(value, "ndim", 1) == 0:
         return (value,) * num_axes
     values = tuple(value)

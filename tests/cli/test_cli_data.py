@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import typer
@@ -80,6 +81,18 @@ def test_convert_reads_fields_layout_and_range(app: typer.Typer, tmp_path: Path)
     assert stored.problem.frame_dt == 0.5
     with pytest.raises(UserError, match="FIELD=ARRAY"):
         run(app, "convert", tmp_path / "run.npz", "--out", tmp_path / "x.hdf5", "--field", "vorticity")
+
+
+def test_convert_tells_what_it_assumed_and_left_out(app: typer.Typer, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "2D_run.hdf5", "w") as file:
+        file["density"], file["force"] = np.zeros((2, 6, 8, 8)), np.zeros((2, 8, 8))
+        for name in "xyt":
+            file[f"{name}-coordinate"] = (np.arange(8) + 0.5) / 8
+    words = ("convert", tmp_path / "2D_run.hdf5", "--out")
+    text = run(app, *words, tmp_path / "a")
+    assert "on 8 x 8 (periodic); assumed, --set changes it: periodic, boundary; left out: force" in text
+    text = run(app, *words, tmp_path / "b", "--set", "periodic=[true, false]", "--set", "boundary=zero")
+    assert "on 8 x 8 (periodic, cells, boundary zero); left out: force" in text
 
 
 @pytest.mark.parametrize("command", ["generate", "convert"])

@@ -239,9 +239,12 @@ def test_another_problem_is_refused(decay, doubling, tmp_path: Path) -> None:
         generate(doubling, tmp_path, splits=["test"])
     with pytest.raises(UserError, match="of another problem: grid"):
         generate(decay, tmp_path, splits=["test"], resolution=4)
+    with pytest.raises(UserError, match=r"made with rate=0\.5, asked for 1\.0"):
+        generate(decay, tmp_path, splits=["test"], parameters={"rate": 1.0})
     with pytest.raises(UserError, match="do not fit 'doubling': fields"):
         open_dataset(tmp_path).require(doubling.problem(6))
     assert [path.name for path in tmp_path.glob("*.hdf5")] == ["train.hdf5"]
+    generate(decay, tmp_path, splits=["test"], trajectories=1, seed=3)
 
 
 def test_nothing_is_overwritten_unless_asked(decay, tmp_path: Path) -> None:

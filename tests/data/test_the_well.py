@@ -76,6 +76,25 @@ def test_the_well_opens_a_steady_file(doubling, tmp_path: Path) -> None:
     assert torch.equal(theirs[1]["constant_fields"], ours.read_inputs([1])[0, 0])
 
 
+def test_the_well_normalizes_steady_data(tmp_path: Path) -> None:
+    from the_well.data.normalization import ZScoreNormalization
+
+    generate("darcy_flow", tmp_path, preset="tiny", splits=["train"])
+    theirs = well_data.WellDataset(
+        path=str(tmp_path),
+        include_filters=["train.hdf5"],
+        n_steps_input=1,
+        n_steps_output=0,
+        use_normalization=True,
+        normalization_type=ZScoreNormalization,
+    )
+    solutions = torch.stack([theirs[i]["input_fields"] for i in range(len(theirs))])
+    assert float(solutions.mean()) == pytest.approx(0, abs=1e-4)
+    assert float(solutions.std()) == pytest.approx(1, abs=1e-2)
+    assert float(theirs.norm.means_delta["solution"]) == 0
+    assert theirs.norm.stds_delta["solution"] == theirs.norm.stds["solution"]
+
+
 def test_a_file_of_the_well_loads_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "invented.hdf5"
     values = write_well_file(path)
@@ -176,3 +195,15 @@ def test_an_open_well_dataset_is_a_source_of_data(tmp_path: Path) -> None:
     test = from_well_dataset(well_data.WellDataset(well_split_name="test", **options))
     assert test.split == "test"
     assert test.normalizer().output_std.shape == (8,)
+
+
+def test_an_open_well_dataset_has_the_split_of_its_files(decay, tmp_path: Path) -> None:
+    generate(decay, tmp_path)
+    options = {"path": str(tmp_path), "n_steps_input": 2, "n_steps_output": 3, "use_normalization": False}
+    test = from_well_dataset(well_data.WellDataset(include_filters=["test.hdf5"], **options))
+    assert test.split == "test"
+    assert test.normalizer().to_dict() == open_dataset(tmp_path).normalizer().to_dict()
+    with pytest.raises(UserError, match="'train' asked for"):
+        from_well_dataset(well_data.WellDataset(include_filters=["test.hdf5"], **options), "train")
+    with pytest.raises(UserError, match="different splits"):
+        from_well_dataset(well_data.WellDataset(**options))

@@ -72,3 +72,12 @@ def test_rigid_rotation_of_a_blob_converges() -> None:
         errors.append(float((density - blob(0.5 * math.pi)).norm() / blob(0.0).norm()))
     assert errors[-1] < 0.08
     assert min(math.log2(a / b) for a, b in itertools.pairwise(errors)) > 0.75, errors
+
+
+def test_a_position_that_is_no_number_gives_none_and_no_error() -> None:
+    values = torch.arange(12.0).reshape(1, 3, 4)
+    shift = torch.zeros(1, 3, 4)
+    shift[0, 1, 2], shift[0, 2, 0] = torch.nan, torch.inf
+    carried = semi_lagrangian(values, [shift, torch.zeros_like(shift)])
+    assert carried.isnan().nonzero().tolist() == [[0, 1, 2]]
+    assert carried[0, 2, 0] == values[0, 0, 0]

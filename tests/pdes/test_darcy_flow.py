@@ -138,3 +138,28 @@ def test_a_coefficient_that_is_not_positive_is_refused() -> None:
         simulate(NAME, torch.ones(1, 2, 9, 1))
     with pytest.raises(UserError, match="steady"):
         simulate(NAME, torch.ones(1, 9, 9, 1), 3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"face_mean": "harmonic"}, {"points": "cells"}])
+def test_the_gradient_by_the_coefficient(settings: dict[str, str]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    coefficient, direction, weights = (
+        torch.rand(2, 9, 7, 1, generator=generator, dtype=torch.float64) for _ in range(3)
+    )
+    coefficient = (coefficient + 1).requires_grad_()
+
+    def score(values: torch.Tensor) -> torch.Tensor:
+        return (simulate("darcy_flow", values, tolerance=1e-12, **settings)[:, 0] * weights).sum()
+
+    (slope,) = torch.autograd.grad(score(coefficient), coefficient)
+    with torch.no_grad():
+        step = 1e-4 * direction
+        expected = (score(coefficient + step) - score(coefficient - step)) / 2e-4
+    assert float((slope * direction).sum()) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_a_solve_that_ends_in_nan_does_not_speak_of_time_steps() -> None:
+    coefficient = torch.full((1, 16, 16, 1), 1e-300, dtype=torch.float64)
+    coefficient[:, 3:9] = 1e300
+    with pytest.raises(UserError, match="residual of nan"):
+        simulate("darcy_flow", coefficient, points="cells")

@@ -128,6 +128,30 @@ def test_mistakes_are_named(pde: PDE) -> None:
         pde.choose_initial("nonsense")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"frame_dt": float("inf")}, "finite, got 26 and inf"),
+        ({"num_frames": 2.5}, "whole number"),
+        ({"frame_dt": "soon"}, "frame_dt a number"),
+        ({"device": "cuda:x"}, "unknown device"),
+        ({"device": "cuda:77"}, "asked for, but there"),
+    ],
+)
+def test_options_that_cannot_be_are_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        simulate("kolmogorov_flow", torch.zeros(1, 16, 16, 1), **options)
+
+
+@pytest.mark.parametrize(
+    ("initial", "message"),
+    [(torch.zeros(1, 16, 16, 1, dtype=torch.complex64), "complex"), ([[1.0, 2.0], [3.0]], "no array of numbers")],
+)
+def test_starts_that_are_no_real_arrays_are_named(initial: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        simulate("kolmogorov_flow", initial)
+
+
 def test_an_unknown_problem_lists_the_choices() -> None:
     with pytest.raises(UserError, match="kolmogorov_flow"):
         simulate("kolmogorow_flow", torch.zeros(1, 8, 8, 1))

@@ -190,3 +190,8 @@ def test_unstable_diffusion_is_refused() -> None:
         simulate(NAME, torch.ones(1, 16, 16, 16, 1), 2, viscosity=0.2)
     frames = simulate(NAME, torch.rand(1, 16, 16, 16, 1), 2, viscosity=0.2, dt=0.2)
     assert torch.isfinite(frames).all()
+
+
+def test_an_overflow_is_a_blow_up() -> None:
+    with pytest.raises(UserError, match="blew up"):
+        simulate("smoke_buoyancy", torch.rand(1, 6, 6, 6, 1), 8, buoyancy=1e38)

@@ -95,6 +95,9 @@ def _tell(paths: list[Path], json: bool) -> None:
     entries: list[dict[str, Any]] = []
     for path in paths:
         data = open_dataset(path)
+        grid = data.problem.grid
+        axes = ["periodic" if wraps else points if grid.is_uniform(m) else "uneven"
+                for m, (wraps, points) in enumerate(zip(grid.periodic, grid.points, strict=True))]  # fmt: skip
         entries.append(
             {
                 "path": str(path),
@@ -102,7 +105,11 @@ def _tell(paths: list[Path], json: bool) -> None:
                 "split": data.split,
                 "trajectories": data.num_trajectories,
                 "frames": data.num_frames,
-                "grid": list(data.problem.grid.shape),
+                "grid": list(grid.shape),
+                "axes": axes,
+                "boundary": data.problem.boundary,
+                "assumed": data.provenance.get("assumed", []),
+                "left_out": data.provenance.get("left_out", []),
                 "fields": [item.name for item in data.problem.outputs],
                 "fingerprint": data.fingerprint,
             }
@@ -111,6 +118,10 @@ def _tell(paths: list[Path], json: bool) -> None:
         typer.echo(json_module.dumps({"files": entries}, indent=2))
         return
     for entry in entries:
-        grid = " x ".join(map(str, entry["grid"]))
+        size = " x ".join(map(str, entry["grid"]))
         what = f"{entry['trajectories']} trajectories of {entry['frames']} frames"
-        typer.echo(f"{entry['path']}: {what}, {', '.join(entry['fields'])} on {grid}")
+        ends = "" if entry["boundary"] == "periodic" else f", boundary {entry['boundary']}"
+        where = f"{size} ({', '.join(dict.fromkeys(entry['axes']))}{ends})"
+        assumed = f"; assumed, --set changes it: {', '.join(entry['assumed'])}" if entry["assumed"] else ""
+        left_out = f"; left out: {', '.join(entry['left_out'])}" if entry["left_out"] else ""
+        typer.echo(f"{entry['path']}: {what}, {', '.join(entry['fields'])} on {where}{assumed}{left_out}")

@@ -18,7 +18,11 @@ def changed_problem(problem: Problem, **changes: Any) -> Problem:
         known = {item.name: item for item in problem.outputs}
         chosen = [item if not isinstance(item, str) else known.get(item) for item in changes["outputs"]]
         if None in chosen or any(known.get(item.name) != item for item in chosen if item):
-            raise UserError(f"the data hold the fields {list(known)}, asked for {list(changes['outputs'])}")
+            there, wanted = (
+                ", ".join(item if isinstance(item, str) else f"{item.name} ({item.num_channels})" for item in fields)
+                for fields in (problem.outputs, changes["outputs"])
+            )
+            raise UserError(f"the data hold the fields {there}, asked for {wanted}")
         changes = {"inputs": problem.inputs if problem.steady else (), **changes, "outputs": tuple(chosen)}
     grid: Grid | None = changes.get("grid")
     if grid is not None and grid.shape != problem.grid.shape:
@@ -26,11 +30,18 @@ def changed_problem(problem: Problem, **changes: Any) -> Problem:
     if grid is not None and "boundary" not in changes:
         fallback = "reflect" if problem.boundary == "periodic" else problem.boundary
         changes = {**changes, "boundary": "periodic" if all(grid.periodic) else fallback}
+    require_open_end(grid or problem.grid, changes.get("boundary"))
     try:
         return replace(problem, **changes)
     except TypeError:
         names = ", ".join(problem.to_dict())
         raise UserError(f"a problem has the attributes {names}, got {', '.join(changes)}") from None
+
+
+def require_open_end(grid: Grid, boundary: str | None) -> None:
+    """Raise where a boundary is asked for that no axis has."""
+    if all(grid.periodic) and boundary not in (None, "periodic"):
+        raise UserError(f"boundary {boundary!r} asked for, but every axis is periodic: leave it out, or periodic=false")
 
 
 def describe_difference(expected: Problem, found: Problem) -> str:

@@ -9,20 +9,21 @@ from typing import Any
 
 from factformer.config import apply_overrides, unknown_name
 from factformer.data.arrays import open_arrays
-from factformer.data.describe import describe_problem
-from factformer.data.hdf5 import open_hdf5
+from factformer.data.describe import ProblemDescription, describe_problem, describe_values, frame_counts
+from factformer.data.hdf5 import SplitFile, open_hdf5
 from factformer.data.importers import Column, ImportedDataset, assign_columns
 from factformer.data.layout import AXIS_NAMES, Contents
-from factformer.data.pdebench import Description, describe_file
+from factformer.data.pdebench import Found, describe_file
 from factformer.data.progress import ProgressBar
-from factformer.data.store import SPLITS, SUFFIXES, Dataset, StoredDataset
+from factformer.data.splits import SPLITS, SUFFIXES, split_of
+from factformer.data.store import Dataset, StoredDataset
+from factformer.data.well import GRID_KEYS
 from factformer.data.well_statistics import write_well_statistics
 from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.problem import Problem
 
-CHANGEABLE = ("name", "extent", "periodic", "points", "frame_dt", "num_context_frames", "horizon", "boundary")
+CHANGEABLE = ("name", *GRID_KEYS, "frame_dt", "num_context_frames", "horizon", "boundary")
 BYTES_AT_A_TIME = 2**28
 
 
@@ -30,7 +31,7 @@ def import_dataset(
     path: str | Path,
     problem: str | Path | Mapping[str, Any] | None = None,
     *,
-    split: str = "train",
+    split: str | None = None,
     fields: Mapping[str, str] | None = None,
     layout: str | None = None,
     resolution: int | None = None,
@@ -41,37 +42,30 @@ def import_dataset(
     ``problem`` is a name of the catalog, a YAML or JSON file or a mapping (`ProblemDescription`); files of
     PDEBench and The Well describe themselves. ``fields`` maps fields to arrays of the file, ``layout`` names
     the axes of the arrays (`importers`), ``resolution`` keeps every s-th point, ``settings`` are assignments
-    that change the problem.
+    that change the problem. What the file says of its grid and its frame interval holds where neither the problem
+    nor the settings say otherwise; a PDE of the catalog that says otherwise by itself is refused.
+    ``split`` is by default the one that a file of The Well's layout says, and else ``"train"``.
     """
     path = Path(path)
     if path.suffix in SUFFIXES and is_well(path):
         if layout or fields or resolution:
             raise UserError(f"{path} is in The Well's layout: it takes no layout, fields or resolution")
-        return _well_dataset(path, problem, split, settings)
-    arrays = open_arrays(path)
-    names = dict(fields or {})
-    found = describe_file(path, arrays) if problem is None else None
-    if found is not None:
+        return _well_dataset(path, problem, split or split_of([path]) or "train", settings)
+    found = describe_file(path, open_arrays(path))
+    if problem is None:
+        if not found.values:
+            raise UserError(f"{path} does not say what it holds: name a problem of the catalog or a problem file")
         if layout or fields:
             raise UserError(f"{path} describes itself: without a problem it takes no layout and no fields")
-        return _described_dataset(path, found, split, resolution, settings)
-    if problem is None:
-        raise UserError(f"{path} does not say what it holds: name a problem of the catalog or a problem file")
-    description = describe_problem(problem, settings)
+        description, names = describe_values(found.values, settings), found.names
+    else:
+        description, names = describe_problem(problem, settings), fields or {}
+        found = replace(found, assumed=())
     known = [*description.outputs, *description.inputs]
     for name in names:
         if name not in known:
             raise unknown_name("field", name, known)
-    axes = "".join(AXIS_NAMES[: description.num_axes])
-    blank = description.problem([4] * description.num_axes, num_frames=2)
-    options: dict[str, Any] = {"num_axes": description.num_axes, "layout": layout, "steady": blank.steady}
-    outputs = assign_columns(path, arrays, blank.outputs, names, **options)
-    inputs = assign_columns(path, arrays, blank.inputs, names, **options) if blank.steady else []
-    shape = _common_shape(path, [*outputs, *inputs], axes)
-    step = _step(description.problem(shape, 2).grid, resolution)
-    shape = [len(range(0, size, step)) for size in shape]
-    stored = description.problem(shape, outputs[0].size("t"))
-    return ImportedDataset(path, stored, outputs, inputs, split, step, parameters=description.parameters)
+    return _array_dataset(found, description, names, layout, split or "train", resolution)
 
 
 def convert(
@@ -93,29 +87,40 @@ def convert(
     ``out`` is a file, or a folder for ``<split>.hdf5``; a file called after a split needs no ``split``. The
     other arguments are those of `import_dataset`.
     """
-    target, split = _target(Path(out), split)
+    out = Path(out)
     data = import_dataset(
-        source, problem, split=split, fields=fields, layout=layout, resolution=resolution, settings=settings
+        source,
+        problem,
+        split=_named_split(out, split),
+        fields=fields,
+        layout=layout,
+        resolution=resolution,
+        settings=settings,
     )
+    target = out if out.suffix in SUFFIXES else out / f"{data.split}.hdf5"
     chosen = range(*trajectories.indices(data.num_trajectories))
     if not chosen:
         raise UserError(f"no trajectory left: {source} holds {data.num_trajectories}, asked for {_text(trajectories)}")
-    contents = Contents(
-        problem=data.problem,
-        split=split,
-        num_trajectories=len(chosen),
-        num_frames=data.num_frames,
-        provenance={
-            "source": Path(source).name,
-            "fingerprint": data.fingerprint,
-            "trajectories": _text(trajectories),
-            **_made_with(data, problem, settings),
-        },
-    )
-    writer = SplitWriter(target, contents)
-    writer.prepare(overwrite=overwrite)
+    given = {} if problem is None else describe_problem(problem, settings).parameters
+    origin = {"source": Path(source).name, "trajectories": _text(trajectories)}
+    writer = SplitWriter(target, _contents(data, chosen, given, origin))
     try:
-        with ProgressBar(f"convert {Path(source).name}", len(chosen), enabled=progress, unit="trajectories") as bar:
+        writer.prepare(overwrite=overwrite)
+        _copy(data, chosen, writer, f"convert {Path(source).name}", progress)
+    except BlowUpError as error:
+        bad = f"trajectory {chosen[error.trajectory]} holds NaN or infinite values in {error.what}"
+        raise UserError(f"{source}: {bad}; mend or leave it out") from None
+    finally:
+        writer.release()
+    if data.split == "train":
+        write_well_statistics(target)
+    return target
+
+
+def _copy(data: Dataset, chosen: range, writer: SplitWriter, title: str, progress: bool) -> None:
+    """Write the ``chosen`` trajectories, or those that an interrupted run has left to do."""
+    try:
+        with ProgressBar(title, len(chosen), enabled=progress, unit="trajectories") as bar:
             batches = writer.pending(_batch_size(data))
             bar.advance(len(chosen) - sum(len(batch) for batch in batches))
             for batch in batches:
@@ -127,26 +132,33 @@ def convert(
                         output.write(frame.numpy())
                 bar.advance(len(batch))
         writer.finish()
-    except UserError as error:
+    except UserError:
         writer.discard()
-        if isinstance(error, BlowUpError):
-            bad = f"trajectory {chosen[error.trajectory]} holds NaN or infinite values in {error.what}"
-            raise UserError(f"{source}: {bad}; mend or leave it out") from None
         raise
-    finally:
-        writer.release()
-    if split == "train":
-        write_well_statistics(target)
-    return target
 
 
-def _made_with(
-    data: Dataset, problem: str | Path | Mapping[str, Any] | None, settings: Sequence[str]
-) -> dict[str, Any]:
-    """The solver's parameters, from the data or, where these do not tell, from whoever converts them."""
-    given = {} if problem is None else describe_problem(problem, settings).parameters
+def _contents(data: Dataset, chosen: range, given: Mapping[str, Any], origin: Mapping[str, Any]) -> Contents:
+    """What the file will hold: the ``chosen`` trajectories with all that is known of them.
+
+    Solver's parameters come from the data or, where these do not tell, from whoever converts them: ``given``.
+    """
+    provenance = {**data.provenance, **origin, "fingerprint": data.fingerprint}
     parameters = {**data.provenance.get("parameters", {}), **given}
-    return {"parameters": parameters} if parameters else {}
+    numbers = {name: float(value) for name, value in given.items() if type(value) in (int, float)}
+    file = data.files[0] if isinstance(data, StoredDataset) else None
+    if file:
+        stored = {item.name for item in (*data.problem.inputs, *data.problem.outputs)}
+        provenance["left_out"] = [name for name in file.field_names if name not in stored]
+    return Contents(
+        problem=data.problem,
+        split=data.split,
+        num_trajectories=len(chosen),
+        num_frames=data.num_frames,
+        seeds=tuple(file.seeds[index] for index in chosen) if file and file.seeds else (),
+        start_time=file.start_time if file else 0.0,
+        provenance={**provenance, **({"parameters": parameters} if parameters else {})},
+        scalars={**(file.scalars if file else {}), **numbers},
+    )
 
 
 def parse_trajectories(text: str) -> slice:
@@ -183,46 +195,68 @@ def is_well(path: Path) -> bool:
 
 
 def _well_dataset(path: Path, problem: Any, split: str, settings: Sequence[str]) -> Dataset:
-    data = StoredDataset([path], split)
-    if problem is None:
-        return StoredDataset([path], split, **_changes(data.problem, settings))
-    description = describe_problem(problem, settings)
-    wanted = description.problem(data.problem.grid.shape, data.num_frames)
-    changes = {name: getattr(wanted, name) for name in ("name", "grid", "frame_dt", "num_context_frames", "horizon")}
-    chosen = StoredDataset([path], split, outputs=wanted.outputs, boundary=wanted.boundary, **changes)
-    chosen.require(wanted)
-    return chosen
+    description = None if problem is None else describe_problem(problem, settings)
+    given = _changes(settings) if description is None else description.said
+    file = SplitFile(path, **{name: value for name, value in given.items() if name in GRID_KEYS})
+    # files of others do not tell how much a model should see and predict
+    usual = file.problem if description is None or file.is_ours else description
+    context, horizon = (given.get(name, getattr(usual, name)) for name in ("num_context_frames", "horizon"))
+    context, horizon = frame_counts(file.num_frames, file.problem.steady, context, horizon, said=given)
+    changes = {name: value for name, value in given.items() if name in CHANGEABLE}
+    changes |= {"num_context_frames": context, "horizon": horizon}
+    if description is None:
+        return StoredDataset([path], split, **changes)
+    data = StoredDataset([path], split, **{**changes, "name": description.name, "outputs": description.output_fields})
+    description.require(data.problem, data.num_frames, path)
+    return data
 
 
-def _described_dataset(
-    path: Path, found: Description, split: str, resolution: int | None, settings: Sequence[str]
-) -> Dataset:
-    problem = replace(found.problem, **_changes(found.problem, settings))
+def _array_dataset(
+    found: Found,
+    description: ProblemDescription,
+    names: Mapping[str, str],
+    layout: str | None,
+    split: str,
+    resolution: int | None,
+) -> ImportedDataset:
+    path, said = found.path, description.said
+    outputs, inputs = assign_columns(
+        path,
+        found.arrays,
+        description.output_fields,
+        description.input_fields,
+        names,
+        num_axes=description.num_axes,
+        layout=layout,
+    )
+    shape = _common_shape(path, [*outputs, *inputs], "".join(AXIS_NAMES[: description.num_axes]))
+    num_frames = outputs[0].size("t")
+    problem = description.problem(
+        shape,
+        num_frames,
+        axes=found.axes(shape, needed="extent" not in said),
+        frame_dt=None if "frame_dt" in said else found.frame_dt(num_frames),
+        where=path,
+    )
+    description.require(problem, num_frames, path)
     step = _step(problem.grid, resolution)
-    if step > 1:
-        shape = [len(range(0, size, step)) for size in problem.grid.shape]
-        problem = problem.with_grid(problem.grid.resample(shape))
-    options: dict[str, Any] = {"num_axes": problem.grid.num_axes, "layout": None, "steady": problem.steady}
-    outputs = assign_columns(path, found.arrays, problem.outputs, found.names, **options)
-    inputs = assign_columns(path, found.arrays, problem.inputs, found.names, **options) if problem.steady else []
-    return ImportedDataset(path, problem, outputs, inputs, split, step)
+    problem = problem.with_grid(problem.grid.every(step))
+    in_use = {column.name for column in (*outputs, *inputs)}
+    notes = {
+        "parameters": description.parameters,
+        "assumed": [name for name in found.assumed if name not in said],
+        "left_out": [name for name in found.arrays if name not in in_use],
+    }
+    known = {key: value for key, value in notes.items() if value}
+    return ImportedDataset(path, problem, outputs, inputs, split, step, known)
 
 
-def _changes(problem: Problem, settings: Sequence[str]) -> dict[str, Any]:
+def _changes(settings: Sequence[str]) -> dict[str, Any]:
     """Assignments such as ``frame_dt=0.1`` or ``periodic=true`` as changes of a problem."""
     given = apply_overrides({}, settings)
     for name in given:
         if name not in CHANGEABLE:
             raise unknown_name("attribute of a problem", name, CHANGEABLE)
-    of_grid = {name: given.pop(name) for name in ("extent", "periodic", "points") if name in given}
-    if of_grid:
-        grid = problem.grid
-        values = {"extent": grid.extent, "periodic": grid.periodic, "points": grid.points, **of_grid}
-        coordinates = None if "extent" in of_grid or "points" in of_grid else grid.coordinates
-        given["grid"] = Grid(grid.shape, **values, coordinates=coordinates)
-        if "boundary" not in given:
-            fallback = "reflect" if problem.boundary == "periodic" else problem.boundary
-            given["boundary"] = "periodic" if all(given["grid"].periodic) else fallback
     return given
 
 
@@ -250,12 +284,14 @@ def _step(grid: Grid, resolution: int | None) -> int:
     return steps.pop()
 
 
-def _target(out: Path, split: str | None) -> tuple[Path, str]:
+def _named_split(out: Path, split: str | None) -> str | None:
+    """The split that is asked for, by itself or by the name of the file to write."""
     if split is not None and split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
-    if out.suffix in SUFFIXES:
-        return out, split or (out.stem if out.stem in SPLITS else "train")
-    return out / f"{split or 'train'}.hdf5", split or "train"
+    named = out.stem if out.suffix in SUFFIXES and out.stem in SPLITS else None
+    if split and named and split != named:
+        raise UserError(f"{out} is called after the split {named!r}, asked for {split!r}: choose another name")
+    return split or named
 
 
 def _text(chosen: slice) -> str:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 from pydantic import Field as Value
+from pydantic import PrivateAttr
 
 from factformer import catalog
 from factformer.config import Config, apply_overrides
+from factformer.data.agreement import describe_difference, require_open_end
+from factformer.data.well import GRID_KEYS, grid_from_axes
 from factformer.errors import UserError
-from factformer.grid import Grid
-from factformer.problem import Field, Problem
+from factformer.grid import Grid, per_axis
+from factformer.problem import Boundary, Field, Problem
 
 
 class ProblemDescription(Config):
     """Everything of a problem but the numbers of points, which the data say.
 
     ``outputs`` and ``inputs`` map field names to numbers of channels; a value for an axis may be one for
-    all of them.
+    all of them. ``coordinates`` are for axes that are not evenly spaced: an increasing list each, null for the others.
     """
 
     name: str
@@ -30,6 +37,7 @@ class ProblemDescription(Config):
     extent: float | list[float] = 1.0
     periodic: bool | list[bool] = False
     points: str | list[str] = "nodes"
+    coordinates: list[list[float] | None] | None = None
     frame_dt: float = 1.0
     num_context_frames: int = 4
     horizon: int = 16
@@ -38,22 +46,108 @@ class ProblemDescription(Config):
     parameters: dict[str, Any] = Value(default_factory=dict)
     """What the data were made with, as far as it is known; of a PDE of the catalog only."""
 
-    def problem(self, shape: Sequence[int], num_frames: int) -> Problem:
-        """The problem on ``shape`` points; context and horizon shrink to what ``num_frames`` allow."""
-        grid = Grid(shape, self.extent, self.periodic, self.points)
-        boundary = self.boundary or ("periodic" if all(grid.periodic) else "reflect")
-        context = 1 if self.steady else max(1, min(self.num_context_frames, num_frames - 1))
+    _said: frozenset[str] = PrivateAttr(default=frozenset())
+    _of_catalog: bool = PrivateAttr(default=False)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What a user has said: not the defaults, nor what the catalog says."""
+        return {name: getattr(self, name) for name in sorted(self._said) if getattr(self, name) is not None}
+
+    @property
+    def output_fields(self) -> tuple[Field, ...]:
+        return tuple(Field(name, count) for name, count in self.outputs.items())
+
+    @property
+    def input_fields(self) -> tuple[Field, ...]:
+        """The fields that a steady problem maps to its outputs; other problems have none of their own."""
+        return tuple(Field(name, count) for name, count in self.inputs.items()) if self.steady else ()
+
+    def problem(
+        self,
+        shape: Sequence[int],
+        num_frames: int,
+        *,
+        axes: Sequence[NDArray[np.float64]] | None = None,
+        frame_dt: float | None = None,
+        where: str | Path = "the data",
+    ) -> Problem:
+        """The problem on ``shape`` points.
+
+        Coordinates and frame interval of a file, ``axes`` and ``frame_dt``, hold where nobody has said otherwise.
+        Context and horizon shrink to what ``num_frames`` allow, unless somebody has said them.
+        """
+        grid = self._grid(shape, axes, where)
+        context, horizon = frame_counts(num_frames, self.steady, self.num_context_frames, self.horizon, self.said)
+        if "boundary" in self.said:
+            require_open_end(grid, self.boundary)
         return Problem(
             name=self.name,
             grid=grid,
-            outputs=tuple(Field(name, count) for name, count in self.outputs.items()),
-            inputs=tuple(Field(name, count) for name, count in self.inputs.items()),
-            frame_dt=self.frame_dt,
+            outputs=self.output_fields,
+            inputs=self.input_fields,
+            frame_dt=self.frame_dt if frame_dt is None or "frame_dt" in self.said else frame_dt,
             num_context_frames=context,
-            horizon=1 if self.steady else max(1, min(self.horizon, num_frames - context)),
-            boundary=boundary,
+            horizon=horizon,
+            boundary=self._boundary(grid),
             steady=self.steady,
         )
+
+    def require(self, found: Problem, num_frames: int, where: str | Path) -> None:
+        """Raise where the problem that was ``found`` in a file contradicts this one.
+
+        A PDE of the catalog has a frame interval, a box and walls of its own: other ones must be said.
+        """
+        advice = ""
+        if self._of_catalog:
+            difference = describe_difference(self.problem(found.grid.shape, num_frames), found)
+            advice = "; say which one holds with --set frame_dt=, extent=, periodic=, points= or boundary="
+        elif (self.num_axes, self.steady) != (found.grid.num_axes, found.steady):
+            difference = (
+                f"num_axes={self.num_axes} and steady={self.steady} expected, "
+                f"{found.grid.num_axes} and {found.steady} found"
+            )
+        else:
+            difference = describe_difference(replace(found, inputs=self.input_fields or found.inputs), found)
+        if difference:
+            raise UserError(f"{where} does not fit {self.name!r}: {difference}{advice}")
+
+    def _grid(self, shape: Sequence[int], axes: Sequence[NDArray[np.float64]] | None, where: str | Path) -> Grid:
+        said = {name: value for name, value in self.said.items() if name in GRID_KEYS}
+        if axes is not None:
+            return grid_from_axes(axes, where=where, **{"periodic": self.periodic, **said})
+        grid = Grid(shape, self.extent, self.periodic, self.points)
+        if self.coordinates is None:
+            return grid
+        explicit = per_axis("coordinates", self.coordinates, grid.num_axes)
+        known = "extent" in self.said or self._of_catalog
+        return grid_from_axes(
+            [grid.axis(m).numpy() for m in range(grid.num_axes)],
+            grid.periodic,
+            where,
+            extent=[length if known or x is None else None for length, x in zip(grid.extent, explicit, strict=True)],
+            points=grid.points,
+            coordinates=explicit,
+        )
+
+    def _boundary(self, grid: Grid) -> Boundary:
+        if "boundary" in self.said and self.boundary is not None:
+            return self.boundary
+        if all(grid.periodic):
+            return "periodic"
+        return "reflect" if self.boundary in (None, "periodic") else self.boundary
+
+
+def frame_counts(
+    num_frames: int, steady: bool, context: int, horizon: int, said: Collection[str] = ()
+) -> tuple[int, int]:
+    """Context and horizon in ``num_frames``: what somebody has ``said`` must fit, the rest shrinks until it does."""
+    for name, count, others in (("num_context_frames", context, 1), ("horizon", horizon, min(context, num_frames - 1))):
+        most = 1 if steady else max(1, num_frames - others)
+        if name in said and count > most:
+            raise UserError(f"{name}={count} asked for, but of {num_frames} frames at most {most} are left for it")
+    context = 1 if steady else max(1, min(context, num_frames - 1))
+    return context, 1 if steady else max(1, min(horizon, num_frames - context))
 
 
 def describe_problem(problem: str | Path | Mapping[str, Any], settings: Sequence[str] = ()) -> ProblemDescription:
@@ -62,12 +156,21 @@ def describe_problem(problem: str | Path | Mapping[str, Any], settings: Sequence
     ``settings`` are assignments such as ``frame_dt=0.1``.
     """
     if isinstance(problem, Mapping):
-        values, where = dict(problem), "problem"
-    elif Path(problem).suffix in (".yaml", ".yml", ".json"):
-        values, where = _read_values(Path(problem)), str(problem)
-    else:
-        values, where = _catalog_values(str(problem)), "problem"
+        return describe_values(problem, settings, said=problem)
+    if Path(problem).suffix in (".yaml", ".yml", ".json"):
+        values = _read_values(Path(problem))
+        return describe_values(values, settings, said=values, where=str(problem))
+    description = describe_values(_catalog_values(str(problem)), settings)
+    description._of_catalog = True
+    return description
+
+
+def describe_values(
+    values: Mapping[str, Any], settings: Sequence[str], said: Collection[str] = (), where: str = "problem"
+) -> ProblemDescription:
+    """The description from its values with ``settings``, of which, with these, those called ``said`` are a user's."""
     description = ProblemDescription.parse(apply_overrides({"parameters": {}, **values}, settings), where)
+    description._said = frozenset({*said, *(re.split("[.=]", setting)[0].strip() for setting in settings)})
     if description.parameters:
         if description.name not in catalog.names("pdes"):
             raise UserError(f"{where}: parameters are those of a PDE of the catalog, and {description.name!r} is none")

@@ -19,11 +19,12 @@ from factformer.data.hdf5 import SplitFile
 from factformer.data.plan import changed, chosen_preset, describe, require_storable, split_counts, with_resolution
 from factformer.data.progress import ProgressBar
 from factformer.data.ranks import Ranks, joined_ranks
-from factformer.data.store import SPLITS
+from factformer.data.splits import SPLITS
 from factformer.data.well_statistics import write_well_statistics
 from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.pdes import require_device as require_device
 from factformer.pdes._base import PDE, Preset
 from factformer.problem import Problem
 
@@ -57,7 +58,7 @@ def generate(
     the preset (`PresetChanges`). Splits that are there already with the same settings are left as they are,
     and one that was interrupted goes on where it stopped. The random start of a trajectory is a function of
     ``seed``, split and index alone; its frames then depend on ``batch_size`` only where the device's
-    arithmetic does (on the CPU: not at all).
+    arithmetic does (on the CPU: not at all, but for round-off in smoke on grids of 5, 7, 9 or 11 points).
     """
     equation = catalog.find("pdes", pde).pde if isinstance(pde, str) else pde
     plan, parameters = changed(equation, chosen_preset(equation, preset), parameters or {}, settings)
@@ -194,25 +195,22 @@ class _Job:
         return fetch
 
 
-def require_device(name: str) -> None:
-    """Raise in one line when the device is not there."""
-    try:
-        kind = torch.device(name).type
-    except RuntimeError:
-        raise UserError(f"unknown device {name!r}: use cpu, cuda or cuda:<number>") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"device {name!r} asked for, but there is no GPU here; use --device cpu")
-
-
 def _require_same_folder(writer: SplitWriter, overwrite: bool) -> None:
-    """Splits of one folder belong together: refuse to put another problem beside what is there."""
+    """Splits of one folder belong together: refuse another problem, or other parameters, beside what is there."""
+    parameters = writer.contents.provenance["parameters"]
     for split in SPLITS:
         path = writer.path.with_name(f"{split}.hdf5")
         if path == writer.path or overwrite or not path.exists():
             continue
-        difference = describe_difference(writer.contents.problem, SplitFile(path).problem)
+        there = SplitFile(path)
+        difference = describe_difference(writer.contents.problem, there.problem)
         if difference:
             raise UserError(f"{path} is of another problem: {difference}; choose another folder")
+        for name, value in there.provenance.get("parameters", {}).items():
+            if parameters.get(name) != value:
+                raise UserError(
+                    f"{path} was made with {name}={value}, asked for {parameters.get(name)}; choose another folder"
+                )
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factformer.config import fingerprint
+from factformer.data.identity import identity
 from factformer.data.layout import FORMAT, Entry, entries, read_problem
 from factformer.data.statistics import KINDS
-from factformer.data.well import infer_problem
+from factformer.data.well import infer_problem, read_scalars, read_times, regridded
 from factformer.errors import UserError
 from factformer.problem import Field, Problem, channel_slices
 
@@ -23,23 +26,47 @@ Statistics = tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]
 
 
 class SplitFile:
-    """A file of one split: what it holds, and its values by trajectory and frame."""
+    """A file of one split: what it holds, and its values by trajectory and frame.
 
-    def __init__(self, path: Path) -> None:
+    ``said`` is what the caller says of the grid (`GRID_KEYS`); the rest of it comes from the file's coordinates.
+    """
+
+    def __init__(self, path: Path, **said: Any) -> None:
         self.path = path
+        self.is_ours = False
         self._handle: h5py.File | None = None
         self._owner = -1
         self._sources: dict[str, Source] = {}
         file = self._open()
         try:
-            self._describe(file)
-        except KeyError as error:
-            raise UserError(
-                f"{path} is not in The Well's layout: {error.args[0]}; "
-                "`factformer convert` reads npy, npz, mat and PDEBench files"
-            ) from None
+            self._describe(file, said)
+            self._require_arrays(file)
+        except UserError as error:
+            raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+        except (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OSError) as error:
+            if isinstance(error, KeyError) and not self.is_ours:
+                raise UserError(
+                    f"{path} is not in The Well's layout: {error.args[0]}; "
+                    "`factformer convert` reads npy, npz, mat and PDEBench files"
+                ) from None
+            raise UserError(f"{path} is damaged: {_short(error)}; copy or generate it again") from None
         finally:
             self.close()
+
+    @property
+    def field_names(self) -> list[str]:
+        """All fields of the file, those included that its problem has no use for."""
+        return list(self._entries)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The one that a file of ours carries; that of a foreign one is made from what it holds, when asked for."""
+        if self._carried:
+            return self._carried
+        file = self._open()
+        arrays = {name: file["dimensions"][name] for name in file["dimensions"]}
+        arrays |= {entry.path: file[entry.path] for found in self._entries.values() for entry in found}
+        return fingerprint({"name": self.problem.name, **identity(self.path, arrays)})
 
     def read(self, trajectories: Sequence[int], frames: slice, problem: Problem) -> NDArray[np.float32]:
         """``(trajectory, frame, *grid, channel)`` of the problem's outputs."""
@@ -68,45 +95,47 @@ class SplitFile:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_handle": None, "_owner": -1, "_sources": {}}
 
-    def _describe(self, file: h5py.File) -> None:
+    def _describe(self, file: h5py.File, said: Mapping[str, Any]) -> None:
         self.is_ours = "fingerprint" in file.attrs and "problem" in file.attrs
         self.num_trajectories = int(file.attrs["n_trajectories"])
         self.num_frames = int(file["dimensions"]["time"].shape[-1])
+        self.start_time = float(read_times(file)[0])
+        self.scalars = read_scalars(file)
+        self.seeds = tuple(file["seeds"][:].tolist()) if "seeds" in file else ()
         self.statistics: Statistics | None = None
         self.provenance: dict[str, Any] = {}
         self.split = ""
+        self._carried = ""
         self._entries: dict[str, list[Entry]]
-        if self.is_ours:
-            version = int(file.attrs["format"])
-            if version > FORMAT:
-                raise UserError(f"{self.path} has format {version}, newer than {FORMAT}: upgrade factformer")
-            self.problem = read_problem(file)
-            self.fingerprint = str(file.attrs["fingerprint"])
-            self.split = str(file.attrs["split"])
-            self.provenance = json.loads(file.attrs["provenance"])
-            fields = {item.name: item for item in (*self.problem.inputs, *self.problem.outputs)}
-            self._entries = {name: entries([item], self.problem.grid.num_axes) for name, item in fields.items()}
-            if "statistics" in file:
-                self.statistics = (
-                    {kind: file[f"statistics/{kind}_mean"][:] for kind in KINDS},
-                    {kind: file[f"statistics/{kind}_std"][:] for kind in KINDS},
-                )
-        else:
-            self.problem, self._entries = infer_problem(file, self.path)
-            self.fingerprint = self._foreign_fingerprint(file)
+        if not self.is_ours:
+            self.problem, self._entries = infer_problem(file, self.path, said)
+            return
+        version = int(file.attrs["format"])
+        if version > FORMAT:
+            raise UserError(f"{self.path} has format {version}, newer than {FORMAT}: upgrade factformer")
+        self.problem = regridded(read_problem(file), self.path, said)
+        self._carried = str(file.attrs["fingerprint"])
+        self.split = str(file.attrs["split"])
+        self.provenance = dict(json.loads(file.attrs["provenance"]))
+        fields = {item.name: item for item in (*self.problem.inputs, *self.problem.outputs)}
+        self._entries = {name: entries([item], self.problem.grid.num_axes) for name, item in fields.items()}
+        if "statistics" in file:
+            self.statistics = (
+                {kind: file[f"statistics/{kind}_mean"][:] for kind in KINDS},
+                {kind: file[f"statistics/{kind}_std"][:] for kind in KINDS},
+            )
 
-    def _foreign_fingerprint(self, file: h5py.File) -> str:
-        """Structure and a sample of the values: a whole file of The Well may be too long to hash."""
-        first = self._entries[self.problem.outputs[0].name][0].path
-        source = file[first]
-        sample = [np.asarray(source[(end,) * (source.ndim - 1)]) for end in (0, -1)]
-        return fingerprint(
-            {
-                "problem": self.problem.to_dict(),
-                "size": self.path.stat().st_size,
-                "sample": [values.tolist() for values in sample],
-            }
-        )
+    def _require_arrays(self, file: h5py.File) -> None:
+        """Every field is there, with as many trajectories, frames and points as the file says it holds."""
+        for item in dict.fromkeys((*self.problem.inputs, *self.problem.outputs)):
+            for entry in self._entries[item.name]:
+                values = file[entry.path]
+                width = entry.channels.stop - entry.channels.start
+                if not Source(values, self.problem.grid.shape).holds(self.num_trajectories, self.num_frames, width):
+                    raise UserError(
+                        f"{self.path} is damaged: {entry.path} of shape {values.shape} does not hold "
+                        f"{self.num_trajectories} trajectories of {self.num_frames} frames on {self.problem.grid.shape}"
+                    )
 
     def _read(
         self, trajectories: Sequence[int], frames: range, problem: Problem, fields: tuple[Field, ...]
@@ -121,7 +150,7 @@ class SplitFile:
                 target = result[..., start : start + width]
                 try:
                     self._source(entry).read(trajectories, frames, target)
-                except OSError as error:
+                except (OSError, RuntimeError, KeyError) as error:
                     raise UserError(f"{self.path} is damaged at {entry.path}: {_short(error)}") from None
                 start += width
         return result
@@ -149,6 +178,13 @@ class Source:
         self._sample_varying = bool(values.attrs.get("sample_varying", True))
         flags = values.attrs.get("dim_varying", [True] * len(grid_shape))
         self._grid_shape = tuple(size if flag else 1 for size, flag in zip(grid_shape, flags, strict=True))
+
+    def holds(self, num_trajectories: int, num_frames: int, num_channels: int) -> bool:
+        """Whether so much can be read."""
+        leading = [num_trajectories] * self._sample_varying + [num_frames] * self._time_varying
+        shape = self._values.shape
+        enough = len(shape) >= len(leading) and all(a >= b for a, b in zip(shape, leading, strict=False))
+        return enough and math.prod(shape[len(leading) :]) == math.prod(self._grid_shape) * num_channels
 
     def read(self, trajectories: Sequence[int], frames: range, target: NDArray[Any]) -> None:
         """Fill ``target (trajectory, frame, *grid, channel)``; what does not vary is repeated."""
@@ -184,4 +220,4 @@ def _channels(stored: tuple[Field, ...], wanted: tuple[Field, ...]) -> list[int]
 
 
 def _short(error: BaseException) -> str:
-    return str(error).splitlines()[0][:200]
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -2,7 +2,8 @@
 
 A layout names the axes of an array by letters: ``n`` trajectory, ``t`` frame, ``x y z w`` the grid, ``c``
 channel, so ``nxyt`` is ``(trajectory, x, y, frame)``. Without one, channel-last order is assumed:
-``n t x y … c``, with ``c`` absent from scalars and ``t`` from fields that do not vary in time.
+``n t x y … c``, with ``c`` absent from scalars and ``t`` from fields that do not vary in time. An array without
+``n`` is a single trajectory.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from factformer.config import fingerprint
 from factformer.data.arrays import LazyArray, describe_arrays
+from factformer.data.identity import identity
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.normalization import Normalizer
 from factformer.data.store import Dataset, Frames, Selection, compute_normalizer, positions
@@ -43,6 +45,8 @@ class Column:
         values = np.asarray(self.array[tuple(chosen.get(letter, thinned) for letter in self.layout)])
         order = [self.layout.index(letter) for letter in f"nt{axes}c" if letter in self.layout]
         values = values.transpose(order)
+        if "n" not in self.layout:
+            values = values[None][trajectories]
         if "t" not in self.layout:
             values = values[:, None]
         return (values if "c" in self.layout else values[..., None]).astype(np.float32)
@@ -59,10 +63,10 @@ class ImportedDataset(Dataset):
         inputs: Sequence[Column],
         split: str,
         step: int = 1,
-        parameters: Mapping[str, Any] | None = None,
+        provenance: Mapping[str, Any] | None = None,
     ) -> None:
         self.path, self.problem, self.split = path, problem, split
-        self.parameters = dict(parameters or {})
+        self._provenance = dict(provenance or {})
         self._outputs, self._inputs, self._step = list(outputs), list(inputs), step
         columns = [*self._outputs, *self._inputs]
         counts = {column.name: column.size("n") for column in columns}
@@ -75,20 +79,18 @@ class ImportedDataset(Dataset):
         self.num_frames = lengths[columns[0].name]
         if self.num_trajectories < 1 or self.num_frames < 1:
             raise UserError(f"{path} is empty: {self.num_trajectories} trajectories of {self.num_frames} frames")
-        first = self.read([0], slice(0, 1))
         self.fingerprint = fingerprint(
             {
                 "problem": problem.to_dict(),
-                "name": path.name,
-                "size": path.stat().st_size,
-                "layouts": [column.layout for column in columns],
-                "sample": first.flatten()[:64].tolist(),
+                "columns": [[column.name, column.layout] for column in columns],
+                **identity(path, {column.name: column.array for column in columns}),
             }
         )
 
     @property
     def provenance(self) -> dict[str, Any]:
-        return {"parameters": self.parameters} if self.parameters else {}
+        """What is known of the file: parameters, what was assumed and which arrays are left out."""
+        return self._provenance
 
     def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
         return self._read(self._outputs, trajectories, frames)
@@ -126,36 +128,41 @@ def _runs(indices: Sequence[int]) -> list[slice]:
 def assign_columns(
     path: Path,
     arrays: Mapping[str, LazyArray],
-    fields: Sequence[Field],
+    outputs: Sequence[Field],
+    inputs: Sequence[Field],
     names: Mapping[str, str],
     *,
     num_axes: int,
     layout: str | None,
-    steady: bool,
-) -> list[Column]:
-    """The arrays that hold ``fields``, in channel order.
+) -> tuple[list[Column], list[Column]]:
+    """The arrays that hold ``outputs`` and, of a steady problem, ``inputs``, in channel order.
 
     ``names`` says which array is which field, or which arrays its components are (``"Vx,Vy"``). A field
-    not named there is the array of its own name; a single array may hold all fields.
+    not named there is the array of its own name; a single array may hold all fields of a problem without inputs.
     """
-    total = sum(item.num_channels for item in fields)
-    if len(arrays) == 1 and not names:
+    steady = bool(inputs)
+    if len(arrays) == 1 and not names and not steady:
         name, array = next(iter(arrays.items()))
-        return [make_column(path, name, array, total, num_axes, layout, steady)]
-    columns = []
-    for item in fields:
-        chosen = [part.strip() for part in names.get(item.name, item.name).split(",")]
-        width = item.num_channels if len(chosen) == 1 else 1
-        if len(chosen) not in (1, item.num_channels):
-            raise UserError(f"field {item.name!r} has {item.num_channels} channels, {len(chosen)} arrays were given")
-        for name in chosen:
-            if name not in arrays:
+        total = sum(item.num_channels for item in outputs)
+        return [make_column(path, name, array, total, num_axes, layout, steady)], []
+    found: list[list[Column]] = []
+    for fields in (outputs, inputs):
+        found.append([])
+        for item in fields:
+            chosen = [part.strip() for part in names.get(item.name, item.name).split(",")]
+            width = item.num_channels if len(chosen) == 1 else 1
+            if len(chosen) not in (1, item.num_channels):
                 raise UserError(
-                    f"{path} has no array {name!r} for field {item.name!r}, say which one it is, as in "
-                    f"{item.name}=<array>; it holds {describe_arrays(arrays)}"
+                    f"field {item.name!r} has {item.num_channels} channels, {len(chosen)} arrays were given"
                 )
-            columns.append(make_column(path, name, arrays[name], width, num_axes, layout, steady))
-    return columns
+            for name in chosen:
+                if name not in arrays:
+                    raise UserError(
+                        f"{path} has no array {name!r} for field {item.name!r}, say which one it is, as in "
+                        f"{item.name}=<array>; it holds {describe_arrays(arrays)}"
+                    )
+                found[-1].append(make_column(path, name, arrays[name], width, num_axes, layout, steady))
+    return found[0], found[1]
 
 
 def make_column(
@@ -170,29 +177,37 @@ def make_column(
     """The array with its layout, given or the usual one for its number of axes."""
     axes = "".join(AXIS_NAMES[:num_axes])
     shape = tuple(array.shape)
-    channel = "c" if num_channels > 1 else ""
     if layout is None:
-        candidates = [f"nt{axes}c", f"nt{axes}{channel}"]
-        if steady:
-            candidates = [f"n{axes}{channel}", f"n{axes}c", *candidates]
-        fitting = [candidate for candidate in candidates if len(candidate) == len(shape)]
-        if not fitting:
-            raise UserError(
-                f"{path}: array {name} of shape {shape} does not look like ({', '.join(candidates[0])}); "
-                f"give its layout by letters, such as nt{axes}c"
-            )
-        columns = [Column(name, array, candidate) for candidate in fitting]
-        likely = [c for c in columns if c.size("c") == num_channels and not (steady and c.size("t") > 1)]
-        layout = (likely or columns)[0].layout
+        layout = _usual_layout(path, name, array, num_channels, axes, steady)
     elif len(layout) == len(shape) + 1 and "c" in layout:
         layout = layout.replace("c", "")  # one layout may stand for vectors and scalars alike
     allowed = set(f"nt{axes}c")
-    if len(layout) != len(shape) or not {"n", *axes} <= set(layout) <= allowed or len(set(layout)) != len(layout):
+    if len(layout) != len(shape) or not set(axes) <= set(layout) <= allowed or len(set(layout)) != len(layout):
         raise UserError(
             f"{path}: layout {layout!r} does not fit array {name} of shape {shape}: "
-            f"it needs one letter per axis, n, {', '.join(axes)} and, where present, t and c"
+            f"it needs one letter per axis, {', '.join(axes)} and, where present, n, t and c"
         )
     column = Column(name, array, layout)
     if column.size("c") != num_channels:
         raise UserError(f"{path}: array {name} of shape {shape} has {column.size('c')} channels, needs {num_channels}")
     return column
+
+
+def _usual_layout(path: Path, name: str, array: LazyArray, num_channels: int, axes: str, steady: bool) -> str:
+    """Channel-last order; an array with an axis fewer than the shortest such one is a single trajectory."""
+    channel = "c" if num_channels > 1 else ""
+    candidates = [f"nt{axes}c", f"nt{axes}{channel}"]
+    if steady:
+        candidates = [f"n{axes}{channel}", f"n{axes}c", *candidates]
+    shortest = min(candidates, key=len).removeprefix("n")
+    fitting = [letters for letters in (*candidates, shortest) if len(letters) == len(array.shape)]
+    columns = [Column(name, array, letters) for letters in fitting]
+    likely = [c for c in columns if c.size("c") == num_channels and not (steady and c.size("t") > 1)]
+    if not columns:
+        possible = [letters for letters in (axes, f"t{axes}", f"nt{axes}") if len(letters) == len(array.shape)]
+        raise UserError(
+            f"{path}: array {name} of shape {tuple(array.shape)} does not look like ({', '.join(candidates[0])}); "
+            f"say what its axes are by a layout{''.join(f', such as {letters}' for letters in possible)}: a letter for "
+            f"each, {', '.join(axes)} and, where present, n (trajectory), t (frame) and c (channel)"
+        )
+    return (likely or columns)[0].layout

@@ -14,8 +14,8 @@ The boundary is not in the files: flow called ``trans`` and grouped samples are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,50 @@ from numpy.typing import NDArray
 
 from factformer.data.arrays import LazyArray
 from factformer.data.layout import AXIS_NAMES
-from factformer.data.well import frame_interval, grid_from_axes
-from factformer.grid import Grid
-from factformer.problem import Boundary, Field, Problem
+from factformer.data.well import frame_interval
+from factformer.errors import UserError
 
 COMPONENTS = ("Vx", "Vy", "Vz")
 SCALARS = ("density", "pressure", "tensor")
+COORDINATE = "-coordinate"
 
 
 @dataclass(frozen=True)
-class Description:
-    """What a file says about its problem, and which array each field is."""
+class Found:
+    """What a file of arrays says about itself: much in PDEBench's files, little or nothing in others.
 
-    problem: Problem
-    names: Mapping[str, str]
+    ``values`` describe the problem (`ProblemDescription`) and ``names`` say which array each field is; both are
+    empty where the names are not PDEBench's. ``values`` hold guesses at what the file does not say: ``assumed``.
+    """
+
+    path: Path
     arrays: Mapping[str, LazyArray]
+    coordinates: Mapping[str, LazyArray]
+    times: LazyArray | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+
+    def axes(self, shape: Sequence[int], *, needed: bool) -> list[NDArray[np.float64]] | None:
+        """The coordinates of every axis; None in a file without any, or with too few where they are not ``needed``."""
+        names = AXIS_NAMES[: len(shape)]
+        missing = [name for name in names if name not in self.coordinates]
+        if missing and needed and self.coordinates:
+            raise UserError(f"{self.path} holds no {missing[0]}{COORDINATE} beside those of other axes: say extent")
+        if missing:
+            return None
+        found = []
+        for name, size in zip(names, shape, strict=True):
+            found.append(np.asarray(self.coordinates[name][:], dtype=np.float64))
+            if found[-1].shape != (size,):
+                raise UserError(f"{self.path}: {name}{COORDINATE} has shape {found[-1].shape}, for {size} points")
+        return found
+
+    def frame_dt(self, num_frames: int) -> float | None:
+        """The interval of the frames, of which there may be one fewer than times; None in a file without times."""
+        if self.times is None:
+            return None
+        return frame_interval(np.asarray(self.times[:], dtype=np.float64)[:num_frames], self.path)
 
 
 class Samples:
@@ -55,78 +84,70 @@ class Samples:
         return np.stack([array[index[1:]] for array in self._arrays[index[0]]])
 
 
-def describe_file(path: Path, arrays: Mapping[str, LazyArray]) -> Description | None:
-    """The description of a PDEBench file; None when the names are not PDEBench's."""
+def describe_file(path: Path, arrays: Mapping[str, LazyArray]) -> Found:
+    """What a file says about itself by the names of its arrays."""
     grouped = sorted(name for name in arrays if name.endswith("/data") and name.split("/")[0].isdigit())
     if grouped:
         return _describe_groups(path, arrays, grouped)
     if "velocity" in arrays and "particles" in arrays:
         return _describe_incompressible(path, arrays)
-    if "x-coordinate" in arrays and any(name in arrays for name in SCALARS):
-        return _describe_arrays(path, arrays)
-    return None
+    return _describe_arrays(path, arrays)
 
 
-def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray]) -> Description:
+def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray]) -> Found:
+    fields = {name: array for name, array in arrays.items() if not name.endswith(COORDINATE)}
+    given = {name.removesuffix(COORDINATE): array for name, array in arrays.items() if name.endswith(COORDINATE)}
+    found = Found(path, fields, given, times=given.pop("t", None))
     scalars = [name for name in SCALARS if name in arrays]
+    if "x" not in given or not scalars:
+        return found
     shape = arrays[scalars[0]].shape
-    steady = "nu" in arrays
-    axes = [np.asarray(arrays[f"{name}-coordinate"][:], dtype=np.float64) for name in AXIS_NAMES[: len(shape) - 2]]
-    periodic = not steady and "trans" not in path.stem.lower()
     components = [name for name in COMPONENTS if name in arrays]
-    fields = [Field(name) for name in scalars]
     names = {name: name for name in scalars}
+    outputs = dict.fromkeys(scalars, 1)
     if components:
-        fields.append(Field("velocity", len(components)))
         names["velocity"] = ",".join(components)
-    inputs = (Field("nu"),) if steady else ()
-    boundary: Boundary = "zero" if steady else "reflect"
-    times = np.asarray(arrays["t-coordinate"][:], dtype=np.float64)[: shape[1]] if "t-coordinate" in arrays else None
-    grid = grid_from_axes(axes, [periodic] * len(axes))
-    problem = _problem(path, grid, tuple(fields), inputs, times, shape[1], boundary)
-    return Description(problem, {**names, "nu": "nu"} if steady else names, arrays)
+        outputs["velocity"] = len(components)
+    steady = "nu" in arrays
+    values = {"outputs": outputs, "periodic": not steady and "trans" not in path.stem.lower()}
+    if steady:
+        names["nu"] = "nu"
+        values |= {"inputs": {"nu": 1}, "steady": True, "boundary": "zero"}
+    return _described(found, scalars[0], len(shape) - 2, values, names)
 
 
-def _describe_groups(path: Path, arrays: Mapping[str, LazyArray], grouped: list[str]) -> Description:
-    first = grouped[0].split("/")[0]
-    data = Samples([arrays[name] for name in grouped])
-    num_axes = len(data.shape) - 3
-    axes = [np.asarray(arrays[f"{first}/grid/{name}"][:], dtype=np.float64) for name in AXIS_NAMES[:num_axes]]
-    times = np.asarray(arrays[f"{first}/grid/t"][:], dtype=np.float64)[: data.shape[1]]
-    grid = grid_from_axes(axes, [False] * num_axes)
-    fields = (Field("data", data.shape[-1]),)
-    return Description(
-        _problem(path, grid, fields, (), times, data.shape[1], "reflect"), {"data": "data"}, {"data": data}
-    )
+def _describe_groups(path: Path, arrays: Mapping[str, LazyArray], grouped: list[str]) -> Found:
+    samples = [arrays[name] for name in grouped]
+    for name, sample in zip(grouped, samples, strict=True):
+        if sample.shape != samples[0].shape:
+            raise UserError(
+                f"the samples of {path} are of different shapes: {grouped[0]} {tuple(samples[0].shape)}, "
+                f"{name} {tuple(sample.shape)}"
+            )
+    folder = f"{grouped[0].split('/')[0]}/grid/"
+    given = {name.removeprefix(folder): array for name, array in arrays.items() if name.startswith(folder)}
+    found = Found(path, {"data": Samples(samples)}, given, times=given.pop("t", None))
+    shape = found.arrays["data"].shape
+    values = {"outputs": {"data": shape[-1]}, "periodic": False}
+    return _described(found, "data", len(shape) - 3, values, {"data": "data"})
 
 
-def _describe_incompressible(path: Path, arrays: Mapping[str, LazyArray]) -> Description:
+def _describe_incompressible(path: Path, arrays: Mapping[str, LazyArray]) -> Found:
+    fields = {name: array for name, array in arrays.items() if name != "t"}
+    times = np.asarray(arrays["t"][:])[0] if "t" in arrays else None
     shape = arrays["velocity"].shape
-    times = np.asarray(arrays["t"][0], dtype=np.float64)[: shape[1]] if "t" in arrays else None
-    grid = Grid(shape[2:-1], 1.0, False, "cells")
-    fields = (Field("velocity", shape[-1]), Field("particles"))
-    problem = _problem(path, grid, fields, (), times, shape[1], "zero")
-    return Description(problem, {"velocity": "velocity", "particles": "particles"}, arrays)
+    values = {"outputs": {"velocity": shape[-1], "particles": 1}, "points": "cells", "boundary": "zero"}
+    names = {"velocity": "velocity", "particles": "particles"}
+    return _described(Found(path, fields, {}, times), "velocity", len(shape) - 3, values, names)
 
 
-def _problem(
-    path: Path,
-    grid: Grid,
-    outputs: tuple[Field, ...],
-    inputs: tuple[Field, ...],
-    times: NDArray[np.float64] | None,
-    num_frames: int,
-    boundary: Boundary,
-) -> Problem:
-    context = 1 if inputs else max(1, min(10, num_frames // 2))
-    return Problem(
-        name=path.stem,
-        grid=grid,
-        outputs=outputs,
-        inputs=inputs,
-        frame_dt=1.0 if times is None else frame_interval(times, path),
-        num_context_frames=context,
-        horizon=1 if inputs else max(1, min(16, num_frames - context)),
-        boundary="periodic" if all(grid.periodic) else boundary,
-        steady=bool(inputs),
-    )
+def _described(found: Found, name: str, num_axes: int, values: dict[str, Any], names: dict[str, str]) -> Found:
+    """With a problem of the usual context and horizon, and a list of what of it the file does not say."""
+    shape = tuple(found.arrays[name].shape)
+    if not 1 <= num_axes <= len(AXIS_NAMES):
+        raise UserError(f"{found.path}: array {name} of shape {shape} is none of PDEBench's: (sample, frame, *grid)")
+    assumed = ["periodic", "boundary"]
+    assumed += [] if found.coordinates else ["extent", "points"]
+    assumed += [] if found.times is not None or values.get("steady") else ["frame_dt"]
+    common = {"name": found.path.stem, "num_axes": num_axes, "num_context_frames": max(1, min(10, shape[1] // 2))}
+    return replace(found, values={**common, **values}, names=names, assumed=tuple(assumed))

@@ -13,7 +13,7 @@ from pydantic import Field as Value
 
 from factformer.config import Config, apply_overrides, unknown_name
 from factformer.data.layout import Contents
-from factformer.data.store import SPLITS
+from factformer.data.splits import SPLITS
 from factformer.errors import UserError
 from factformer.pdes._base import PDE, Preset
 from factformer.problem import Problem

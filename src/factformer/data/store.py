@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,13 @@ from factformer.data.agreement import changed_problem, describe_difference
 from factformer.data.hdf5 import SplitFile
 from factformer.data.normalization import Normalizer
 from factformer.data.numbers import checked
+from factformer.data.splits import SPLITS, split_files, split_of, training_files
 from factformer.data.statistics import KINDS, TrajectoryMoments, merge_moments, normalizer_from
+from factformer.data.well import GRID_KEYS
 from factformer.data.well_statistics import read_well_statistics
 from factformer.errors import UserError
 from factformer.problem import Problem
 
-SPLITS = ("train", "valid", "test")
-SUFFIXES = (".hdf5", ".h5")
 Selection = Sequence[int] | slice
 Frames = Float[Tensor, "trajectory frame *grid channel"]
 
@@ -127,36 +128,45 @@ class StoredDataset(Dataset):
     """One split in one or more files of The Well's layout, ours or The Well's own, read as asked for.
 
     Several files (The Well keeps one per set of physical parameters) count as one after the other. What a
-    foreign file does not say is inferred; ``changes`` are attributes of the problem to use instead.
+    foreign file does not say is inferred; ``changes`` are attributes of the problem, or of its grid, to use instead.
     """
 
     def __init__(self, paths: Sequence[Path], split: str, *, training: Sequence[Path] = (), **changes: Any) -> None:
         self.split = split
-        self._files = [SplitFile(path) for path in paths]
+        of_grid = {name: value for name, value in changes.items() if name in GRID_KEYS}
+        others = {name: value for name, value in changes.items() if name not in GRID_KEYS}
+        self._files = [SplitFile(path, **of_grid) for path in paths]
         first = self._files[0]
-        self.problem = changed_problem(first.problem, **changes)
+        self.problem = changed_problem(first.problem, **others)
         for file in self._files[1:]:
-            other = changed_problem(file.problem, **changes)
+            other = changed_problem(file.problem, **others)
             difference = describe_difference(self.problem, other)
             if difference or file.num_frames != first.num_frames:
                 reason = difference or f"{first.num_frames} frames expected, {file.num_frames} found"
                 raise UserError(f"{file.path} does not go with {first.path.name}: {reason}")
         self.num_frames = first.num_frames
         self.num_trajectories = sum(file.num_trajectories for file in self._files)
-        prints = [file.fingerprint for file in self._files]
-        self.fingerprint = prints[0] if len(prints) == 1 else fingerprint(prints)
         self._training = list(training)
         self._changes = changes
         self._normalizer: Normalizer | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]  # that of long foreign files takes a while: when asked for
+        prints = [file.fingerprint for file in self._files]
+        return prints[0] if len(prints) == 1 else fingerprint(prints)
 
     @property
     def paths(self) -> list[Path]:
         return [file.path for file in self._files]
 
     @property
+    def files(self) -> list[SplitFile]:
+        return list(self._files)
+
+    @property
     def provenance(self) -> dict[str, Any]:
-        """Solver settings and seed; empty for foreign files."""
-        return self._files[0].provenance
+        """Solver settings and seed, as far as all files share them; empty for foreign files."""
+        return _shared([file.provenance for file in self._files])
 
     def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
         return self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem))
@@ -211,25 +221,28 @@ def open_dataset(path: str | Path, split: str = "train", **changes: Any) -> Stor
     """One split of a stored dataset.
 
     ``path`` is a folder with ``train.hdf5``, ``valid.hdf5``, ``test.hdf5``, a dataset of The Well as it was
-    downloaded (``data/<split>/*.hdf5``), or one file. ``changes`` are attributes of the problem to use
-    instead of those written down or inferred, such as ``grid=``, ``frame_dt=``, ``num_context_frames=``,
-    ``horizon=``, ``boundary=`` or ``outputs=`` (a choice of fields).
+    downloaded (``data/<split>/*.hdf5``), or one file, whose split is the one it says (`split_of`), or else
+    ``split``. ``changes`` are attributes of the problem to use instead of those written down or inferred, such as
+    ``grid=``, ``frame_dt=``, ``num_context_frames=``, ``horizon=``, ``boundary=`` or ``outputs=`` (a choice of
+    fields), or of its grid: ``extent=``, ``periodic=``, ``points=``, ``coordinates=``.
     """
     path = Path(path)
     if not path.exists():
         raise UserError(f"no data at {path}: the folder or file does not exist")
     if path.is_file():
-        file_split = SplitFile(path).split or (path.stem if path.stem in SPLITS else split)
-        training = _split_files(path.parent, "train") if file_split != "train" else []
+        file_split = split_of([path]) or split
+        training = training_files(path.parent) if file_split != "train" else []
         return StoredDataset([path], file_split, training=training, **changes)
-    files = _split_files(path, split)
+    files = split_files(path, split)
     if not files:
-        there = [name for name in SPLITS if _split_files(path, name)]
+        there = [name for name in SPLITS if split_files(path, name)]
         hint = f"it holds {', '.join(there)}" if there else "it holds no HDF5 file of any split"
         if (path / f".{split}.hdf5.partial").exists():
             hint = "its generation was interrupted, start it again to finish it"
         raise UserError(f"no {split} split in {path}: {hint}")
-    return StoredDataset(files, split, training=_split_files(path, "train"), **changes)
+    if (found := split_of(files)) not in ("", split):
+        raise UserError(f"{files[0]} lies where the split {split!r} is looked for, but says it is {found!r}: move it")
+    return StoredDataset(files, split, training=split_files(path, "train"), **changes)
 
 
 def compute_normalizer(dataset: Dataset) -> Normalizer:
@@ -249,15 +262,13 @@ def compute_normalizer(dataset: Dataset) -> Normalizer:
     return normalizer_from(problem, {k: total[k].mean for k in KINDS}, {k: total[k].std for k in KINDS})
 
 
-def _split_files(folder: Path, split: str) -> list[Path]:
-    for suffix in SUFFIXES:
-        single = folder / f"{split}{suffix}"
-        if single.is_file():
-            return [single]
-    for candidate in (folder / "data" / split, folder / split):
-        if candidate.is_dir():
-            return sorted(path for path in candidate.iterdir() if path.suffix in SUFFIXES)
-    return []
+def _shared(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What all of them hold alike, parameters one by one."""
+    first, *others = tables
+    alike = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
+    if "parameters" in first:
+        alike["parameters"] = _shared([table.get("parameters", {}) for table in tables])
+    return alike
 
 
 def _index(trajectories: Selection) -> slice | list[int]:

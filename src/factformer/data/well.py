@@ -1,11 +1,13 @@
 """What a file of The Well says about its problem: fields, grid, boundary and frame interval, inferred.
 
 The Well stores coordinates but not whether points are nodes or cells, nor how much a model should see and
-predict. `infer_problem` takes the simplest reading; `open_dataset` lets the caller say otherwise.
+predict. `infer_problem` takes the simplest reading; `open_dataset` lets the caller say otherwise, of the grid
+by any of `GRID_KEYS`, with the coordinates of the file for what is not said.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +15,19 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from factformer.data.agreement import changed_problem
 from factformer.data.layout import FIELD_GROUPS, Entry
 from factformer.errors import UserError
-from factformer.grid import Grid
+from factformer.grid import Grid, per_axis
 from factformer.problem import Boundary, Field, Problem
 
 TOLERANCE = 1e-3  # of the spacing: coordinates are stored in float32
 NUM_CONTEXT_FRAMES, HORIZON = 4, 16
+GRID_KEYS = ("extent", "periodic", "points", "coordinates")
 
 
-def infer_problem(file: h5py.File, path: Path) -> tuple[Problem, dict[str, list[Entry]]]:
-    """The problem of a foreign file and where each of its fields is.
+def infer_problem(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple[Problem, dict[str, list[Entry]]]:
+    """The problem of a foreign file and where each of its fields is; ``said`` is what the caller says of its grid.
 
     Fields that vary in time are predicted. A file with a single frame and fields that do not vary in time
     is a steady problem whose inputs those are; otherwise fields that do not vary in time are left out.
@@ -32,11 +36,10 @@ def infer_problem(file: h5py.File, path: Path) -> tuple[Problem, dict[str, list[
     varying, constant, where = _fields(file, num_axes)
     if not varying:
         raise UserError(f"{path} has no field that varies in time")
-    times = np.asarray(file["dimensions"]["time"], dtype=np.float64)
-    times = times[0] if times.ndim == 2 else times
+    times = read_times(file)
     steady = len(times) == 1 and bool(constant)
     context = 1 if steady else max(1, min(NUM_CONTEXT_FRAMES, len(times) - 1))
-    grid, boundary = _grid(file, path)
+    grid, boundary = _grid(file, path, said)
     return Problem(
         name=_word(file.attrs.get("dataset_name", path.stem)),
         grid=grid,
@@ -50,6 +53,19 @@ def infer_problem(file: h5py.File, path: Path) -> tuple[Problem, dict[str, list[
     ), where
 
 
+def read_times(file: h5py.File) -> NDArray[np.float64]:
+    """The times of the frames, those of the first trajectory where each has its own."""
+    times = np.asarray(file["dimensions"]["time"], dtype=np.float64)
+    return times[0] if times.ndim == 2 else times
+
+
+def read_scalars(file: h5py.File) -> dict[str, float]:
+    """The numbers that a file was simulated with and that are the same for all of its trajectories."""
+    names = map(_word, file.attrs.get("simulation_parameters", []))
+    values = {name: np.asarray(file.attrs[name]) for name in names if name in file.attrs}
+    return {name: float(value) for name, value in values.items() if not value.ndim and value.dtype.kind in "fiu"}
+
+
 def frame_interval(times: NDArray[np.float64], path: Path) -> float:
     """The interval of evenly spaced frames."""
     if len(times) < 2:
@@ -60,36 +76,79 @@ def frame_interval(times: NDArray[np.float64], path: Path) -> float:
     return interval
 
 
-def infer_axis(x: NDArray[np.float64], periodic: bool) -> tuple[float, str, list[float] | None]:
+def grid_from_axes(
+    axes: Sequence[NDArray[np.float64]],
+    periodic: bool | Sequence[bool],
+    where: str | Path,
+    *,
+    extent: float | Sequence[float | None] | None = None,
+    points: str | Sequence[str] | None = None,
+    coordinates: Sequence[Sequence[float] | None] | None = None,
+) -> Grid:
+    """A grid through the coordinates that a file holds, uniform where they are.
+
+    What the caller says comes first: whether axes are ``periodic``, their ``extent``, the kind of ``points`` and,
+    for an axis whose points the file misplaces, other ``coordinates``. ``where`` names the file in messages.
+    """
+    count = len(axes)
+    wraps = per_axis("periodic", periodic, count)
+    lengths, kinds = per_axis("extent", extent, count), per_axis("points", points, count)
+    others = per_axis("coordinates", coordinates, count)
+    parts: list[tuple[float, str, list[float] | None]] = []
+    for m, (x, other) in enumerate(zip(axes, others, strict=True)):
+        if other is not None and len(other) != len(x):
+            raise UserError(f"axis {m} of {where} has {len(x)} points, coordinates were given for {len(other)}")
+        place = _infer_axis if other is None else _explicit_axis
+        values = np.asarray(x if other is None else other, dtype=np.float64)
+        parts.append(place(f"axis {m} of {where}", values, wraps[m], lengths[m], kinds[m]))
+    return Grid(
+        [len(x) for x in axes],
+        [length for length, _, _ in parts],
+        wraps,
+        [kind for _, kind, _ in parts],
+        coordinates=[explicit for _, _, explicit in parts],
+    )
+
+
+def regridded(problem: Problem, where: Path, said: Mapping[str, Any]) -> Problem:
+    """The problem of a file of ours, on the grid of its points with what the caller says of it."""
+    if not said:
+        return problem
+    grid = problem.grid
+    known = [grid.extent[m] if grid.periodic[m] and not grid.is_uniform(m) else None for m in range(grid.num_axes)]
+    axes = [grid.axis(m).numpy() for m in range(grid.num_axes)]
+    return changed_problem(
+        problem, grid=grid_from_axes(axes, where=where, **{"periodic": grid.periodic, "extent": known, **said})
+    )
+
+
+def _infer_axis(
+    name: str, x: NDArray[np.float64], periodic: bool, extent: float | None, points: str | None
+) -> tuple[float, str, list[float] | None]:
     """Length, kind of points and, where neither nodes nor cells from 0 on fit, the coordinates.
 
     A periodic axis may start anywhere: its origin is a matter of choice and is not kept.
     """
     spacing = float(x[-1] - x[0]) / (len(x) - 1)
-    uniform = spacing > 0 and bool(np.abs(np.diff(x) - spacing).max() <= TOLERANCE * spacing)
-    if uniform and periodic:
-        return spacing * len(x), "nodes", None
-    if uniform and abs(x[0]) <= TOLERANCE * spacing:
-        return spacing * (len(x) - 1), "nodes", None
-    if uniform and abs(x[0] - spacing / 2) <= TOLERANCE * spacing:
-        return spacing * len(x), "cells", None
-    gaps = np.diff(x)
-    return float(x[-1] - x[0]) + (float(gaps.mean()) if periodic else 0.0), "nodes", x.tolist()
+    if not spacing > 0 or np.abs(np.diff(x) - spacing).max() > TOLERANCE * spacing:
+        return _explicit_axis(name, x, periodic, extent, points)
+    cells = abs(x[0] - spacing / 2) <= TOLERANCE * spacing
+    if not (periodic or extent or points or cells or abs(x[0]) <= TOLERANCE * spacing):
+        return _explicit_axis(name, x, periodic, extent, points)
+    kind = points or ("cells" if cells and not periodic else "nodes")
+    gaps = len(x) if periodic or kind == "cells" else len(x) - 1
+    return extent or spacing * gaps, kind, None
 
 
-def grid_from_axes(axes: list[NDArray[np.float64]], periodic: list[bool]) -> Grid:
-    """A grid through given coordinates, uniform where they are."""
-    parts = [infer_axis(x, wraps) for x, wraps in zip(axes, periodic, strict=True)]
-    return Grid(
-        [len(x) for x in axes],
-        [length for length, _, _ in parts],
-        periodic,
-        [points for _, points, _ in parts],
-        coordinates=[coordinates for _, _, coordinates in parts],
-    )
+def _explicit_axis(
+    name: str, x: NDArray[np.float64], periodic: bool, extent: float | None, points: str | None
+) -> tuple[float, str, list[float] | None]:
+    if periodic and extent is None:
+        raise UserError(f"{name} is not evenly spaced, which leaves its period open: say extent, or periodic=false")
+    return extent or float(x[-1] - x[0]), points or "nodes", x.tolist()
 
 
-def _grid(file: h5py.File, path: Path) -> tuple[Grid, Boundary]:
+def _grid(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple[Grid, Boundary]:
     names = [_word(name) for name in file["dimensions"].attrs["spatial_dims"]]
     axes = []
     for name in names:
@@ -101,9 +160,8 @@ def _grid(file: h5py.File, path: Path) -> tuple[Grid, Boundary]:
     for condition in file["boundary_conditions"].values():
         for name in condition.attrs["associated_dims"]:
             kinds[_word(name)] = _word(condition.attrs["bc_type"]).upper()
-    periodic = [kinds.get(name) == "PERIODIC" for name in names]
-    grid = grid_from_axes(axes, periodic)
-    if all(periodic):
+    grid = grid_from_axes(axes, where=path, **{"periodic": [kinds.get(name) == "PERIODIC" for name in names], **said})
+    if all(grid.periodic):
         return grid, "periodic"
     return grid, "zero" if "WALL" in kinds.values() else "reflect"
 

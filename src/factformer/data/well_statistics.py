@@ -28,11 +28,11 @@ def write_well_statistics(training_file: Path) -> None:
     table: dict[str, dict[str, Any]] = {
         key: {} for key in ("mean", "std", "rms", "mean_delta", "std_delta", "rms_delta")
     }
-    groups = [(problem.outputs, "output", "")]
-    if problem.steady:
+    groups = [(problem.outputs, "output", ""), (problem.outputs, "increment", "_delta")]
+    if problem.steady:  # nothing changes in time: of the increments only a scale is wanted, that of the field
+        mean = {**mean, "increment": np.zeros_like(mean["output"])}
+        std = {**std, "increment": std["output"]}
         groups.append((problem.inputs, "input", ""))
-    else:
-        groups.append((problem.outputs, "increment", "_delta"))
     for fields, kind, suffix in groups:
         for entry in entries(fields, problem.grid.num_axes):
             name = entry.path.split("/")[1]

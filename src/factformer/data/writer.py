@@ -71,8 +71,8 @@ class SplitWriter:
                     return
                 if found and self._notes() and not overwrite:  # without a finished batch it is of no use to anybody
                     raise UserError(
-                        f"{self.work} holds unfinished work of other settings; finish it with the same "
-                        "arguments as before, or ask to overwrite it"
+                        f"{self.work} holds unfinished work of other settings or another source; finish it with "
+                        "the same arguments as before, or ask to overwrite it"
                     )
             for left_over in self.work.iterdir():
                 left_over.unlink()

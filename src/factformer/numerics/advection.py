@@ -18,7 +18,7 @@ Scalar = Float[Tensor, "batch *points"]
 def interpolate(field: Scalar, positions: Sequence[Float[Tensor, " batch *targets"]]) -> Tensor:
     """Multilinear interpolation of ``field`` at ``positions``, one tensor per axis, of any common shape.
 
-    Beyond the ends of an axis the outermost value holds.
+    Beyond the ends of an axis the outermost value holds; a position that is NaN gives NaN.
     """
     batch, *grid = field.shape
     targets = positions[0].shape
@@ -27,9 +27,9 @@ def interpolate(field: Scalar, positions: Sequence[Float[Tensor, " batch *target
     weights, strides = [], []
     for m, (position, size) in enumerate(zip(positions, grid, strict=True)):
         clamped = position.clamp(0, size - 1)
-        cell = clamped.floor().clamp_max(max(size - 2, 0))
+        cell = clamped.int().clamp_(0, max(size - 2, 0))  # as whole numbers, since NaN must not become an index
         stride = math.prod(grid[m + 1 :])
-        base.add_(cell.long(), alpha=stride)
+        base.add_(cell, alpha=stride)
         weights.append((clamped - cell).reshape(batch, -1))
         strides.append(stride if size > 1 else 0)
     base = base.reshape(batch, -1)

@@ -6,10 +6,12 @@ Fields are ``(batch, *points)``; ``spacing`` holds the step of each axis.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from factformer.numerics.trigonometric import (
     cosine_transform,
@@ -139,6 +141,38 @@ def conjugate_gradients(
         direction = improved.addcmul(direction, (product / previous.clamp_min(tiny)).view(view))
     residual = right - operator(solution)
     return solution, (dot(residual, residual) / dot(right, right).clamp_min(tiny)).sqrt()
+
+
+class Inverse(torch.autograd.Function):
+    """``u = A(a)⁻¹ b`` for a symmetric ``A``, with the gradient by ``a`` from one more solve.
+
+    For a function J of u let ``A λ = ∂J/∂u``; then ``∂J/∂a = -λ · (∂A/∂a) u``. Called with ``a``, ``b``, ``build`` that
+    makes the operator ``A`` of ``a``, and ``solve(A, b)``. What an iteration does on its way is not recorded.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        coefficient: Tensor,
+        right: Tensor,
+        build: Callable[[Tensor], Operator],
+        solve: Callable[[Operator, Tensor], Tensor],
+    ) -> Tensor:
+        solution = solve(build(coefficient), right)
+        ctx.save_for_backward(coefficient, solution)
+        ctx.build, ctx.solve = build, solve
+        return solution
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        coefficient, solution = ctx.saved_tensors
+        adjoint = ctx.solve(ctx.build(coefficient), gradient.contiguous())
+        with torch.enable_grad():
+            variable = coefficient.detach().requires_grad_()
+            image = ctx.build(variable)(solution)
+        (slope,) = torch.autograd.grad(image, variable, -adjoint)
+        return slope, None, None, None
 
 
 def _eigenvalues(

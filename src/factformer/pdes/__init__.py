@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -41,7 +43,14 @@ def simulate(
     A steady problem maps the given coefficient to its solution, ``(batch, 1, *grid, channel)``.
     """
     equation = find_pde(pde)
-    state = torch.as_tensor(np.ascontiguousarray(initial) if isinstance(initial, np.ndarray) else initial)
+    if device is not None:
+        require_device(device)
+    try:
+        state = torch.as_tensor(np.ascontiguousarray(initial) if isinstance(initial, np.ndarray) else initial)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{pde}: the initial state is no array of numbers: {error}") from None
+    if state.is_complex():
+        raise UserError(f"{pde}: the initial state holds complex numbers, need real ones")
     if dtype is None:
         dtype = state.dtype if state.dtype in (torch.float32, torch.float64) else torch.float32
     if dtype not in (torch.float32, torch.float64):
@@ -49,11 +58,15 @@ def simulate(
     state = state.to(device=device, dtype=dtype)
     problem = equation.problem(equation.presets["small"].resolution)
     _check_initial(equation, state, problem.grid.num_axes)
-    frame_dt = problem.frame_dt if frame_dt is None else float(frame_dt)
     if num_frames is None:
         num_frames = 1 if problem.steady else problem.num_context_frames + problem.horizon
-    if num_frames < 1 or not frame_dt > 0:
-        raise UserError(f"num_frames must be ≥ 1 and frame_dt > 0, got {num_frames} and {frame_dt}")
+    try:
+        num_frames, frame_dt = index(num_frames), float(problem.frame_dt if frame_dt is None else frame_dt)
+    except (TypeError, ValueError):
+        got = f"{num_frames!r} and {frame_dt!r}"
+        raise UserError(f"num_frames must be a whole number and frame_dt a number, got {got}") from None
+    if num_frames < 1 or not 0 < frame_dt < math.inf:
+        raise UserError(f"num_frames must be ≥ 1 and frame_dt > 0 and finite, got {num_frames} and {frame_dt}")
     if problem.steady and num_frames != 1:
         raise UserError(f"{pde} is steady: it has one frame, got num_frames={num_frames}")
     values = equation.parameters.parse(parameters)
@@ -65,6 +78,18 @@ def simulate(
     assert result is not None
     check_finite(pde, result)
     return result
+
+
+def require_device(device: torch.device | str) -> None:
+    """Raise in one line when the device is not there."""
+    try:
+        wanted = torch.device(device)
+    except RuntimeError:
+        raise UserError(f"unknown device {str(device)!r}: use cpu, cuda or cuda:<number>") from None
+    if wanted.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device {str(device)!r} asked for, but there is no GPU here; use cpu (--device cpu)")
+    if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device {str(device)!r} asked for, but there are {torch.cuda.device_count()} GPUs here")
 
 
 def check_finite(pde: str, frames: Tensor, labels: list[str] | None = None) -> None:

@@ -19,7 +19,13 @@ from torch import Tensor
 from factformer.config import Config
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.numerics.elliptic import conjugate_gradients, dirichlet_poisson, divergence_form
+from factformer.numerics.elliptic import (
+    Inverse,
+    Operator,
+    conjugate_gradients,
+    dirichlet_poisson,
+    divergence_form,
+)
 from factformer.numerics.interpolation import spline_matrix
 from factformer.numerics.random_fields import neumann_field
 from factformer.numerics.trigonometric import multiply_axis
@@ -76,7 +82,10 @@ class DarcyFlow(PDE):
         return torch.where(field >= 0, HIGH, LOW).to(dtype).unsqueeze(-1)
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
-        """The one frame: the solution for the coefficient ``initial``, solved in float64 in any case."""
+        """The one frame: the solution for the coefficient ``initial``, solved in float64 in any case.
+
+        It can be differentiated by the coefficient, once.
+        """
         assert isinstance(parameters, Parameters)
         coefficient = initial.squeeze(-1).double()
         low = coefficient.flatten(1).amin(1)  # before splines, which may overshoot at a node or two
@@ -142,17 +151,24 @@ def _solve(coefficient: Tensor, grid: Grid, parameters: Parameters) -> Tensor:
         raise UserError(f"darcy_flow: {grid.shape} nodes have no inner one; use at least 3 per axis")
     spacing = [length / (size - 1) for length, size in zip(grid.extent, grid.shape, strict=True)]
     inner = tuple(size - 2 for size in grid.shape)
-    operator = divergence_form(coefficient, spacing, harmonic=parameters.face_mean == "harmonic")
     # single precision is enough to precondition with, and half the work
     poisson = dirichlet_poisson(inner, spacing, dtype=torch.float32, device=coefficient.device)
+
+    def build(values: Tensor) -> Operator:
+        return divergence_form(values, spacing, harmonic=parameters.face_mean == "harmonic")
+
+    def solve(operator: Operator, right: Tensor) -> Tensor:
+        solution, residual = conjugate_gradients(
+            operator, right, lambda values: poisson(values.float()).double(), tolerance=parameters.tolerance
+        )
+        if not bool((residual <= 2 * parameters.tolerance).all()):  # so that NaN is none either
+            row = int(residual.argmax())
+            raise UserError(f"darcy_flow: sample {row} stopped at a residual of {float(residual[row]):.1e} above "
+                            f"tolerance={parameters.tolerance:g}; is the contrast of its coefficient extreme?")
+        return solution
+
     right = coefficient.new_full((len(coefficient), *inner), 1.0)
-    solution, residual = conjugate_gradients(
-        operator, right, lambda values: poisson(values.float()).double(), tolerance=parameters.tolerance
-    )
-    if bool((residual > 2 * parameters.tolerance).any()):
-        row = int(residual.argmax())
-        raise UserError(f"darcy_flow: sample {row} stopped at a residual of {float(residual[row]):.1e} above "
-                        f"tolerance={parameters.tolerance:g}; is the contrast of its coefficient extreme?")
+    solution: Tensor = Inverse.apply(coefficient, right, build, solve)
     return torch.nn.functional.pad(parameters.source * solution, [1, 1] * len(inner))
 
 

@@ -1,0 +1,49 @@
+"""Which files belong to which split: by what they say, by their names and by their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from factformer.data.hdf5 import SplitFile
+from factformer.errors import UserError
+
+SPLITS = ("train", "valid", "test")
+SUFFIXES = (".hdf5", ".h5")
+
+
+def split_of(paths: Sequence[Path]) -> str:
+    """The split that all of these files are of, by what they say, their name or else their folder; empty if none does.
+
+    A file that says one split and is called after another is refused, and so are files of several splits.
+    """
+    found: dict[str, Path] = {}
+    for path in paths:
+        name = path.stem if path.stem in SPLITS else ""
+        folder = path.absolute().parent.name
+        said = SplitFile(path).split
+        if said and name and said != name:
+            raise UserError(f"{path} is called after the split {name!r}, but says it is {said!r}: rename it")
+        found.setdefault(said or name or (folder if folder in SPLITS else ""), path)
+    if len(found) > 1:
+        listed = ", ".join(f"{path.name} ({name or 'none'})" for name, path in found.items())
+        raise UserError(f"the files are of different splits: {listed}; choose those of one")
+    return next(iter(found), "")
+
+
+def training_files(folder: Path) -> list[Path]:
+    """Files of the training split that go with those in ``folder``: beside them, or in the folder of that name."""
+    beside = folder.absolute().parent if folder.absolute().name in SPLITS else folder
+    return split_files(folder, "train") or split_files(beside, "train")
+
+
+def split_files(folder: Path, split: str) -> list[Path]:
+    """The files of a split in ``folder``: one of its name, or all in a folder of its name."""
+    for suffix in SUFFIXES:
+        single = folder / f"{split}{suffix}"
+        if single.is_file():
+            return [single]
+    for candidate in (folder / "data" / split, folder / split):
+        if candidate.is_dir():
+            return sorted(path for path in candidate.iterdir() if path.suffix in SUFFIXES)
+    return []
