@@ -40,6 +40,12 @@ def test_impossible_problems_are_named(options, words):
         Problem(**{"name": "x", "grid": PERIODIC, "outputs": (Field("a"),), **options})
 
 
+@pytest.mark.parametrize("name", ["", "a/b", ".", 3])
+def test_fields_have_names_that_files_can_hold(name):
+    with pytest.raises(ValueError, match="without a slash"):
+        Field(name)
+
+
 def test_catalog_finds_files_and_lists_choices():
     assert "factformer" in catalog.names("models")
     assert "kolmogorov_flow" in catalog.names("pdes")

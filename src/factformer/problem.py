@@ -23,8 +23,8 @@ class Field:
     num_channels: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip() or "/" in self.name:
-            raise UserError(f"a field needs a name without a slash, got {self.name!r}")
+        if not isinstance(self.name, str) or not self.name.strip(". ") or "/" in self.name:
+            raise UserError(f"a field needs a name without a slash, got {self.name!r}")  # files have groups so named
         if not isinstance(self.num_channels, Integral) or self.num_channels < 1:
             raise UserError(f"field {self.name!r} needs one channel or more, as a number; got {self.num_channels!r}")
 

@@ -17,7 +17,6 @@ from factformer.data.layout import Contents
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.problem import Field, Problem
 
 FLOW = {"name": "flow", "num_axes": 2, "outputs": {"density": 1}}
 
@@ -247,14 +246,6 @@ def test_what_is_asked_for_must_fit_the_frames_and_the_boundary(flow: Path, tmp_
     assert import_dataset(flow, settings=["num_context_frames=11"]).problem.horizon == 1
     catalog = import_dataset(tmp_path / "run.npy", "kolmogorov_flow").problem
     assert (catalog.num_context_frames, catalog.horizon) == (10, 14)
-
-
-@pytest.mark.parametrize("name", ["", "a/b", "."])
-def test_names_that_cannot_be_stored_are_refused(name: str, tmp_path: Path) -> None:
-    problem = Problem("x", Grid(4, 1.0, True), (Field(name),))
-    with pytest.raises(UserError, match="cannot be stored under the name"):
-        SplitWriter(tmp_path / "train.hdf5", Contents(problem, "train", 1, 2)).prepare()
-    assert not list(tmp_path.iterdir())
 
 
 def test_one_array_is_not_both_input_and_output(tmp_path: Path) -> None:

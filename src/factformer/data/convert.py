@@ -220,15 +220,12 @@ def _array_dataset(
     resolution: int | None,
 ) -> ImportedDataset:
     path, said = found.path, description.said
-    outputs, inputs = assign_columns(
-        path,
-        found.arrays,
-        description.output_fields,
-        description.input_fields,
-        names,
-        num_axes=description.num_axes,
-        layout=layout,
-    )
+    steady = bool(description.input_fields)
+    outputs, inputs = (
+        assign_columns(path, found.arrays, fields, names, num_axes=description.num_axes, layout=layout, steady=steady,
+                       all_there=not steady)
+        for fields in (description.output_fields, description.input_fields)
+    )  # fmt: skip
     shape = _common_shape(path, [*outputs, *inputs], "".join(AXIS_NAMES[: description.num_axes]))
     num_frames = outputs[0].size("t")
     problem = description.problem(

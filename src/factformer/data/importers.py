@@ -128,41 +128,37 @@ def _runs(indices: Sequence[int]) -> list[slice]:
 def assign_columns(
     path: Path,
     arrays: Mapping[str, LazyArray],
-    outputs: Sequence[Field],
-    inputs: Sequence[Field],
+    fields: Sequence[Field],
     names: Mapping[str, str],
     *,
     num_axes: int,
     layout: str | None,
-) -> tuple[list[Column], list[Column]]:
-    """The arrays that hold ``outputs`` and, of a steady problem, ``inputs``, in channel order.
+    steady: bool,
+    all_there: bool = True,
+) -> list[Column]:
+    """The arrays that hold ``fields``, in channel order.
 
     ``names`` says which array is which field, or which arrays its components are (``"Vx,Vy"``). A field
-    not named there is the array of its own name; a single array may hold all fields of a problem without inputs.
+    not named there is the array of its own name; where they are ``all_there`` is to find, a single array holds them.
     """
-    steady = bool(inputs)
-    if len(arrays) == 1 and not names and not steady:
+    if fields and len(arrays) == 1 and not names and all_there:
         name, array = next(iter(arrays.items()))
-        total = sum(item.num_channels for item in outputs)
-        return [make_column(path, name, array, total, num_axes, layout, steady)], []
-    found: list[list[Column]] = []
-    for fields in (outputs, inputs):
-        found.append([])
-        for item in fields:
-            chosen = [part.strip() for part in names.get(item.name, item.name).split(",")]
-            width = item.num_channels if len(chosen) == 1 else 1
-            if len(chosen) not in (1, item.num_channels):
+        total = sum(item.num_channels for item in fields)
+        return [make_column(path, name, array, total, num_axes, layout, steady)]
+    columns = []
+    for item in fields:
+        chosen = [part.strip() for part in names.get(item.name, item.name).split(",")]
+        width = item.num_channels if len(chosen) == 1 else 1
+        if len(chosen) not in (1, item.num_channels):
+            raise UserError(f"field {item.name!r} has {item.num_channels} channels, {len(chosen)} arrays were given")
+        for name in chosen:
+            if name not in arrays:
                 raise UserError(
-                    f"field {item.name!r} has {item.num_channels} channels, {len(chosen)} arrays were given"
+                    f"{path} has no array {name!r} for field {item.name!r}, say which one it is, as in "
+                    f"{item.name}=<array>; it holds {describe_arrays(arrays)}"
                 )
-            for name in chosen:
-                if name not in arrays:
-                    raise UserError(
-                        f"{path} has no array {name!r} for field {item.name!r}, say which one it is, as in "
-                        f"{item.name}=<array>; it holds {describe_arrays(arrays)}"
-                    )
-                found[-1].append(make_column(path, name, arrays[name], width, num_axes, layout, steady))
-    return found[0], found[1]
+            columns.append(make_column(path, name, arrays[name], width, num_axes, layout, steady))
+    return columns
 
 
 def make_column(

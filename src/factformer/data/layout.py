@@ -208,9 +208,6 @@ def _reserve_fields(file: h5py.File, contents: Contents) -> None:
     names: dict[str, list[str]] = {group: [] for group in FIELD_GROUPS}
     for name in FIELD_GROUPS:
         file.create_group(name)
-    for item in (*problem.outputs, *problem.inputs):
-        if item.name.strip(". ") == "" or "/" in item.name:
-            raise UserError(f"a field cannot be stored under the name {item.name!r}: use letters, digits and _")
     for entry, time_varying in listed:
         if entry.path in leading:
             raise UserError(f"problem {problem.name!r} has two fields to be stored as {entry.path}")
