@@ -6,7 +6,8 @@
     python benchmarks/campaign.py list                                          what is there and what is missing
 
 `run` takes groups, or single runs as GROUP/BEGINNING-OF-NAME. A run in legs that is not finished leaves pieces
-``*.state-N`` in OUT; `collect` puts them into ``campaign-state/``, which the next call reads.
+``*.state-N`` in OUT; `collect` puts them into ``campaign-state/``, which the next call reads. Runs that are not held
+against the clock may share a GPU: one process each, under ``nvidia-cuda-mps-control -d``, and `--beside` says so.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ INTERRUPTED = 130  # as a shell says it: 128 and the number of the signal
 
 def build_app() -> typer.Typer:
     """All commands, in the order of a project: look, make data, train, evaluate, show."""
-    from factformer.cli import analyse, data, explore, report, train
+    from factformer.cli import analyse, benchmark, data, explore, report, train
 
     app = typer.Typer(
         name="factformer",
@@ -33,7 +33,7 @@ def build_app() -> typer.Typer:
     app.command("list")(explore.list_contents)
     for command in (
         explore.demo, data.generate, data.convert, train.train, analyse.evaluate, explore.rollout,
-        analyse.inspect, analyse.benchmark, report.report, analyse.reproduce,
+        analyse.inspect, benchmark.benchmark, report.report, analyse.reproduce,
     ):  # fmt: skip
         app.command()(command)
     return app

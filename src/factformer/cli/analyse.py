@@ -1,34 +1,25 @@
-"""Commands that judge: evaluate, inspect, benchmark, reproduce."""
+"""Commands that judge: evaluate, inspect, reproduce."""
 
 from __future__ import annotations
 
-import json as json_module
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-Source = Annotated[str, typer.Argument(metavar="RUN|BUNDLE", help="Run folder, bundle folder, or zoo name.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda; by default a GPU where there is one.")]
-Precision = Annotated[str, typer.Option(help="32-true or bf16-mixed.")]
-Split = Annotated[str | None, typer.Option(help="Which split to use.", show_default="test")]
-Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a configuration value.")
-]
-
-
-class Benchmark(StrEnum):
-    """What to measure."""
-
-    attention = "attention"
-    model = "model"
-    solver = "solver"
-    inference = "inference"
+from factformer.cli._answers import (
+    Assignments,
+    Device,
+    Json,
+    Precision,
+    Source,
+    Split,
+    moving_bar,
+    print_json,
+    print_table,
+    say,
+)
 
 
 class Scale(StrEnum):
@@ -64,7 +55,7 @@ def evaluate(
     """
     from factformer.evaluation.run import evaluate_run, run_folder
 
-    with _progress("evaluating", "windows") as progress:
+    with moving_bar("evaluating", "windows") as progress:
         result = evaluate_run(
             source,
             data,
@@ -85,12 +76,12 @@ def evaluate(
 
         write_evaluation_figures(folder)
     if json:
-        _print_json(result)
+        print_json(result)
         return
     from factformer.report.analysis import evaluation_table
     from factformer.report.tables import format_count
 
-    _print_table(evaluation_table(result))
+    print_table(evaluation_table(result))
     typer.echo(
         f"{format_count(result['parameters'])} parameters, {result['seconds_per_sequence']:.4g} s per "
         f"sequence and {result['peak_memory_mb'] or float('nan'):.0f} MB at batch {result['batch_size']} on "
@@ -132,9 +123,9 @@ def inspect(
         experiment = build(recipe, scale, assignments or [])
         count = count_parameters(experiment)
         if parameters:
-            _print_json({"parameters": count}) if json else typer.echo(str(count))
+            print_json({"parameters": count}) if json else typer.echo(str(count))
         elif json:
-            _print_json({"parameters": count, "experiment": experiment.model_dump(mode="json")})
+            print_json({"parameters": count, "experiment": experiment.model_dump(mode="json")})
         else:
             typer.echo(experiment.to_yaml().rstrip())
             typer.echo(f"# {count} parameters")
@@ -146,7 +137,7 @@ def inspect(
         from factformer.bundle import load
 
         count = load(source).num_parameters
-        _print_json({"parameters": count}) if json else typer.echo(str(count))
+        print_json({"parameters": count}) if json else typer.echo(str(count))
         return
     from factformer.evaluation.inspection import inspect_run
     from factformer.evaluation.run import run_folder
@@ -154,89 +145,16 @@ def inspect(
 
     run = run_folder(source)
     folder = out or (Path(f"inspection-{Path(source).name}") if run is None else run / "inspection")
-    with _progress("looking at kernels", "samples") as progress:
+    with moving_bar("looking at kernels", "samples") as progress:
         analysis = inspect_run(
             source, data, split=split, out=folder, num_samples=samples, device=device, progress=progress
         )
     write_attention_figures(analysis, folder)
     if json:
-        _print_json(analysis.summary)
+        print_json(analysis.summary)
         return
-    _print_table(attention_table(analysis.summary))
+    print_table(attention_table(analysis.summary))
     typer.echo(f"written to {folder}")
-
-
-def benchmark(
-    kind: Annotated[Benchmark, typer.Argument(help="What to measure.")],
-    source: Annotated[
-        str | None, typer.Argument(metavar="[RUN|BUNDLE]", help="For solver and inference: the surrogate.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="solver: dataset; default: what the run trained on.")] = None,
-    over: Annotated[
-        str | None,
-        typer.Option(help="attention: kernel-dim (on a plane) or grid (in a cube).", show_default="kernel-dim"),
-    ] = None,
-    sizes: Annotated[
-        str | None,
-        typer.Option(help="Comma-separated kernel dimensions, grid sizes, batch sizes or solver grids to go through."),
-    ] = None,
-    problem: Annotated[
-        str | None, typer.Option(help="model: the problem.", show_default="kolmogorov_flow")
-    ] = None,
-    resolution: Annotated[int | None, typer.Option(help="Points per axis.", min=4)] = None,
-    models: Annotated[str | None, typer.Option(help="model: comma-separated names; default: all.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples at once.", min=1)] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="model: our kernels against textbook formulations and the chip's floor.")
-    ] = False,
-    cases: Annotated[
-        str | None, typer.Option(help="--compare: comma-separated rows of 128, 256, box, box4, 64; default: all.")
-    ] = None,
-    device: Device = None,
-    precision: Annotated[str | None, typer.Option(help="32-true or bf16-mixed.", show_default="32-true")] = None,
-    assignments: Assignments = None,
-    out: Annotated[Path | None, typer.Option(help="Write the results here as JSON, with a Markdown table.")] = None,
-    json: Json = False,
-) -> None:
-    """Seconds, peak memory and operations: of attention, of all models, of roll-outs, against the solver.
-
-    Examples:
-    factformer benchmark attention --over grid --sizes 16,24,32 --set model.dim=32
-    factformer benchmark solver runs/demo --data data/demo
-    factformer benchmark model --compare --out speed.json
-    """
-    from factformer.cli._benchmark import run_benchmark
-
-    result = run_benchmark(
-        kind.value,
-        source=source,
-        data=data,
-        over=over,
-        sizes=_integers("--sizes", sizes),
-        problem=problem,
-        resolution=resolution,
-        models=_names(models),
-        batch_size=batch_size,
-        device=device,
-        precision=precision,
-        assignments=assignments or [],
-        report=_say_row,
-        compare=compare,
-        cases=_names(cases),
-    )
-    from factformer.report.analysis import benchmark_table
-
-    table = benchmark_table(result)
-    if out is not None:
-        from factformer.evaluation.provenance import write_json
-
-        write_json(out, result)
-        out.with_suffix(".md").write_text(table.to_markdown(), encoding="utf-8")
-    if json:
-        _print_json(result)
-        return
-    _print_table(table)
-    typer.echo(f"on {result['hardware']}")
 
 
 def reproduce(
@@ -273,74 +191,13 @@ def reproduce(
         out=out,
         device=device,
         assignments=assignments or [],
-        report=_say,
+        report=say,
         live=scale != Scale.tiny,
     )
     if json:
-        _print_json(result.to_dict())
+        print_json(result.to_dict())
     else:
-        _print_table(result.table())
+        print_table(result.table())
         typer.echo(f"written to {result.folder}")
     if result.failed:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _progress(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A callback that moves a bar; it appears with the first call that leaves more to do."""
-    from factformer.data.progress import ProgressBar
-
-    state: dict[str, Any] = {"bar": None, "done": 0}
-
-    def update(done: int, total: int) -> None:
-        if state["bar"] is None:
-            if done >= total:
-                return
-            state["bar"] = ProgressBar(title, total, unit=unit).__enter__()
-        state["bar"].advance(done - state["done"])
-        state["done"] = done
-
-    try:
-        yield update
-    finally:
-        if state["bar"] is not None:
-            state["bar"].__exit__(None, None, None)
-
-
-def _integers(option: str, text: str | None) -> list[int]:
-    from factformer.errors import UserError
-
-    try:
-        numbers = [int(part) for part in text.split(",")] if text else []
-    except ValueError:
-        numbers = [0]
-    if any(number < 1 for number in numbers):
-        raise UserError(f"{option} takes whole numbers above 0 with commas, such as 64,128; got {text!r}")
-    return numbers
-
-
-def _names(text: str | None) -> list[str] | None:
-    return [name.strip() for name in text.split(",")] if text else None
-
-
-def _say(message: str) -> None:
-    typer.echo(message, err=True)
-
-
-def _say_row(row: Mapping[str, Any]) -> None:
-    name = row.get("label") or row.get("contender") or f"batch {row.get('batch_size')}, {row.get('precision')}"
-    seconds = row.get("training_seconds") or row.get("seconds")
-    _say(f"{name}: {f'{seconds:.4g} s' if seconds else row.get('status')}")
-
-
-def _print_json(values: Any) -> None:
-    from factformer.evaluation.provenance import finite
-
-    typer.echo(json_module.dumps(finite(values), indent=2, allow_nan=False))
-
-
-def _print_table(table: Any) -> None:
-    from rich.console import Console
-
-    # A file or pipe has no width that cells would have to be cut to.
-    Console(width=None if sys.stdout.isatty() else 250).print(table.to_rich())

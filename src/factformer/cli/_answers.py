@@ -1,0 +1,59 @@
+"""What commands share in taking options and in answering: progress, tables for people, JSON for machines."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+Source = Annotated[str, typer.Argument(metavar="RUN|BUNDLE", help="Run folder, bundle folder, or zoo name.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda; by default a GPU where there is one.")]
+Precision = Annotated[str, typer.Option(help="32-true or bf16-mixed.")]
+Split = Annotated[str | None, typer.Option(help="Which split to use.", show_default="test")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a configuration value.")
+]
+
+
+@contextmanager
+def moving_bar(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback that moves a bar; it appears with the first call that leaves more to do."""
+    from factformer.data.progress import ProgressBar
+
+    state: dict[str, Any] = {"bar": None, "done": 0}
+
+    def update(done: int, total: int) -> None:
+        if state["bar"] is None:
+            if done >= total:
+                return
+            state["bar"] = ProgressBar(title, total, unit=unit).__enter__()
+        state["bar"].advance(done - state["done"])
+        state["done"] = done
+
+    try:
+        yield update
+    finally:
+        if state["bar"] is not None:
+            state["bar"].__exit__(None, None, None)
+
+
+def say(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+def print_json(values: Any) -> None:
+    from factformer.evaluation.provenance import finite
+
+    typer.echo(json_module.dumps(finite(values), indent=2, allow_nan=False))
+
+
+def print_table(table: Any) -> None:
+    from rich.console import Console
+
+    # A file or pipe has no width that cells would have to be cut to.
+    Console(width=None if sys.stdout.isatty() else 250).print(table.to_rich())
