@@ -16,8 +16,8 @@ from torch import Tensor
 Frames = Float[Tensor, "batch frame *grid channel"]
 Deviation = Float[Tensor, " channel"] | None
 """Standard deviations of the fields, where they are known: `LEAST` of them is the least that errors are relative to."""
-LEAST = 0.1
-"""Only truths that are zero or nearly so are smaller than this; they must not outweigh the others by more."""
+LEAST = 0.01
+"""Only truths that are zero or nearly so are smaller than this; what is reported of the others is their own."""
 
 
 def relative_l2(prediction: Frames, target: Frames, deviation: Deviation = None) -> Float[Tensor, "batch"]:

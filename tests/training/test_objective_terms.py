@@ -5,6 +5,7 @@ import torch
 from small_waves import tiny_experiment, wave_data
 
 from factformer import Field, Grid, Problem, metrics
+from factformer.data.normalization import Normalizer
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.protocols import Window, build_protocol
@@ -121,3 +122,14 @@ def test_a_far_offset_of_a_field_changes_nothing_in_the_loss():
         ))  # fmt: skip
     for name, value in losses[0].items():
         assert float(losses[1][name]) == pytest.approx(float(value), rel=0.05)
+
+
+def test_weak_windows_are_held_back_in_training_and_told_as_they_are():
+    """A field that decays to a twentieth of its deviation: its error is its own, its pull is that of a tenth."""
+    problem = Problem("decay", Grid((8, 8), 1.0, True), (Field("u"),), num_context_frames=1)
+    normalizer = Normalizer([0.0], [1.0], [0.0], [1.0], [1.0])
+    weak = 0.05 * torch.ones(1, 4, 8, 8, 1)
+    assert metrics.relative_l2(1.1 * weak, weak, normalizer.deviation).item() == pytest.approx(0.1, rel=1e-5)
+    deviation, offset = normalizer.yardstick()
+    pull = metrics.grouped_relative_l2(1.1 * weak, weak, problem.output_slices, deviation, offset)["u"]
+    assert float(pull) == pytest.approx(0.05, rel=1e-5)

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from factformer.metrics import LEAST
 
+WEAKEST = 0.1
+"""Of a field's deviation, what the truth of a training window counts as at least: a weaker one must not outweigh the
+other windows by more."""
 FAR = 3.0
 """Deviations that a mean lies from zero at most for errors to be relative to the whole field."""
 
@@ -68,13 +71,14 @@ class Normalizer(nn.Module):
         """Deviation and offset of the output channels for the loss (`factformer.metrics.grouped_relative_l2`).
 
         Of a temperature near 300 that varies by one, errors relative to 300 would teach nothing beside other fields.
-        A mean that is `FAR` from zero is taken off, and what is left counts as one deviation at least.
+        A mean that is `FAR` from zero is taken off, and what is left counts as one deviation at least; a field near
+        zero counts as `WEAKEST` of one at least.
         """
-        deviation, far = self.deviation, self.output_mean.abs() > FAR * self.output_std
+        deviation, far = self.deviation / LEAST, self.output_mean.abs() > FAR * self.output_std
         if not bool(far.any()):
-            return deviation, None
+            return WEAKEST * deviation, None
         zero = torch.zeros_like(self.output_mean)
-        return torch.where(far, deviation / LEAST, deviation), torch.where(far, self.output_mean, zero)
+        return torch.where(far, deviation, WEAKEST * deviation), torch.where(far, self.output_mean, zero)
 
     def to_dict(self) -> dict[str, list[float]]:
         return {name: buffer.tolist() for name, buffer in self.named_buffers()}
