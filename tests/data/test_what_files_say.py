@@ -204,6 +204,34 @@ def test_splits_are_those_that_files_say(decay, tmp_path: Path) -> None:
         open_dataset(tmp_path / "own")
 
 
+def test_a_converted_file_is_of_the_split_of_its_folder(tmp_path: Path) -> None:
+    np.save(tmp_path / "run.npy", np.random.default_rng(0).normal(size=(2, 24, 8, 6)).astype("f4"))
+    for split in ("train", "test"):
+        convert(tmp_path / "run.npy", tmp_path / "ms" / split / "part0.hdf5", FLOW)
+        assert open_dataset(tmp_path / "ms", split).split == split
+    assert open_dataset(convert(tmp_path / "run.npy", tmp_path / "test" / "valid.hdf5", FLOW)).split == "valid"
+    astray = convert(tmp_path / "run.npy", tmp_path / "ms" / "valid" / "part0.hdf5", FLOW, split="test")
+    assert open_dataset(astray).split == "test"
+    with pytest.raises(UserError, match=r"says it is 'test': move it, or convert it again with --split valid"):
+        open_dataset(tmp_path / "ms", "valid")
+
+
+def test_a_split_that_is_asked_for_is_that_of_the_file_or_an_error(decay, tmp_path: Path) -> None:
+    foreign = tmp_path / "well" / "data" / "test" / "1.hdf5"
+    values = write_well_file(foreign)
+    data = open_dataset(foreign, "train", outputs=["density"])
+    assert data.split == "train"
+    assert float(data.normalizer().output_std[0]) == pytest.approx(values["density"].std(), rel=1e-5)
+    generate(decay, tmp_path / "own")
+    own = (tmp_path / "own" / "test.hdf5").rename(tmp_path / "own" / "part.hdf5")
+    assert open_dataset(own).split == open_dataset(own, "test").split == "test"
+    for path in (own, tmp_path / "own" / "valid.hdf5"):
+        with pytest.raises(UserError, match=r"split 'train' asked for, but .* is the (test|valid) split"):
+            open_dataset(path, "train")
+    with pytest.raises(UserError, match="unknown split 'trian'; did you mean 'train'"):
+        open_dataset(foreign, "trian")
+
+
 def test_coordinates_of_a_problem_file(tmp_path: Path) -> None:
     frames = np.random.default_rng(0).normal(size=(3, 8, 8, 5)).astype("f4")
     np.save(tmp_path / "run.npy", frames)

@@ -15,7 +15,7 @@ from factformer.data.importers import Column, ImportedDataset, assign_columns
 from factformer.data.layout import AXIS_NAMES, Contents
 from factformer.data.pdebench import Found, describe_file
 from factformer.data.progress import ProgressBar
-from factformer.data.splits import SPLITS, SUFFIXES, split_of
+from factformer.data.splits import SPLITS, SUFFIXES, split_names, split_of
 from factformer.data.store import Dataset, StoredDataset
 from factformer.data.well import GRID_KEYS
 from factformer.data.well_statistics import write_well_statistics
@@ -84,8 +84,8 @@ def convert(
 ) -> Path:
     """Write a foreign file, or the ``trajectories`` of it, as one split of our store and return its path.
 
-    ``out`` is a file, or a folder for ``<split>.hdf5``; a file called after a split needs no ``split``. The
-    other arguments are those of `import_dataset`.
+    ``out`` is a file, or a folder for ``<split>.hdf5``; a file called after a split, or in a
+    folder called so, needs no ``split``. The other arguments are those of `import_dataset`.
     """
     out = Path(out)
     data = import_dataset(
@@ -282,13 +282,13 @@ def _step(grid: Grid, resolution: int | None) -> int:
 
 
 def _named_split(out: Path, split: str | None) -> str | None:
-    """The split that is asked for, by itself or by the name of the file to write."""
+    """The split that is asked for, by itself or by the name of the file to write, or else of its folder."""
     if split is not None and split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
-    named = out.stem if out.suffix in SUFFIXES and out.stem in SPLITS else None
+    named, folder = split_names(out) if out.suffix in SUFFIXES else ("", "")
     if split and named and split != named:
         raise UserError(f"{out} is called after the split {named!r}, asked for {split!r}: choose another name")
-    return split or named
+    return split or named or folder or None
 
 
 def _text(chosen: slice) -> str:
