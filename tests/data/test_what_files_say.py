@@ -134,6 +134,21 @@ def test_a_stretched_axis_gets_no_invented_period(tmp_path: Path) -> None:
     assert import_dataset(path, settings=["extent=1.2"]).problem.grid.extent[0] == 1.2
 
 
+def test_the_period_of_uneven_points_can_be_said_and_taken_back(tmp_path: Path) -> None:
+    write_well_file(tmp_path / "theirs.hdf5")
+    with h5py.File(tmp_path / "theirs.hdf5", "r+") as file:
+        file["dimensions/x"][3] += 0.1
+        x = file["dimensions/x"][:]
+    with pytest.raises(UserError, match="leaves its period open: say extent, or periodic=false"):
+        open_dataset(tmp_path / "theirs.hdf5")
+    assert open_dataset(tmp_path / "theirs.hdf5", extent=[7.0, 2.0]).problem.grid.extent == (7.0, 2.0)
+    own = convert(tmp_path / "theirs.hdf5", tmp_path / "own.hdf5", settings=["extent=[7.0, 2.0]"])
+    assert import_dataset(own, settings=["periodic=[true, false]"]).problem.grid == open_dataset(own).problem.grid
+    walled = import_dataset(own, settings=["periodic=false"]).problem.grid
+    assert walled.periodic == (False, False)
+    assert walled.extent == pytest.approx((x[-1] - x[0], 2.0))
+
+
 def test_what_pdebench_files_lack_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no y-coordinate"):
         import_dataset(write_pdebench(tmp_path / "2D_CFD.hdf5", even(8), None))
@@ -274,6 +289,30 @@ def test_what_is_asked_for_must_fit_the_frames_and_the_boundary(flow: Path, tmp_
     assert import_dataset(flow, settings=["num_context_frames=11"]).problem.horizon == 1
     catalog = import_dataset(tmp_path / "run.npy", "kolmogorov_flow").problem
     assert (catalog.num_context_frames, catalog.horizon) == (10, 14)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("extent=0", "extent of axis 0 must be a positive length, got 0"),
+        ("extent=[1.0, 0.0]", "extent of axis 1 must be a positive length, got 0"),
+        ("extent=-2.0", "extent of axis 0 must be a positive length, got -2"),
+        ("num_context_frames=0", "num_context_frames=0 asked for: it is a number of frames, 1 or more"),
+        ("horizon=-3", "horizon=-3 asked for: it is a number of frames, 1 or more"),
+        ("horizon=0", "horizon=0 asked for"),
+        ("points=''", "points of axis 0 must be one of"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused_and_not_replaced(setting: str, message: str, tmp_path: Path) -> None:
+    write_well_file(tmp_path / "theirs.hdf5")
+    pdebench = write_pdebench(tmp_path / "2D_CFD.hdf5", even(8), even(6))
+    own = convert(pdebench, tmp_path / "own.hdf5")
+    np.save(tmp_path / "run.npy", np.zeros((2, 24, 8, 6), dtype="f4"))
+    for arguments in ((tmp_path / "theirs.hdf5",), (pdebench,), (own,), (tmp_path / "run.npy", FLOW)):
+        with pytest.raises(UserError, match=message):
+            import_dataset(*arguments, settings=[setting])
+    with pytest.raises(UserError, match="takes no layout, fields or resolution"):
+        import_dataset(own, resolution=0)
 
 
 def test_one_array_is_not_both_input_and_output(tmp_path: Path) -> None:

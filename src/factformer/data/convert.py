@@ -48,14 +48,14 @@ def import_dataset(
     """
     path = Path(path)
     if path.suffix in SUFFIXES and is_well(path):
-        if layout or fields or resolution:
+        if layout is not None or fields or resolution is not None:
             raise UserError(f"{path} is in The Well's layout: it takes no layout, fields or resolution")
         return _well_dataset(path, problem, split or split_of([path]) or "train", settings)
     found = describe_file(path, open_arrays(path))
     if problem is None:
         if not found.values:
             raise UserError(f"{path} does not say what it holds: name a problem of the catalog or a problem file")
-        if layout or fields:
+        if layout is not None or fields:
             raise UserError(f"{path} describes itself: without a problem it takes no layout and no fields")
         description, names = describe_values(found.values, settings), found.names
     else:

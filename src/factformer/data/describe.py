@@ -142,6 +142,9 @@ def frame_counts(
     num_frames: int, steady: bool, context: int, horizon: int, said: Collection[str] = ()
 ) -> tuple[int, int]:
     """Context and horizon in ``num_frames``: what somebody has ``said`` must fit, the rest shrinks until it does."""
+    for name, count in (("num_context_frames", context), ("horizon", horizon)):
+        if name in said and (not isinstance(count, int) or count < 1):
+            raise UserError(f"{name}={count} asked for: it is a number of frames, 1 or more")
     for name, count, others in (("num_context_frames", context, 1), ("horizon", horizon, min(context, num_frames - 1))):
         most = 1 if steady else max(1, num_frames - others)
         if name in said and count > most:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from factformer.config import unknown_name
-from factformer.data.hdf5 import SplitFile
+from factformer.data.hdf5 import said_split
 from factformer.errors import UserError
 
 SPLITS = ("train", "valid", "test")
@@ -24,7 +24,7 @@ def split_of(paths: Sequence[Path], asked: str | None = None) -> str:
     found: dict[str, Path] = {}
     for path in paths:
         name, folder = split_names(path)
-        said = SplitFile(path).split
+        said = said_split(path)
         if said and name and said != name:
             raise UserError(f"{path} is called after the split {name!r}, but says it is {said!r}: rename it")
         own = said or name
