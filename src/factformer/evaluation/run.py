@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from factformer.bundle import load
 from factformer.data.normalization import Normalizer
-from factformer.data.store import Dataset, open_dataset
+from factformer.data.store import Dataset, StoredDataset, open_dataset
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import (
     DEFAULT_STARTS,
@@ -47,7 +47,7 @@ def chosen_data(path: str | Path, data: str | Path | None, split: str | None) ->
     return open_held_out(source, split)
 
 
-def open_held_out(source: str | Path, split: str | None = None) -> Dataset:
+def open_held_out(source: str | Path, split: str | None = None) -> StoredDataset:
     """A split of ``source``: by default ``test`` of a folder, while a file has one of its own."""
     return open_dataset(source, split or (None if Path(source).is_file() else "test"))
 
