@@ -60,6 +60,39 @@ def test_all_that_our_file_knows_of_its_trajectories_is_kept(flow: Path, tmp_pat
         assert file.attrs["drag"] == 0.3
 
 
+def test_parameters_can_be_said_of_a_file_whose_pde_is_of_the_catalog(flow: Path, tmp_path: Path) -> None:
+    out = convert(flow, tmp_path / "said", settings=["parameters.drag=0.3", "horizon=1"])
+    before, after = open_dataset(flow).provenance["parameters"], open_dataset(out).provenance["parameters"]
+    assert after == {**before, "drag": 0.3}
+    theirs = tmp_path / "theirs.hdf5"
+    write_well_file(theirs)
+    with pytest.raises(UserError, match="and 'invented' is none; name one"):
+        convert(theirs, tmp_path / "bad", settings=["parameters.drag=0.3"])
+    with h5py.File(theirs, "r+") as file:
+        file.attrs["dataset_name"] = "kolmogorov_flow"
+    with h5py.File(convert(theirs, tmp_path / "theirs", settings=["parameters={reynolds: 500}"])) as file:
+        assert (file.attrs["reynolds"], file.attrs["viscosity"]) == (500, 0.1)
+    for path in (flow, theirs):
+        for setting, message in (
+            ("parameters.drg=0.3", "did you mean 'parameters.drag'"),
+            ("parameters=3", "parameters are names with values"),
+            ("parameter.drag=3", "unknown section 'parameter'; did you mean 'parameters'"),
+        ):
+            with pytest.raises(UserError, match=message):
+                import_dataset(path, settings=[setting])
+
+
+def test_what_a_second_conversion_is_told_is_no_longer_assumed(tmp_path: Path) -> None:
+    first = convert(write_pdebench(tmp_path / "2D_CFD.hdf5", even(8), even(6)), tmp_path / "first")
+    for settings, assumed in ((["horizon=1"], ["periodic", "boundary"]), (["periodic=true"], ["boundary"])):
+        again = convert(first, tmp_path / settings[0], settings=settings)
+        assert open_dataset(again).provenance["assumed"] == assumed
+    last = convert(again, tmp_path / "last", settings=["boundary=periodic"])
+    assert "assumed" not in open_dataset(last).provenance
+    grid = open_dataset(first).problem.grid
+    assert open_dataset(first, grid=grid).provenance["assumed"] == ["boundary"]
+
+
 def test_files_of_different_parameters_share_only_what_is_alike(decay, tmp_path: Path) -> None:
     for name, rate in (("a", 0.5), ("b", 1.0)):
         (path,) = generate(decay, tmp_path / name, splits=["train"], parameters={"rate": rate})

@@ -165,8 +165,14 @@ class StoredDataset(Dataset):
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Solver settings and seed, as far as all files share them; empty for foreign files."""
-        return _shared([file.provenance for file in self._files])
+        """Solver settings and seed, as far as all files share them; empty for foreign files.
+
+        What was assumed when they were converted no longer is where ``changes`` say it.
+        """
+        shared = _shared([file.provenance for file in self._files])
+        said = {*self._changes, *(GRID_KEYS if "grid" in self._changes else ())}
+        assumed = [name for name in shared.pop("assumed", ()) if name not in said]
+        return {**shared, **({"assumed": assumed} if assumed else {})}
 
     def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
         return self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem))
