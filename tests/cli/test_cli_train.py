@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from factformer import cli
+from factformer.data import convert
 from factformer.data.generate import generate
 
 SMALL = [
@@ -186,6 +187,23 @@ def test_resume_under_another_configuration_or_from_damage(capsys, data, tmp_pat
     line = complaint(capsys, "demo", *resume, settings=[])
     assert "corrupted" in line
     assert str(last) in line
+
+
+def test_a_run_on_own_data_goes_on_whatever_resolution_it_has_noted(capsys, tmp_path):
+    flow, run = {"name": "flow", "num_axes": 1, "outputs": {"u": 1}, "periodic": True}, tmp_path / "run"
+    np.save(tmp_path / "flow.npy", np.random.default_rng(0).normal(size=(2, 8, 12)))
+    convert(tmp_path / "flow.npy", tmp_path / "data", flow, settings=["num_context_frames=2"])
+    (tmp_path / "flow.yaml").write_text("problem: flow\nmodel: {name: factformer}\n")
+    given = (tmp_path / "flow.yaml", "--data", tmp_path / "data", "--out", run)
+    assert call(capsys, *given, settings=SMALL[2:])[0] == 0
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("resolution: null", "resolution: 64"))  # once the default
+    assert "--set data.resolution=null" in complaint(capsys, "--out", run, "--resume", settings=[])
+    code, _, error = call(capsys, "--out", run, "--resume", settings=["data.resolution=null"])
+    assert code == 0, error
+    assert "data.resolution is 64 there and 12 here" in complaint(
+        capsys, "--out", run, "--resume", settings=["data.resolution=12"]
+    )
 
 
 def test_a_full_disk(capsys, data, tmp_path, monkeypatch):

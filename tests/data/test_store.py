@@ -171,6 +171,16 @@ def test_arrays_in_memory_are_checked() -> None:
     assert ArrayDataset(good, problem, "test", normalizer=constant).normalizer() is constant
 
 
+@pytest.mark.parametrize(("level", "round_off"), [(1.0, 1e-10), (-300.0, 1e-8), (0.0, 1e-60)])
+def test_fields_that_are_constant_but_for_round_off_are_taken_as_constant(level: float, round_off: float) -> None:
+    noise = np.random.default_rng(0).normal(size=(2, 3, 9, 1))
+    data = ArrayDataset(level + round_off * noise, PROBLEMS["one axis"])
+    assert torch.equal(data.read([0, 1]), torch.full((2, 3, 9, 1), level))
+    assert data.normalizer().output_std.tolist() == [0.0]
+    with pytest.raises(UserError, match="float32 keeps too little"):
+        ArrayDataset(1.0 + 1e-8 * noise, PROBLEMS["one axis"])
+
+
 def test_difference_from_an_expected_problem_is_named(decay, tmp_path: Path) -> None:
     generate(decay, tmp_path, splits=["train"])
     data = open_dataset(tmp_path)

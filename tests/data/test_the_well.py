@@ -194,6 +194,7 @@ def test_an_open_well_dataset_is_a_source_of_data(tmp_path: Path) -> None:
         assert torch.equal(ours.read([index])[0], joined)
     test = from_well_dataset(well_data.WellDataset(well_split_name="test", **options))
     assert test.split == "test"
+    assert from_well_dataset(well_data.WellDataset(well_split_name="test", **options), "valid").split == "valid"
     assert test.normalizer().output_std.shape == (8,)
 
 

@@ -60,6 +60,39 @@ def test_all_that_our_file_knows_of_its_trajectories_is_kept(flow: Path, tmp_pat
         assert file.attrs["drag"] == 0.3
 
 
+def test_parameters_can_be_said_of_a_file_whose_pde_is_of_the_catalog(flow: Path, tmp_path: Path) -> None:
+    out = convert(flow, tmp_path / "said", settings=["parameters.drag=0.3", "horizon=1"])
+    before, after = open_dataset(flow).provenance["parameters"], open_dataset(out).provenance["parameters"]
+    assert after == {**before, "drag": 0.3}
+    theirs = tmp_path / "theirs.hdf5"
+    write_well_file(theirs)
+    with pytest.raises(UserError, match="and 'invented' is none; name one"):
+        convert(theirs, tmp_path / "bad", settings=["parameters.drag=0.3"])
+    with h5py.File(theirs, "r+") as file:
+        file.attrs["dataset_name"] = "kolmogorov_flow"
+    with h5py.File(convert(theirs, tmp_path / "theirs", settings=["parameters={reynolds: 500}"])) as file:
+        assert (file.attrs["reynolds"], file.attrs["viscosity"]) == (500, 0.1)
+    for path in (flow, theirs):
+        for setting, message in (
+            ("parameters.drg=0.3", "did you mean 'parameters.drag'"),
+            ("parameters=3", "parameters are names with values"),
+            ("parameter.drag=3", "unknown section 'parameter'; did you mean 'parameters'"),
+        ):
+            with pytest.raises(UserError, match=message):
+                import_dataset(path, settings=[setting])
+
+
+def test_what_a_second_conversion_is_told_is_no_longer_assumed(tmp_path: Path) -> None:
+    first = convert(write_pdebench(tmp_path / "2D_CFD.hdf5", even(8), even(6)), tmp_path / "first")
+    for settings, assumed in ((["horizon=1"], ["periodic", "boundary"]), (["periodic=true"], ["boundary"])):
+        again = convert(first, tmp_path / settings[0], settings=settings)
+        assert open_dataset(again).provenance["assumed"] == assumed
+    last = convert(again, tmp_path / "last", settings=["boundary=periodic"])
+    assert "assumed" not in open_dataset(last).provenance
+    grid = open_dataset(first).problem.grid
+    assert open_dataset(first, grid=grid).provenance["assumed"] == ["boundary"]
+
+
 def test_files_of_different_parameters_share_only_what_is_alike(decay, tmp_path: Path) -> None:
     for name, rate in (("a", 0.5), ("b", 1.0)):
         (path,) = generate(decay, tmp_path / name, splits=["train"], parameters={"rate": rate})
@@ -134,6 +167,21 @@ def test_a_stretched_axis_gets_no_invented_period(tmp_path: Path) -> None:
     assert import_dataset(path, settings=["extent=1.2"]).problem.grid.extent[0] == 1.2
 
 
+def test_the_period_of_uneven_points_can_be_said_and_taken_back(tmp_path: Path) -> None:
+    write_well_file(tmp_path / "theirs.hdf5")
+    with h5py.File(tmp_path / "theirs.hdf5", "r+") as file:
+        file["dimensions/x"][3] += 0.1
+        x = file["dimensions/x"][:]
+    with pytest.raises(UserError, match="leaves its period open: say extent, or periodic=false"):
+        open_dataset(tmp_path / "theirs.hdf5")
+    assert open_dataset(tmp_path / "theirs.hdf5", extent=[7.0, 2.0]).problem.grid.extent == (7.0, 2.0)
+    own = convert(tmp_path / "theirs.hdf5", tmp_path / "own.hdf5", settings=["extent=[7.0, 2.0]"])
+    assert import_dataset(own, settings=["periodic=[true, false]"]).problem.grid == open_dataset(own).problem.grid
+    walled = import_dataset(own, settings=["periodic=false"]).problem.grid
+    assert walled.periodic == (False, False)
+    assert walled.extent == pytest.approx((x[-1] - x[0], 2.0))
+
+
 def test_what_pdebench_files_lack_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no y-coordinate"):
         import_dataset(write_pdebench(tmp_path / "2D_CFD.hdf5", even(8), None))
@@ -204,6 +252,34 @@ def test_splits_are_those_that_files_say(decay, tmp_path: Path) -> None:
         open_dataset(tmp_path / "own")
 
 
+def test_a_converted_file_is_of_the_split_of_its_folder(tmp_path: Path) -> None:
+    np.save(tmp_path / "run.npy", np.random.default_rng(0).normal(size=(2, 24, 8, 6)).astype("f4"))
+    for split in ("train", "test"):
+        convert(tmp_path / "run.npy", tmp_path / "ms" / split / "part0.hdf5", FLOW)
+        assert open_dataset(tmp_path / "ms", split).split == split
+    assert open_dataset(convert(tmp_path / "run.npy", tmp_path / "test" / "valid.hdf5", FLOW)).split == "valid"
+    astray = convert(tmp_path / "run.npy", tmp_path / "ms" / "valid" / "part0.hdf5", FLOW, split="test")
+    assert open_dataset(astray).split == "test"
+    with pytest.raises(UserError, match=r"says it is 'test': move it, or convert it again with --split valid"):
+        open_dataset(tmp_path / "ms", "valid")
+
+
+def test_a_split_that_is_asked_for_is_that_of_the_file_or_an_error(decay, tmp_path: Path) -> None:
+    foreign = tmp_path / "well" / "data" / "test" / "1.hdf5"
+    values = write_well_file(foreign)
+    data = open_dataset(foreign, "train", outputs=["density"])
+    assert data.split == "train"
+    assert float(data.normalizer().output_std[0]) == pytest.approx(values["density"].std(), rel=1e-5)
+    generate(decay, tmp_path / "own")
+    own = (tmp_path / "own" / "test.hdf5").rename(tmp_path / "own" / "part.hdf5")
+    assert open_dataset(own).split == open_dataset(own, "test").split == "test"
+    for path in (own, tmp_path / "own" / "valid.hdf5"):
+        with pytest.raises(UserError, match=r"split 'train' asked for, but .* is the (test|valid) split"):
+            open_dataset(path, "train")
+    with pytest.raises(UserError, match="unknown split 'trian'; did you mean 'train'"):
+        open_dataset(foreign, "trian")
+
+
 def test_coordinates_of_a_problem_file(tmp_path: Path) -> None:
     frames = np.random.default_rng(0).normal(size=(3, 8, 8, 5)).astype("f4")
     np.save(tmp_path / "run.npy", frames)
@@ -246,6 +322,30 @@ def test_what_is_asked_for_must_fit_the_frames_and_the_boundary(flow: Path, tmp_
     assert import_dataset(flow, settings=["num_context_frames=11"]).problem.horizon == 1
     catalog = import_dataset(tmp_path / "run.npy", "kolmogorov_flow").problem
     assert (catalog.num_context_frames, catalog.horizon) == (10, 14)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("extent=0", "extent of axis 0 must be a positive length, got 0"),
+        ("extent=[1.0, 0.0]", "extent of axis 1 must be a positive length, got 0"),
+        ("extent=-2.0", "extent of axis 0 must be a positive length, got -2"),
+        ("num_context_frames=0", "num_context_frames=0 asked for: it is a number of frames, 1 or more"),
+        ("horizon=-3", "horizon=-3 asked for: it is a number of frames, 1 or more"),
+        ("horizon=0", "horizon=0 asked for"),
+        ("points=''", "points of axis 0 must be one of"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused_and_not_replaced(setting: str, message: str, tmp_path: Path) -> None:
+    write_well_file(tmp_path / "theirs.hdf5")
+    pdebench = write_pdebench(tmp_path / "2D_CFD.hdf5", even(8), even(6))
+    own = convert(pdebench, tmp_path / "own.hdf5")
+    np.save(tmp_path / "run.npy", np.zeros((2, 24, 8, 6), dtype="f4"))
+    for arguments in ((tmp_path / "theirs.hdf5",), (pdebench,), (own,), (tmp_path / "run.npy", FLOW)):
+        with pytest.raises(UserError, match=message):
+            import_dataset(*arguments, settings=[setting])
+    with pytest.raises(UserError, match="takes no layout, fields or resolution"):
+        import_dataset(own, resolution=0)
 
 
 def test_one_array_is_not_both_input_and_output(tmp_path: Path) -> None:

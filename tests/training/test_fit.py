@@ -46,6 +46,18 @@ def test_a_dataset_brings_its_problem_along(tmp_path):
     assert (tmp_path / "run" / "bundle" / "bundle.json").exists()
 
 
+def test_a_run_that_has_noted_an_old_default_of_the_resolution_goes_on(tmp_path):
+    dataset, _ = wave_data()
+    options = {"updates": 2, "settings": SETTINGS, "progress": False, "out": tmp_path / "run"}
+    first = factformer.fit(dataset, **options)
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("resolution: null", "resolution: 64"))
+    again = factformer.fit(dataset, **options, resume=True)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    with pytest.raises(UserError, match="comes from another dataset"):
+        factformer.fit(ArrayDataset(waves(2), wave_problem()), **options, resume=True)
+
+
 def test_our_model_goes_frame_by_frame_and_others_march():
     dataset, _ = wave_data()
     ours = factformer.fit(dataset, updates=1, settings=SETTINGS, progress=False)

@@ -9,11 +9,10 @@ from typing import Any
 from factformer import catalog
 from factformer.bundle import load
 from factformer.config import apply_overrides, unknown_name
-from factformer.data.store import open_dataset
 from factformer.errors import UserError
 from factformer.evaluation import benchmarks, comparison
 from factformer.evaluation.cost import Case
-from factformer.evaluation.run import trained_on
+from factformer.evaluation.run import open_held_out, trained_on
 from factformer.evaluation.solver import benchmark_solver
 from factformer.evaluation.timing import resolve_device
 
@@ -70,7 +69,7 @@ def run_benchmark(
             return benchmarks.inference(
                 surrogate, device=target, precisions=(precision,), report=report, **batches
             )
-        dataset = open_dataset(data if data is not None else trained_on(source), "test")
+        dataset = open_held_out(data if data is not None else trained_on(source))
         return benchmark_solver(
             surrogate, dataset, resolutions=sizes, batch_size=batch_size, device=target, precision=precision
         )

@@ -7,15 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from factformer.config import apply_overrides, unknown_name
+from factformer.config import unknown_name
 from factformer.data.arrays import open_arrays
-from factformer.data.describe import ProblemDescription, describe_problem, describe_values, frame_counts
+from factformer.data.describe import (
+    CHANGEABLE,
+    ProblemDescription,
+    describe_changes,
+    describe_problem,
+    describe_values,
+    frame_counts,
+    require_parameters,
+)
 from factformer.data.hdf5 import SplitFile, open_hdf5
 from factformer.data.importers import Column, ImportedDataset, assign_columns
 from factformer.data.layout import AXIS_NAMES, Contents
 from factformer.data.pdebench import Found, describe_file
 from factformer.data.progress import ProgressBar
-from factformer.data.splits import SPLITS, SUFFIXES, split_of
+from factformer.data.splits import SPLITS, SUFFIXES, split_names, split_of
 from factformer.data.store import Dataset, StoredDataset
 from factformer.data.well import GRID_KEYS
 from factformer.data.well_statistics import write_well_statistics
@@ -23,7 +31,6 @@ from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
 from factformer.grid import Grid
 
-CHANGEABLE = ("name", *GRID_KEYS, "frame_dt", "num_context_frames", "horizon", "boundary")
 BYTES_AT_A_TIME = 2**28
 
 
@@ -46,26 +53,7 @@ def import_dataset(
     nor the settings say otherwise; a PDE of the catalog that says otherwise by itself is refused.
     ``split`` is by default the one that a file of The Well's layout says, and else ``"train"``.
     """
-    path = Path(path)
-    if path.suffix in SUFFIXES and is_well(path):
-        if layout or fields or resolution:
-            raise UserError(f"{path} is in The Well's layout: it takes no layout, fields or resolution")
-        return _well_dataset(path, problem, split or split_of([path]) or "train", settings)
-    found = describe_file(path, open_arrays(path))
-    if problem is None:
-        if not found.values:
-            raise UserError(f"{path} does not say what it holds: name a problem of the catalog or a problem file")
-        if layout or fields:
-            raise UserError(f"{path} describes itself: without a problem it takes no layout and no fields")
-        description, names = describe_values(found.values, settings), found.names
-    else:
-        description, names = describe_problem(problem, settings), fields or {}
-        found = replace(found, assumed=())
-    known = [*description.outputs, *description.inputs]
-    for name in names:
-        if name not in known:
-            raise unknown_name("field", name, known)
-    return _array_dataset(found, description, names, layout, split or "train", resolution)
+    return _import(Path(path), problem, split, fields or {}, layout, resolution, settings)[0]
 
 
 def convert(
@@ -84,24 +72,16 @@ def convert(
 ) -> Path:
     """Write a foreign file, or the ``trajectories`` of it, as one split of our store and return its path.
 
-    ``out`` is a file, or a folder for ``<split>.hdf5``; a file called after a split needs no ``split``. The
-    other arguments are those of `import_dataset`.
+    ``out`` is a file, or a folder for ``<split>.hdf5``; a file called after a split, or in a folder called so, needs
+    no ``split``. The other arguments are those of `import_dataset`.
     """
     out = Path(out)
-    data = import_dataset(
-        source,
-        problem,
-        split=_named_split(out, split),
-        fields=fields,
-        layout=layout,
-        resolution=resolution,
-        settings=settings,
-    )
+    named = _named_split(out, split)
+    data, given = _import(Path(source), problem, named, fields or {}, layout, resolution, settings)
     target = out if out.suffix in SUFFIXES else out / f"{data.split}.hdf5"
     chosen = range(*trajectories.indices(data.num_trajectories))
     if not chosen:
         raise UserError(f"no trajectory left: {source} holds {data.num_trajectories}, asked for {_text(trajectories)}")
-    given = {} if problem is None else describe_problem(problem, settings).parameters
     origin = {"source": Path(source).name, "trajectories": _text(trajectories)}
     writer = SplitWriter(target, _contents(data, chosen, given, origin))
     try:
@@ -115,6 +95,38 @@ def convert(
     if data.split == "train":
         write_well_statistics(target)
     return target
+
+
+def _import(
+    path: Path,
+    problem: str | Path | Mapping[str, Any] | None,
+    split: str | None,
+    fields: Mapping[str, str],
+    layout: str | None,
+    resolution: int | None,
+    settings: Sequence[str],
+) -> tuple[Dataset, Mapping[str, Any]]:
+    """`import_dataset`, and the parameters of the solver that the problem and the settings say."""
+    if path.suffix in SUFFIXES and is_well(path):
+        if layout is not None or fields or resolution is not None:
+            raise UserError(f"{path} is in The Well's layout: it takes no layout, fields or resolution")
+        return _well_dataset(path, problem, split or split_of([path]) or "train", settings)
+    found = describe_file(path, open_arrays(path))
+    if problem is None:
+        if not found.values:
+            raise UserError(f"{path} does not say what it holds: name a problem of the catalog or a problem file")
+        if layout is not None or fields:
+            raise UserError(f"{path} describes itself: without a problem it takes no layout and no fields")
+        description, names = describe_values(found.values, settings), found.names
+    else:
+        description, names = describe_problem(problem, settings), fields
+        found = replace(found, assumed=())
+    known = [*description.outputs, *description.inputs]
+    for name in names:
+        if name not in known:
+            raise unknown_name("field", name, known)
+    data = _array_dataset(found, description, names, layout, split or "train", resolution)
+    return data, description.parameters
 
 
 def _copy(data: Dataset, chosen: range, writer: SplitWriter, title: str, progress: bool) -> None:
@@ -194,9 +206,11 @@ def is_well(path: Path) -> bool:
         return "n_trajectories" in file.attrs and "dimensions" in file and "t0_fields" in file
 
 
-def _well_dataset(path: Path, problem: Any, split: str, settings: Sequence[str]) -> Dataset:
+def _well_dataset(
+    path: Path, problem: Any, split: str, settings: Sequence[str]
+) -> tuple[Dataset, Mapping[str, Any]]:
     description = None if problem is None else describe_problem(problem, settings)
-    given = _changes(settings) if description is None else description.said
+    given = describe_changes(settings) if description is None else description.said
     file = SplitFile(path, **{name: value for name, value in given.items() if name in GRID_KEYS})
     # files of others do not tell how much a model should see and predict
     usual = file.problem if description is None or file.is_ours else description
@@ -204,11 +218,14 @@ def _well_dataset(path: Path, problem: Any, split: str, settings: Sequence[str])
     context, horizon = frame_counts(file.num_frames, file.problem.steady, context, horizon, said=given)
     changes = {name: value for name, value in given.items() if name in CHANGEABLE}
     changes |= {"num_context_frames": context, "horizon": horizon}
+    parameters = given.get("parameters", {})
     if description is None:
-        return StoredDataset([path], split, **changes)
+        data = StoredDataset([path], split, **changes)
+        require_parameters(data.problem.name, parameters, path)
+        return data, parameters
     data = StoredDataset([path], split, **{**changes, "name": description.name, "outputs": description.output_fields})
     description.require(data.problem, data.num_frames, path)
-    return data
+    return data, parameters
 
 
 def _array_dataset(
@@ -248,15 +265,6 @@ def _array_dataset(
     return ImportedDataset(path, problem, outputs, inputs, split, step, known)
 
 
-def _changes(settings: Sequence[str]) -> dict[str, Any]:
-    """Assignments such as ``frame_dt=0.1`` or ``periodic=true`` as changes of a problem."""
-    given = apply_overrides({}, settings)
-    for name in given:
-        if name not in CHANGEABLE:
-            raise unknown_name("attribute of a problem", name, CHANGEABLE)
-    return given
-
-
 def _common_shape(path: Path, columns: Sequence[Column], axes: str) -> list[int]:
     shapes = {column.name: [column.size(letter) for letter in axes] for column in columns}
     first = next(iter(shapes.values()))
@@ -282,13 +290,13 @@ def _step(grid: Grid, resolution: int | None) -> int:
 
 
 def _named_split(out: Path, split: str | None) -> str | None:
-    """The split that is asked for, by itself or by the name of the file to write."""
+    """The split that is asked for, by itself or by the name of the file to write, or else of its folder."""
     if split is not None and split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
-    named = out.stem if out.suffix in SUFFIXES and out.stem in SPLITS else None
+    named, folder = split_names(out) if out.suffix in SUFFIXES else ("", "")
     if split and named and split != named:
         raise UserError(f"{out} is called after the split {named!r}, asked for {split!r}: choose another name")
-    return split or named
+    return split or named or folder or None
 
 
 def _text(chosen: slice) -> str:

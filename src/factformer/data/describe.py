@@ -15,12 +15,15 @@ from pydantic import Field as Value
 from pydantic import PrivateAttr
 
 from factformer import catalog
-from factformer.config import Config, apply_overrides
+from factformer.config import Config, apply_overrides, unknown_name
 from factformer.data.agreement import describe_difference, require_open_end
 from factformer.data.well import GRID_KEYS, grid_from_axes
 from factformer.errors import UserError
 from factformer.grid import Grid, per_axis
 from factformer.problem import Boundary, Field, Problem
+
+CHANGEABLE = ("name", *GRID_KEYS, "frame_dt", "num_context_frames", "horizon", "boundary")
+"""What may be said of a problem that a file describes."""
 
 
 class ProblemDescription(Config):
@@ -142,6 +145,9 @@ def frame_counts(
     num_frames: int, steady: bool, context: int, horizon: int, said: Collection[str] = ()
 ) -> tuple[int, int]:
     """Context and horizon in ``num_frames``: what somebody has ``said`` must fit, the rest shrinks until it does."""
+    for name, count in (("num_context_frames", context), ("horizon", horizon)):
+        if name in said and (not isinstance(count, int) or count < 1):
+            raise UserError(f"{name}={count} asked for: it is a number of frames, 1 or more")
     for name, count, others in (("num_context_frames", context, 1), ("horizon", horizon, min(context, num_frames - 1))):
         most = 1 if steady else max(1, num_frames - others)
         if name in said and count > most:
@@ -171,11 +177,32 @@ def describe_values(
     """The description from its values with ``settings``, of which, with these, those called ``said`` are a user's."""
     description = ProblemDescription.parse(apply_overrides({"parameters": {}, **values}, settings), where)
     description._said = frozenset({*said, *(re.split("[.=]", setting)[0].strip() for setting in settings)})
-    if description.parameters:
-        if description.name not in catalog.names("pdes"):
-            raise UserError(f"{where}: parameters are those of a PDE of the catalog, and {description.name!r} is none")
-        catalog.find("pdes", description.name).pde.parameters.parse(description.parameters, "parameters")
+    require_parameters(description.name, description.parameters, where)
     return description
+
+
+def describe_changes(settings: Sequence[str]) -> dict[str, Any]:
+    """What ``settings`` say of a problem that a file describes.
+
+    Whether its solver has such ``parameters`` is known with its name (`require_parameters`).
+    """
+    given = apply_overrides({"parameters": {}}, settings)
+    for name in given:
+        if name not in (*CHANGEABLE, "parameters"):
+            raise unknown_name("attribute of a problem", name, (*CHANGEABLE, "parameters"))
+    return given
+
+
+def require_parameters(name: str, parameters: Any, where: str | Path) -> None:
+    """Raise where ``parameters`` are none of the PDE called ``name``."""
+    if not isinstance(parameters, Mapping):
+        raise UserError(f"{where}: parameters are names with values, such as parameters.drag=0; got {parameters!r}")
+    if parameters and name not in catalog.names("pdes"):
+        raise UserError(
+            f"{where}: parameters are those of a PDE of the catalog, and {name!r} is none; name one, or leave them out"
+        )
+    if parameters:
+        catalog.find("pdes", name).pde.parameters.parse(parameters, "parameters")
 
 
 def _read_values(path: Path) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class SplitFile:
         return {**self.__dict__, "_handle": None, "_owner": -1, "_sources": {}}
 
     def _describe(self, file: h5py.File, said: Mapping[str, Any]) -> None:
-        self.is_ours = "fingerprint" in file.attrs and "problem" in file.attrs
+        self.is_ours = _is_ours(file)
         self.num_trajectories = int(file.attrs["n_trajectories"])
         self.num_frames = int(file["dimensions"]["time"].shape[-1])
         self.start_time = float(read_times(file)[0])
@@ -104,7 +104,6 @@ class SplitFile:
         self.seeds = tuple(file["seeds"][:].tolist()) if "seeds" in file else ()
         self.statistics: Statistics | None = None
         self.provenance: dict[str, Any] = {}
-        self.split = ""
         self._carried = ""
         self._entries: dict[str, list[Entry]]
         if not self.is_ours:
@@ -115,7 +114,6 @@ class SplitFile:
             raise UserError(f"{self.path} has format {version}, newer than {FORMAT}: upgrade factformer")
         self.problem = regridded(read_problem(file), self.path, said)
         self._carried = str(file.attrs["fingerprint"])
-        self.split = str(file.attrs["split"])
         self.provenance = dict(json.loads(file.attrs["provenance"]))
         fields = {item.name: item for item in (*self.problem.inputs, *self.problem.outputs)}
         self._entries = {name: entries([item], self.problem.grid.num_axes) for name, item in fields.items()}
@@ -212,6 +210,19 @@ def open_hdf5(path: Path) -> h5py.File:
             raise UserError(f"{path} is not an HDF5 file (or an empty or broken one)") from None
         what = "truncated" if "truncated" in text else "damaged"
         raise UserError(f"{path} is {what}: {_short(error)}; copy or generate it again") from None
+
+
+def said_split(path: Path) -> str:
+    """The split that a file of ours says it is of, whatever is known of its grid; empty for others."""
+    with open_hdf5(path) as file:
+        try:
+            return str(file.attrs["split"]) if _is_ours(file) else ""
+        except (KeyError, RuntimeError, OSError) as error:
+            raise UserError(f"{path} is damaged: {_short(error)}; copy or generate it again") from None
+
+
+def _is_ours(file: h5py.File) -> bool:
+    return "fingerprint" in file.attrs and "problem" in file.attrs
 
 
 def _channels(stored: tuple[Field, ...], wanted: tuple[Field, ...]) -> list[int]:

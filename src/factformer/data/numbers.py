@@ -14,8 +14,10 @@ from factformer.problem import Problem
 
 MOST_LOST = 0.01
 """Part of a channel's variation that rounding to float32 may take at most."""
-CONSTANT = 1e-12
-"""What varies by less than this part of its mean is constant but for the rounding of the sums."""
+CONSTANT = 3e-10
+"""What varies by less than this part of its mean is constant but for the round-off of whoever has computed it."""
+SMALLEST = 1e-37
+"""What varies by less than this, about the smallest number that float32 keeps all digits of, is constant too."""
 
 
 def as_tensor(values: Tensor | NDArray[Any], what: str) -> Tensor:
@@ -56,11 +58,12 @@ def checked(values: Tensor | NDArray[Any], problem: Problem, num_channels: int, 
 
 
 def _require_digits(given: Tensor, kept: Tensor, what: str) -> None:
-    """Refuse channels whose variation float32 rounds away."""
+    """Refuse channels whose variation float32 rounds away, unless they are constant but for round-off."""
     exact = given.double().flatten(0, -2)
     level, spread = exact.mean(0), exact.std(0, correction=0)
     lost = (exact - kept.flatten(0, -2)).square().mean(0).sqrt()
-    for channel in ((lost > MOST_LOST * spread) & (spread > CONSTANT * level.abs())).nonzero().flatten().tolist():
+    varies = (spread > CONSTANT * level.abs()) & (spread > SMALLEST)
+    for channel in ((lost > MOST_LOST * spread) & varies).nonzero().flatten().tolist():
         raise UserError(
             f"{what}: channel {channel} varies by {float(spread[channel]):.3g} around {float(level[channel]):.8g}, of "
             "which float32 keeps too little; take a constant off that channel"

@@ -5,30 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from factformer.data.hdf5 import SplitFile
+from factformer.config import unknown_name
+from factformer.data.hdf5 import said_split
 from factformer.errors import UserError
 
 SPLITS = ("train", "valid", "test")
 SUFFIXES = (".hdf5", ".h5")
 
 
-def split_of(paths: Sequence[Path]) -> str:
-    """The split that all of these files are of, by what they say, their name or else their folder; empty if none does.
+def split_of(paths: Sequence[Path], asked: str | None = None) -> str:
+    """The split of all of these files: what they say or are called, else what is ``asked`` for, else their folder.
 
-    A file that says one split and is called after another is refused, and so are files of several splits.
+    Empty where nothing tells. A file that says one split and is called after another is refused, and so are files of
+    several splits or of another than the one ``asked`` for.
     """
+    if asked is not None and asked not in SPLITS:
+        raise unknown_name("split", asked, SPLITS)
     found: dict[str, Path] = {}
     for path in paths:
-        name = path.stem if path.stem in SPLITS else ""
-        folder = path.absolute().parent.name
-        said = SplitFile(path).split
+        name, folder = split_names(path)
+        said = said_split(path)
         if said and name and said != name:
             raise UserError(f"{path} is called after the split {name!r}, but says it is {said!r}: rename it")
-        found.setdefault(said or name or (folder if folder in SPLITS else ""), path)
+        own = said or name
+        if asked and own and own != asked:
+            raise UserError(
+                f"split {asked!r} asked for, but {path} is the {own} split; ask for none, or give the folder"
+            )
+        found.setdefault(own or asked or folder, path)
     if len(found) > 1:
         listed = ", ".join(f"{path.name} ({name or 'none'})" for name, path in found.items())
         raise UserError(f"the files are of different splits: {listed}; choose those of one")
     return next(iter(found), "")
+
+
+def split_names(path: Path) -> tuple[str, str]:
+    """The splits that a file and its folder are called after; empty where they are not."""
+    name, folder = (word if word in SPLITS else "" for word in (path.stem, path.absolute().parent.name))
+    return name, folder
 
 
 def training_files(folder: Path) -> list[Path]:

@@ -165,8 +165,14 @@ class StoredDataset(Dataset):
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Solver settings and seed, as far as all files share them; empty for foreign files."""
-        return _shared([file.provenance for file in self._files])
+        """Solver settings and seed, as far as all files share them; empty for foreign files.
+
+        What was assumed when they were converted no longer is where ``changes`` say it.
+        """
+        shared = _shared([file.provenance for file in self._files])
+        said = {*self._changes, *(GRID_KEYS if "grid" in self._changes else ())}
+        assumed = [name for name in shared.pop("assumed", ()) if name not in said]
+        return {**shared, **({"assumed": assumed} if assumed else {})}
 
     def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
         return self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem))
@@ -217,22 +223,25 @@ class StoredDataset(Dataset):
         return joined if order == sorted(order) else joined[torch.tensor(order).argsort()]
 
 
-def open_dataset(path: str | Path, split: str = "train", **changes: Any) -> StoredDataset:
+def open_dataset(path: str | Path, split: str | None = None, **changes: Any) -> StoredDataset:
     """One split of a stored dataset.
 
     ``path`` is a folder with ``train.hdf5``, ``valid.hdf5``, ``test.hdf5``, a dataset of The Well as it was
-    downloaded (``data/<split>/*.hdf5``), or one file, whose split is the one it says (`split_of`), or else
-    ``split``. ``changes`` are attributes of the problem to use instead of those written down or inferred, such as
-    ``grid=``, ``frame_dt=``, ``num_context_frames=``, ``horizon=``, ``boundary=`` or ``outputs=`` (a choice of
-    fields), or of its grid: ``extent=``, ``periodic=``, ``points=``, ``coordinates=``.
+    downloaded (``data/<split>/*.hdf5``), or one file. ``split`` is by default the training split of a folder and the
+    one that a file says (`split_of`); a file that says another than ``split`` is refused.
+
+    ``changes`` are attributes of the problem to use instead of those written down or inferred, such as ``grid=``,
+    ``frame_dt=``, ``num_context_frames=``, ``horizon=``, ``boundary=`` or ``outputs=`` (a choice of fields), or of
+    its grid: ``extent=``, ``periodic=``, ``points=``, ``coordinates=``.
     """
     path = Path(path)
     if not path.exists():
         raise UserError(f"no data at {path}: the folder or file does not exist")
     if path.is_file():
-        file_split = split_of([path]) or split
-        training = training_files(path.parent) if file_split != "train" else []
-        return StoredDataset([path], file_split, training=training, **changes)
+        split = split_of([path], split) or "train"
+        training = training_files(path.parent) if split != "train" else []
+        return StoredDataset([path], split, training=training, **changes)
+    split = split or "train"
     files = split_files(path, split)
     if not files:
         there = [name for name in SPLITS if split_files(path, name)]
@@ -241,7 +250,10 @@ def open_dataset(path: str | Path, split: str = "train", **changes: Any) -> Stor
             hint = "its generation was interrupted, start it again to finish it"
         raise UserError(f"no {split} split in {path}: {hint}")
     if (found := split_of(files)) not in ("", split):
-        raise UserError(f"{files[0]} lies where the split {split!r} is looked for, but says it is {found!r}: move it")
+        raise UserError(
+            f"{files[0]} lies where the split {split!r} is looked for, but says it is {found!r}: "
+            f"move it, or convert it again with --split {split}"
+        )
     return StoredDataset(files, split, training=split_files(path, "train"), **changes)
 
 

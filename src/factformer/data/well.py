@@ -115,10 +115,15 @@ def regridded(problem: Problem, where: Path, said: Mapping[str, Any]) -> Problem
     if not said:
         return problem
     grid = problem.grid
-    known = [grid.extent[m] if grid.periodic[m] and not grid.is_uniform(m) else None for m in range(grid.num_axes)]
+    wraps = per_axis("periodic", said.get("periodic", grid.periodic), grid.num_axes)
+    # the period of uneven points is known from the file alone
+    known = [
+        grid.extent[m] if wraps[m] and grid.periodic[m] and not grid.is_uniform(m) else None
+        for m in range(grid.num_axes)
+    ]
     axes = [grid.axis(m).numpy() for m in range(grid.num_axes)]
     return changed_problem(
-        problem, grid=grid_from_axes(axes, where=where, **{"periodic": grid.periodic, "extent": known, **said})
+        problem, grid=grid_from_axes(axes, where=where, **{"extent": known, **said, "periodic": wraps})
     )
 
 
@@ -133,11 +138,12 @@ def _infer_axis(
     if not spacing > 0 or np.abs(np.diff(x) - spacing).max() > TOLERANCE * spacing:
         return _explicit_axis(name, x, periodic, extent, points)
     cells = abs(x[0] - spacing / 2) <= TOLERANCE * spacing
-    if not (periodic or extent or points or cells or abs(x[0]) <= TOLERANCE * spacing):
+    said = extent is not None or points is not None
+    if not (periodic or said or cells or abs(x[0]) <= TOLERANCE * spacing):
         return _explicit_axis(name, x, periodic, extent, points)
-    kind = points or ("cells" if cells and not periodic else "nodes")
+    kind = points if points is not None else "cells" if cells and not periodic else "nodes"
     gaps = len(x) if periodic or kind == "cells" else len(x) - 1
-    return extent or spacing * gaps, kind, None
+    return spacing * gaps if extent is None else extent, kind, None
 
 
 def _explicit_axis(
@@ -145,7 +151,8 @@ def _explicit_axis(
 ) -> tuple[float, str, list[float] | None]:
     if periodic and extent is None:
         raise UserError(f"{name} is not evenly spaced, which leaves its period open: say extent, or periodic=false")
-    return extent or float(x[-1] - x[0]), points or "nodes", x.tolist()
+    length = float(x[-1] - x[0]) if extent is None else extent
+    return length, "nodes" if points is None else points, x.tolist()
 
 
 def _grid(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple[Grid, Boundary]:

@@ -14,15 +14,12 @@ def from_well_dataset(well: Any, split: str | None = None, **changes: Any) -> St
     """The same files, in the same order, with fields in physical units and windows of our own.
 
     Filters on file names are kept; what `WellDataset` does to samples (normalisation, strides, transforms,
-    restrictions) is not. The split is the one that the files say they are of, by their name or their folder
-    (`split_of`); ``split`` says it where they do not. ``changes`` are those of `open_dataset`.
+    restrictions) is not. ``split`` is by default the one that the files say they are of, by themselves, their
+    name or their folder (`split_of`). ``changes`` are those of `open_dataset`.
     """
     paths = [Path(path) for path in well.files_paths]
     missing = [path for path in paths if not path.is_file()]
     if missing:
         raise UserError(f"{missing[0]} is not a local file: download the dataset first")
-    found = split_of(paths)
-    if split and found and split != found:
-        raise UserError(f"split {split!r} asked for, but {paths[0]} is of {found!r}")
-    name = split or found or "train"
+    name = split_of(paths, split) or "train"
     return StoredDataset(paths, name, training=[] if name == "train" else training_files(paths[0].parent), **changes)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from factformer.bundle import load
 from factformer.data.normalization import Normalizer
-from factformer.data.store import Dataset, open_dataset
+from factformer.data.store import Dataset, StoredDataset, open_dataset
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import (
     DEFAULT_STARTS,
@@ -34,7 +34,7 @@ SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows",
 
 
 def chosen_data(path: str | Path, data: str | Path | None, split: str | None) -> Dataset:
-    """A split of ``data``, by default of what the run trained on: ``test`` of a folder; a file has one of its own.
+    """A split of ``data``, by default of what the run trained on (`open_held_out`).
 
     A run that trained on a file has no test split to fall back on: its own windows are evaluated only if asked for.
     """
@@ -44,10 +44,12 @@ def chosen_data(path: str | Path, data: str | Path | None, split: str | None) ->
             f"{path} trained on the one file {source}: name the data to evaluate on with --data, "
             f"or pass --split {open_dataset(source).split} to evaluate on what it trained on"
         )
-    dataset = open_dataset(source, split or "test")
-    if split is not None and dataset.split != split:
-        raise UserError(f"{source} is the {dataset.split} split, not {split}; leave out --split or give the folder")
-    return dataset
+    return open_held_out(source, split)
+
+
+def open_held_out(source: str | Path, split: str | None = None) -> StoredDataset:
+    """A split of ``source``: by default ``test`` of a folder, while a file has one of its own."""
+    return open_dataset(source, split or (None if Path(source).is_file() else "test"))
 
 
 def evaluate_run(

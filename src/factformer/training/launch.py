@@ -85,7 +85,10 @@ def _problem_of(path: Path, experiment: Experiment) -> Problem:
         raise unknown_name("problem", experiment.problem, [*catalog.names("pdes"), f"{problem.name} (of the data)"])
     size = experiment.data.resolution
     if size is not None and set(problem.grid.shape) != {size}:
-        raise UserError(f"data.resolution={size}, but the data at {path} are on {problem.grid.shape} points")
+        raise UserError(
+            f"data.resolution={size}, but the data at {path} are on {problem.grid.shape} points; "
+            "--set data.resolution=null takes them as they are"
+        )
     return _with_context(problem, experiment)
 
 

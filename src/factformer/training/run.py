@@ -85,8 +85,12 @@ class RunFolder:
 
 
 def check_same(saved: Experiment, wanted: Experiment, folder: Path) -> None:
-    """Raise where a run would go on under another configuration than it began with."""
-    found = [item for item in differences(saved, wanted) if item.split(" ", 1)[0] not in FREE_KEYS]
+    """Raise where a run would go on under another configuration than it began with.
+
+    No ``data.resolution`` is that of the data, which the checkpoints know: what a run has noted may be an old default.
+    """
+    free = FREE_KEYS if wanted.data.resolution is not None else (*FREE_KEYS, "data.resolution")
+    found = [item for item in differences(saved, wanted) if item.split(" ", 1)[0] not in free]
     if found:
         raise UserError(
             f"{folder} was trained with another configuration: {'; '.join(found[:3])}"
