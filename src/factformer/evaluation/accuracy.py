@@ -70,7 +70,7 @@ def evaluate(
 
     floor_mean = surrogate.normalizer.output_mean.to(target) if surrogate.problem.steady else None
     deviation = _deviation(surrogate, dataset).to(target)
-    even = all(dataset.problem.grid.is_uniform(m) for m in range(dataset.problem.grid.num_axes))
+    even = all(dataset.problem.grid.is_even(m) for m in range(dataset.problem.grid.num_axes))
     scores = {name: _Scores(deviation[s], even) for name, s in surrogate.problem.output_slices.items()}
     owners: list[int] = []
     total = dataset.num_trajectories * len(starts)

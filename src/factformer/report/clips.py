@@ -28,7 +28,6 @@ from factformer.report.planes import (
     color_limits,
     components,
     difference_limits,
-    is_even,
     middle_planes,
 )
 from factformer.report.runs import ReportRun, Rollout
@@ -218,7 +217,7 @@ def _describe_plane(plane: Plane, shape: Sequence[int], grid: Grid | None, strid
         "height": len(kept[1]) if len(kept) == 2 else 1,
         "extent": [[float(ends[0]), float(ends[-1])] for ends in edges],
         "points": [[float(f"{x:.6g}") for x in points] for points in kept],
-        "even": [is_even(coordinates[axis]) for axis in plane.axes],
+        "even": [grid is None or grid.is_even(axis) for axis in plane.axes],
         "periodic": [bool(grid is not None and grid.periodic[axis]) for axis in plane.axes],
     }
 

@@ -89,7 +89,7 @@ def cell_edges(axis: int, shape: Sequence[int], grid: Grid | None) -> Array:
         return np.arange(size + 1.0)
     points, length = grid.axis(axis).numpy(), grid.extent[axis]
     start = 0.0 if grid.is_uniform(axis) else points[0]
-    if is_even(points):
+    if grid.is_even(axis):
         return np.linspace(start, start + length, size + 1)
     between = (points[1:] + points[:-1]) / 2
     first, last = points[0], points[-1]
@@ -97,12 +97,6 @@ def cell_edges(axis: int, shape: Sequence[int], grid: Grid | None) -> Array:
         last = (points[-1] + points[0] + length) / 2
         first = last - length
     return np.concatenate([[first], between, [last]])
-
-
-def is_even(points: Array) -> bool:
-    """Whether neighbours are equally far apart everywhere, as far as a picture can show."""
-    gaps = np.diff(points)
-    return bool(np.ptp(gaps) < 1e-3 * gaps.mean())
 
 
 def axis_name(axis: int) -> str:

@@ -13,7 +13,7 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from factformer.errors import UserError
-from factformer.grid import Grid
+from factformer.grid import Grid, evenly_spaced
 from factformer.report.planes import (
     Array,
     Component,
@@ -23,7 +23,6 @@ from factformer.report.planes import (
     cell_edges,
     color_limits,
     difference_limits,
-    is_even,
     middle_planes,
 )
 from factformer.report.runs import Rollout
@@ -201,7 +200,7 @@ def draw_plane(axes: Axes, values: Array, edges: Edges, limits: Limits, colors: 
     right, up = edges
     scale: dict[str, Any] = {"cmap": colors, "vmin": limits.low, "vmax": limits.high}
     drawn: Any
-    if is_even(right) and is_even(up):
+    if evenly_spaced(np.diff(right)) and evenly_spaced(np.diff(up)):
         extent = (right[0], right[-1], up[0], up[-1])
         kind = "bicubic" if smooth else "nearest"
         drawn = axes.imshow(values, origin="lower", extent=extent, interpolation=kind, **scale)
