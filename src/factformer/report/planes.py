@@ -19,6 +19,8 @@ from factformer.problem import Field
 
 Array = NDArray[np.floating[Any]]
 SUBSCRIPTS = "₁₂₃₄"
+LONGEST = 6.0
+"""Sides that a picture is longer than the other at most: still longer boxes are not drawn to scale."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,16 @@ def cell_edges(axis: int, shape: Sequence[int], grid: Grid | None) -> Array:
         last = (points[-1] + points[0] + length) / 2
         first = last - length
     return np.concatenate([[first], between, [last]])
+
+
+def box_aspect(right: Array, up: Array) -> float:
+    """Height over width of the box that cell edges span."""
+    return float((up[-1] - up[0]) / (right[-1] - right[0]))
+
+
+def picture_aspect(right: Array, up: Array) -> float:
+    """Height over width of the picture of that box: the same, up to `LONGEST`."""
+    return min(max(box_aspect(right, up), 1 / LONGEST), LONGEST)
 
 
 def axis_name(axis: int) -> str:

@@ -20,10 +20,12 @@ from factformer.report.planes import (
     Limits,
     Plane,
     axis_name,
+    box_aspect,
     cell_edges,
     color_limits,
     difference_limits,
     middle_planes,
+    picture_aspect,
 )
 from factformer.report.runs import Rollout
 from factformer.report.style import (
@@ -150,9 +152,9 @@ def _panels(
                 axes.set_ylabel(ROW_NAMES[row], fontsize=10)
     for c, plane in enumerate(planes):
         if c == 0 or plane != planes[c - 1]:
-            grid[2, c].set_xlabel(
-                f"{axis_name(plane.axes[0])} →, {axis_name(plane.axes[1])} ↑", fontsize=8, color=MUTED
-            )
+            arrows = f"{axis_name(plane.axes[0])} →, {axis_name(plane.axes[1])} ↑"
+            true = box_aspect(*edges[c]) == picture_aspect(*edges[c])
+            grid[2, c].set_xlabel(arrows if true else f"{arrows}\nnot to scale", fontsize=8, color=MUTED)
     below = "prediction − truth" if height > 1.4 else "prediction\n− truth"
     for rows, image, name in ((grid[:2], images[0], label), (grid[2:], images[2], below)):
         bar = figure.colorbar(image, ax=rows, aspect=30 if len(rows) > 1 else 15, pad=0.015)
@@ -206,7 +208,7 @@ def draw_plane(axes: Axes, values: Array, edges: Edges, limits: Limits, colors: 
         drawn = axes.imshow(values, origin="lower", extent=extent, interpolation=kind, **scale)
     else:
         drawn = axes.pcolormesh(right, up, values, **scale)
-        axes.set_aspect("equal")
+    axes.set_aspect(picture_aspect(right, up) / box_aspect(right, up))
     bare(axes)
     return drawn
 
@@ -227,7 +229,7 @@ def panel_size(edges: Sequence[Edges], side: float, shortest: float) -> tuple[fl
 
     Flat boxes get wider instead of too low for their labels, tall ones narrower; no side is under ``shortest``.
     """
-    aspect = max(float((up[-1] - up[0]) / (right[-1] - right[0])) for right, up in edges)
+    aspect = max(picture_aspect(right, up) for right, up in edges)
     return max(side / math.sqrt(aspect), shortest), max(side * math.sqrt(aspect), shortest)
 
 
