@@ -12,6 +12,7 @@ from factformer.bundle import save_bundle
 from factformer.data.generate import generate
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
+from factformer.evaluation.inspection import inspect_run
 from factformer.evaluation.run import evaluate_run, save_samples
 from factformer.pdes import find_pde
 from factformer.pdes._base import Preset
@@ -59,6 +60,13 @@ def test_the_file_that_a_run_trained_on_is_evaluated_only_if_asked_for(folder, t
     assert evaluate_run(tmp_path / "run", split="train", **options)["split"] == "train"
     assert evaluate_run(tmp_path / "run", file, **options)["split"] == "train"
     assert evaluate_run(tmp_path / "run", folder / "data", **options)["split"] == "test"
+
+
+def test_a_run_is_inspected_on_the_file_that_it_trained_on(folder, tmp_path):
+    shutil.copytree(folder / "run" / "bundle", tmp_path / "run" / "bundle")
+    (tmp_path / "run" / "config.yaml").write_text(f"data:\n  path: {folder / 'data' / 'train.hdf5'}\n")
+    unasked, asked = (inspect_run(tmp_path / "run", split=split, num_samples=2) for split in (None, "train"))
+    assert unasked.summary["kernels"] == asked.summary["kernels"] != []
 
 
 def test_another_evaluation_is_not_overwritten_unasked(folder):
