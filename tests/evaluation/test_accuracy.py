@@ -218,6 +218,16 @@ def test_what_errors_are_relative_to_is_a_matter_of_the_data():
     assert evaluate(nothing, dataset, timing=False)["fields"]["density"]["relative_l2"] == pytest.approx(1.0)
 
 
+def test_without_statistics_errors_are_relative_to_the_data_all_the_same():
+    """Whatever a surrogate was trained on: they are those of the frames that it is evaluated on."""
+    problem = make_problem(fields=(Field("density"),))
+    dataset = ArrayDataset(1e-3 * travelling_waves(problem).read(slice(None)), problem, "test")
+    nothing = surrogate_that(problem, lambda frames, steps, grid: persistent(frames, steps, grid) * 0)
+    for deviation in (1.0, 1e-3, 1e6):
+        nothing.normalizer = Normalizer([0.0], [deviation], [0.0], [deviation], [deviation])
+        assert evaluate(nothing, dataset, timing=False)["fields"]["density"]["relative_l2"] == pytest.approx(1.0)
+
+
 def errors_on(x):
     """Of persistence, on a plane of given coordinates."""
     problem = Problem("made-up", Grid.from_axes([x, x]), (Field("density"),), boundary="zero",
