@@ -46,6 +46,17 @@ def test_spacing_is_the_distance_of_neighbours():
     assert Grid.from_axes([[1.0, 1.5, 3.0]]).spacing(0) == 1.0
 
 
+def test_given_coordinates_can_be_even():
+    def even(axis, *period):
+        return Grid.from_axes([axis], bool(period), *period).is_even(0)
+
+    assert Grid(4, 2.0, False, "cells").is_even(0)
+    assert even(torch.linspace(-1, 1, 2048))  # in float32, as files keep them
+    assert not even(stretched(16))
+    assert even([1.0, 2.0, 3.0], 3.0)
+    assert not even([1.0, 2.0, 3.0], 4.0)  # two steps from the last point around to the first
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_exact_for_constants_and_second_order(kind):
     errors = []

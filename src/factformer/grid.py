@@ -26,6 +26,8 @@ from factformer.errors import UserError
 
 POINTS = ("nodes", "cells")
 MAX_AXES = 4
+TOLERANCE = 1e-3
+"""Of the spacing, what even points may be off: files keep coordinates in float32."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,10 @@ class Grid:
         """Whether axis ``m`` is evenly spaced by construction."""
         return self.coordinates[m] is None
 
+    def is_even(self, m: int) -> bool:
+        """Whether neighbours along axis ``m`` are equally far apart, by construction or as given."""
+        return self.is_uniform(m) or evenly_spaced(self._gaps(m))
+
     def spacing(self, m: int) -> float:
         """Distance between neighbours along axis ``m``; the mean one where it is not even."""
         closed = not self.periodic[m] and not (self.is_uniform(m) and self.points[m] == "cells")
@@ -171,15 +177,18 @@ class Grid:
         if self.equal_weights(m):
             values = torch.full((self.shape[m],), 1.0 / self.shape[m], dtype=torch.float64)
         else:
-            x = self.axis(m)
-            gaps = x.diff()
+            gaps = self._gaps(m)
             if self.periodic[m]:
-                gaps = torch.cat([gaps, x[:1] + self.extent[m] - x[-1:]])
                 values = (gaps + gaps.roll(1)) / (2 * self.extent[m])
             else:
                 ends = gaps.new_zeros(1)
                 values = (torch.cat([gaps, ends]) + torch.cat([ends, gaps])) / (2 * gaps.sum())
         return values.to(device=device, dtype=dtype)
+
+    def _gaps(self, m: int) -> Float[Tensor, "gaps"]:
+        """Distances between neighbours; on a periodic axis the last one leads to the first point again."""
+        x = self.axis(m)
+        return torch.cat([x.diff(), x[:1] + self.extent[m] - x[-1:]]) if self.periodic[m] else x.diff()
 
     def wavenumbers(
         self,
@@ -231,6 +240,12 @@ class Grid:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         return cls(**values)
+
+
+def evenly_spaced(gaps: Any) -> bool:
+    """Whether distances between neighbours, a tensor or an array, are equal but for rounding."""
+    mean = gaps.mean()
+    return bool(abs(gaps - mean).max() < TOLERANCE * mean)
 
 
 def _require_length(m: int, span: float, length: float, wraps: bool) -> None:

@@ -95,6 +95,15 @@ def test_convert_tells_what_it_assumed_and_left_out(app: typer.Typer, tmp_path: 
     assert "on 8 x 8 (periodic, cells, boundary zero); left out: force" in text
 
 
+def test_convert_calls_uneven_only_what_is(app: typer.Typer, tmp_path: Path) -> None:
+    for name, x in (("even", np.linspace(-1, 1, 8)), ("stretched", np.arange(8) ** 2)):
+        with h5py.File(tmp_path / f"1D_{name}.hdf5", "w") as file:
+            file["density"], file["t-coordinate"], file["x-coordinate"] = np.zeros((2, 6, 8)), np.arange(6), x
+    words = ("--set", "periodic=false", "--set", "boundary=zero", "--out")
+    assert "on 8 (nodes, " in run(app, "convert", tmp_path / "1D_even.hdf5", *words, tmp_path / "a")
+    assert "on 8 (uneven, " in run(app, "convert", tmp_path / "1D_stretched.hdf5", *words, tmp_path / "b")
+
+
 @pytest.mark.parametrize("command", ["generate", "convert"])
 def test_help_shows_an_example(app: typer.Typer, command: str) -> None:
     assert f"Example: factformer {command}" in run(app, command, "--help")

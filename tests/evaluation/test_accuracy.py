@@ -218,11 +218,30 @@ def test_what_errors_are_relative_to_is_a_matter_of_the_data():
     assert evaluate(nothing, dataset, timing=False)["fields"]["density"]["relative_l2"] == pytest.approx(1.0)
 
 
-def test_an_uneven_grid_has_no_spectrum():
-    x = torch.linspace(0, 1, 12) ** 2
+def test_without_statistics_errors_are_relative_to_the_data_all_the_same():
+    """Whatever a surrogate was trained on: they are those of the frames that it is evaluated on."""
+    problem = make_problem(fields=(Field("density"),))
+    dataset = ArrayDataset(1e-3 * travelling_waves(problem).read(slice(None)), problem, "test")
+    nothing = surrogate_that(problem, lambda frames, steps, grid: persistent(frames, steps, grid) * 0)
+    for deviation in (1.0, 1e-3, 1e6):
+        nothing.normalizer = Normalizer([0.0], [deviation], [0.0], [deviation], [deviation])
+        assert evaluate(nothing, dataset, timing=False)["fields"]["density"]["relative_l2"] == pytest.approx(1.0)
+
+
+def errors_on(x):
+    """Of persistence, on a plane of given coordinates."""
     problem = Problem("made-up", Grid.from_axes([x, x]), (Field("density"),), boundary="zero",
                       num_context_frames=2, horizon=4)  # fmt: skip
-    result = evaluate(surrogate_that(problem, persistent), travelling_waves(problem), timing=False)
-    field = result["fields"]["density"]
+    return evaluate(surrogate_that(problem, persistent), travelling_waves(problem), timing=False)["fields"]["density"]
+
+
+def test_an_uneven_grid_has_no_spectrum():
+    field = errors_on(torch.linspace(0, 1, 12) ** 2)
     assert field["spectrum"] is None and field["spectrum_error"] is None
     assert field["relative_l2"] > 0
+
+
+def test_even_coordinates_have_a_spectrum_wherever_they_start():
+    field = errors_on(torch.linspace(-1, 1, 12))
+    assert len(field["spectrum"]["truth"]) == 7
+    assert field["spectrum_error"] > 0

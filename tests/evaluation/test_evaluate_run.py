@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -10,8 +11,10 @@ import torch
 from factformer import Field, Grid, Problem, build_surrogate
 from factformer.bundle import save_bundle
 from factformer.data.generate import generate
+from factformer.data.hdf5 import SplitFile
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
+from factformer.evaluation.inspection import inspect_run
 from factformer.evaluation.run import evaluate_run, save_samples
 from factformer.pdes import find_pde
 from factformer.pdes._base import Preset
@@ -59,6 +62,26 @@ def test_the_file_that_a_run_trained_on_is_evaluated_only_if_asked_for(folder, t
     assert evaluate_run(tmp_path / "run", split="train", **options)["split"] == "train"
     assert evaluate_run(tmp_path / "run", file, **options)["split"] == "train"
     assert evaluate_run(tmp_path / "run", folder / "data", **options)["split"] == "test"
+
+
+def test_a_run_is_inspected_on_the_file_that_it_trained_on(folder, tmp_path):
+    shutil.copytree(folder / "run" / "bundle", tmp_path / "run" / "bundle")
+    (tmp_path / "run" / "config.yaml").write_text(f"data:\n  path: {folder / 'data' / 'train.hdf5'}\n")
+    unasked, asked = (inspect_run(tmp_path / "run", split=split, num_samples=2) for split in (None, "train"))
+    assert unasked.summary["kernels"] == asked.summary["kernels"] != []
+
+
+def test_a_training_split_without_statistics_is_not_read_for_them(folder, tmp_path, monkeypatch):
+    shutil.copytree(folder / "data", tmp_path / "data")
+    options = {"num_starts": 1, "batch_size": 2, "timing": False, "num_samples": 0}
+    known = evaluate_run(folder / "run", tmp_path / "data", out=tmp_path / "known", **options)
+    with h5py.File(tmp_path / "data" / "train.hdf5", "r+") as file:
+        del file["statistics"]
+    files, read = set(), SplitFile.read
+    monkeypatch.setattr(SplitFile, "read", lambda self, *which: (files.add(self.path.name), read(self, *which))[1])
+    unknown = evaluate_run(folder / "run", tmp_path / "data", out=tmp_path / "unknown", **options)
+    assert files == {"test.hdf5"}
+    assert unknown["fields"] == known["fields"]
 
 
 def test_another_evaluation_is_not_overwritten_unasked(folder):

@@ -99,6 +99,14 @@ def test_uneven_points_take_the_room_they_stand_for():
     assert shares["uneven"] == pytest.approx(20 / 110, abs=0.03)
 
 
+@pytest.mark.parametrize("extent", [(1e6, 1.0), (1.0, 1e6)])
+def test_very_long_boxes_are_drawn_in_a_bounded_size(extent):
+    run = make_run(shape=(8, 8), num_frames=1, num_samples=1)
+    options = {"component": components(run.fields)[0], "grid": Grid((8, 8), extent, True)}
+    (picture,) = draw_frames(run.rollouts[0].prediction, run.rollouts[0].truth, **options)
+    assert max(picture.size) < 5000
+
+
 def test_refusals(tmp_path, plane_run):
     rollout, part = plane_run.rollouts[0], components(plane_run.fields)[0]
     with pytest.raises(UserError, match=r"ending \.gif"):

@@ -378,6 +378,14 @@ def test_pictures_have_the_shape_of_the_box(browser, tmp_path, extent, most):
     assert text(browser, "readout-point") == f"x₁ → 0 … {extent[0]:g}, x₂ ↑ 0 … {extent[1]:g}"
 
 
+def test_very_long_boxes_stay_in_sight(browser, tmp_path):
+    run = on_grid(make_run(shape=(16, 12), num_frames=2, num_samples=1), Grid((16, 12), (1000.0, 1.0), True))
+    browser.get(write_report(tmp_path, title="long", runs=[run]).as_uri())
+    wait(browser, lambda: text(browser, "clock") != "")
+    size = browser.find_element(By.ID, "canvas-truth").size
+    assert size["width"] / size["height"] == pytest.approx(6, rel=0.02)
+
+
 def test_uneven_points_are_drawn_where_they_lie(browser, tmp_path):
     """Values that equal their first coordinate: their colours run evenly, however the points lie."""
     far = np.array([0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 1.6, 2.0, 2.5, 3.2, 4.0])

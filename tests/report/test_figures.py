@@ -95,9 +95,27 @@ def test_long_boxes_keep_a_readable_size(extent):
     figure = figures.comparison(run.rollouts[0], components(run.fields)[0], grid=Grid((8, 8), extent, True))
     width, height = figure.get_size_inches()
     assert max(width, height) < 18
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     names = [axes.yaxis.label.get_window_extent() for axes in figure.axes[::2][:3]]
     assert not any(a.overlaps(b) for a, b in itertools.pairwise(names))
+
+
+@pytest.mark.parametrize("extent", [(1e6, 1.0), (1.0, 1e6)])
+def test_very_long_boxes_are_not_drawn_to_scale_and_say_so(extent):
+    run = make_run(shape=(8, 8), num_frames=2, num_samples=1)
+
+    def draw(*extent):
+        figure = figures.comparison(run.rollouts[0], components(run.fields)[0], grid=Grid((8, 8), extent, True))
+        figure.draw_without_rendering()
+        return figure, figure.axes[0].get_window_extent()
+
+    figure, panel = draw(*extent)
+    assert max(figure.get_size_inches()) < 18
+    assert max(panel.width / panel.height, panel.height / panel.width) == pytest.approx(6, rel=0.01)
+    assert figure.axes[4].get_xlabel() == "x₁ →, x₂ ↑\nnot to scale"
+    figure, panel = draw(2.0, 1.0)
+    assert panel.width / panel.height == pytest.approx(2, rel=0.01)
+    assert figure.axes[4].get_xlabel() == "x₁ →, x₂ ↑"
 
 
 def test_middle_slices_cut_each_axis_at_its_middle(box_run):

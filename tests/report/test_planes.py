@@ -47,6 +47,7 @@ def test_line_keeps_its_values():
         (Grid.from_axes([[-1, 0, 1, 2]]), [-1, -0.25, 0.5, 1.25, 2]),
         (Grid.from_axes([[0, 1, 3, 7]]), [0, 0.5, 2, 5, 7]),
         (Grid.from_axes([[0, 1, 3, 6]], True, 7.0), [-0.5, 0.5, 2, 4.5, 6.5]),
+        (Grid.from_axes([[0, 1, 2, 3]], True, 6.0), [-1.5, 0.5, 1.5, 2.5, 4.5]),
     ],
 )
 def test_cells_fill_the_box_and_uneven_points_lie_in_theirs(grid, edges):

@@ -96,7 +96,7 @@ def _tell(paths: list[Path], json: bool) -> None:
     for path in paths:
         data = open_dataset(path)
         grid = data.problem.grid
-        axes = ["periodic" if wraps else points if grid.is_uniform(m) else "uneven"
+        axes = ["periodic" if wraps else points if grid.is_even(m) else "uneven"
                 for m, (wraps, points) in enumerate(zip(grid.periodic, grid.points, strict=True))]  # fmt: skip
         entries.append(
             {

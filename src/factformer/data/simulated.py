@@ -52,6 +52,9 @@ class SimulatedDataset(Dataset):
     def normalizer(self) -> Normalizer:
         return self._normalizer
 
+    def known_normalizer(self) -> Normalizer:
+        return self._normalizer
+
     def resident(self, device: torch.device, storage: torch.dtype) -> Tensor | None:
         return self.frames if (self.frames.device, self.frames.dtype) == (device, storage) else None
 

@@ -52,6 +52,10 @@ class Dataset(ABC):
     def normalizer(self) -> Normalizer:
         """Statistics of the training split."""
 
+    def known_normalizer(self) -> Normalizer | None:
+        """The same where they are at hand; none where the training split would have to be read for them."""
+        return None
+
     @property
     def provenance(self) -> dict[str, Any]:
         """Solver settings and seed, where they are known."""
@@ -123,6 +127,9 @@ class ArrayDataset(Dataset):
             self._normalizer = compute_normalizer(self)
         return self._normalizer
 
+    def known_normalizer(self) -> Normalizer | None:
+        return self.normalizer() if self.split == "train" else self._normalizer
+
 
 class StoredDataset(Dataset):
     """One split in one or more files of The Well's layout, ours or The Well's own, read as asked for.
@@ -184,27 +191,37 @@ class StoredDataset(Dataset):
 
     def normalizer(self) -> Normalizer:
         if self._normalizer is None:
-            self._normalizer = self._find_normalizer()
+            self._normalizer = self.known_normalizer()
+        if self._normalizer is None:
+            training = self._training_split()
+            self._normalizer = compute_normalizer(self) if training is None else training.normalizer()
         return self._normalizer
 
-    def _find_normalizer(self) -> Normalizer:
+    def known_normalizer(self) -> Normalizer | None:
         first = self._files[0]
         if not first.is_ours:
             for folder in (first.path.parent, *first.path.parents[2:3]):  # <dataset>/data/<split>/<file>
                 theirs = read_well_statistics(folder, self.problem)
                 if theirs is not None:
                     return normalizer_from(self.problem, *theirs)
-        if self.split != "train":
-            if not self._training:
-                raise UserError(
-                    f"no training split beside {self.paths[0]}: statistics come from it alone; put its train.hdf5 there"
-                )
-            training = StoredDataset(self._training, "train", **self._changes)
-            training.require(self.problem)
-            return training.normalizer()
+        training = self._training_split()
+        if training is not None:
+            return training.known_normalizer()
         if len(self._files) == 1 and first.statistics is not None:
             return normalizer_from(self.problem, *first.selected_statistics(self.problem))
-        return compute_normalizer(self)
+        return None
+
+    def _training_split(self) -> StoredDataset | None:
+        """The one that this split belongs to, unless it is that itself."""
+        if self.split == "train":
+            return None
+        if not self._training:
+            raise UserError(
+                f"no training split beside {self.paths[0]}: statistics come from it alone; put its train.hdf5 there"
+            )
+        training = StoredDataset(self._training, "train", **self._changes)
+        training.require(self.problem)
+        return training
 
     def _gather(self, trajectories: Selection, read: Any) -> Tensor:
         wanted = positions(trajectories, self.num_trajectories)
@@ -257,20 +274,20 @@ def open_dataset(path: str | Path, split: str | None = None, **changes: Any) -> 
     return StoredDataset(files, split, training=split_files(path, "train"), **changes)
 
 
-def compute_normalizer(dataset: Dataset) -> Normalizer:
-    """Statistics in one pass over the values, a trajectory at a time."""
+def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normalizer:
+    """Statistics in one pass over the values, a trajectory at a time; of some ``frames`` if need be."""
     problem = dataset.problem
     moments = []
     for index in range(dataset.num_trajectories):
         trajectory = TrajectoryMoments(problem)
         if problem.steady:
             trajectory.add_input(dataset.read_inputs([index])[0].numpy())
-        for frame in dataset.read([index])[0].numpy():
+        for frame in dataset.read([index], frames)[0].numpy():
             trajectory.add(frame)
         moments.append(trajectory.moments())
     total = merge_moments(moments, problem)
     if not all(np.isfinite(total[kind].mean).all() for kind in KINDS):
-        raise UserError(f"the training data of {problem.name!r} hold NaN or infinite values")
+        raise UserError(f"the {dataset.split} split of {problem.name!r} holds NaN or infinite values")
     return normalizer_from(problem, {k: total[k].mean for k in KINDS}, {k: total[k].std for k in KINDS})
 
 

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from factformer.data.agreement import changed_problem
 from factformer.data.layout import FIELD_GROUPS, Entry
 from factformer.errors import UserError
-from factformer.grid import Grid, per_axis
+from factformer.grid import TOLERANCE, Grid, evenly_spaced, per_axis
 from factformer.problem import Boundary, Field, Problem
 
-TOLERANCE = 1e-3  # of the spacing: coordinates are stored in float32
 NUM_CONTEXT_FRAMES, HORIZON = 4, 16
 GRID_KEYS = ("extent", "periodic", "points", "coordinates")
 
@@ -134,9 +133,9 @@ def _infer_axis(
 
     A periodic axis may start anywhere: its origin is a matter of choice and is not kept.
     """
-    spacing = float(x[-1] - x[0]) / (len(x) - 1)
-    if not spacing > 0 or np.abs(np.diff(x) - spacing).max() > TOLERANCE * spacing:
+    if not evenly_spaced(np.diff(x)):
         return _explicit_axis(name, x, periodic, extent, points)
+    spacing = float(x[-1] - x[0]) / (len(x) - 1)
     cells = abs(x[0] - spacing / 2) <= TOLERANCE * spacing
     said = extent is not None or points is not None
     if not (periodic or said or cells or abs(x[0]) <= TOLERANCE * spacing):

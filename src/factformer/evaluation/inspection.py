@@ -37,6 +37,7 @@ def inspect_run(
 ) -> Analysis:
     """`analyse_attention` of a run folder or bundle, over ``num_samples`` windows spread over the split.
 
+    ``data`` defaults to what the run trained on: the test split of a folder, or the one file.
     With ``out`` the numbers go to ``attention.json`` and the kernels of one sample to ``kernels.npz``.
     """
     began = time.perf_counter()

@@ -34,17 +34,8 @@ SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows",
 
 
 def chosen_data(path: str | Path, data: str | Path | None, split: str | None) -> Dataset:
-    """A split of ``data``, by default of what the run trained on (`open_held_out`).
-
-    A run that trained on a file has no test split to fall back on: its own windows are evaluated only if asked for.
-    """
-    source = data if data is not None else trained_on(path)
-    if data is None and split is None and Path(source).is_file():
-        raise UserError(
-            f"{path} trained on the one file {source}: name the data to evaluate on with --data, "
-            f"or pass --split {open_dataset(source).split} to evaluate on what it trained on"
-        )
-    return open_held_out(source, split)
+    """A split of ``data``, by default of what the run trained on (`open_held_out`)."""
+    return open_held_out(data if data is not None else trained_on(path), split)
 
 
 def open_held_out(source: str | Path, split: str | None = None) -> StoredDataset:
@@ -72,12 +63,18 @@ def evaluate_run(
 
     Writes ``evaluation.json`` and, of ``num_samples`` trajectories, ``rollouts.npz`` into ``out``, by default
     the run folder; a bundle without a run folder is left as it is. ``data`` defaults to the test split of the
-    folder that the run trained on. An evaluation on other data or settings is replaced only with ``overwrite``.
+    folder that the run trained on; the windows of a single file that it trained on are evaluated only if ``data`` or
+    ``split`` asks for them. An evaluation on other data or settings is replaced only with ``overwrite``.
     """
     began = time.perf_counter()
     surrogate = load(path)
     folder = Path(out) if out is not None else run_folder(path)
     dataset = chosen_data(path, data, split)
+    if data is None and split is None and Path(file := trained_on(path)).is_file():
+        raise UserError(
+            f"{path} trained on the one file {file}: name the data to evaluate on with --data, "
+            f"or pass --split {dataset.split} to evaluate on what it trained on"
+        )
     if folder is not None and not overwrite:
         frames = num_frames or surrogate.problem.horizon
         check_compatible(surrogate, dataset, frames)

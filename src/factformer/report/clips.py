@@ -28,8 +28,8 @@ from factformer.report.planes import (
     color_limits,
     components,
     difference_limits,
-    is_even,
     middle_planes,
+    picture_aspect,
 )
 from factformer.report.runs import ReportRun, Rollout
 
@@ -207,7 +207,7 @@ def _describe(part: Component, runs: Sequence[ReportRun], num_samples: int) -> d
 
 
 def _describe_plane(plane: Plane, shape: Sequence[int], grid: Grid | None, stride: int) -> dict[str, Any]:
-    """Size, box and, along each axis, the coordinates of the points that are kept and whether they are even."""
+    """Size, box, height over width of its picture and, along each axis, the points kept and whether they are even."""
     coordinates = [np.arange(float(size)) if grid is None else grid.axis(m).numpy() for m, size in enumerate(shape)]
     edges = [cell_edges(axis, shape, grid) for axis in plane.axes]
     kept = [coordinates[axis][::stride] for axis in plane.axes]
@@ -216,9 +216,10 @@ def _describe_plane(plane: Plane, shape: Sequence[int], grid: Grid | None, strid
         "axes": [axis_name(axis) for axis in plane.axes],
         "width": len(kept[0]),
         "height": len(kept[1]) if len(kept) == 2 else 1,
+        "aspect": picture_aspect(*edges) if len(edges) == 2 else None,
         "extent": [[float(ends[0]), float(ends[-1])] for ends in edges],
         "points": [[float(f"{x:.6g}") for x in points] for points in kept],
-        "even": [is_even(coordinates[axis]) for axis in plane.axes],
+        "even": [grid is None or grid.is_even(axis) for axis in plane.axes],
         "periodic": [bool(grid is not None and grid.periodic[axis]) for axis in plane.axes],
     }
 

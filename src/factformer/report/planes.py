@@ -19,6 +19,8 @@ from factformer.problem import Field
 
 Array = NDArray[np.floating[Any]]
 SUBSCRIPTS = "₁₂₃₄"
+LONGEST = 6.0
+"""Sides that a picture is longer than the other at most: still longer boxes are not drawn to scale."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def cell_edges(axis: int, shape: Sequence[int], grid: Grid | None) -> Array:
         return np.arange(size + 1.0)
     points, length = grid.axis(axis).numpy(), grid.extent[axis]
     start = 0.0 if grid.is_uniform(axis) else points[0]
-    if is_even(points):
+    if grid.is_even(axis):
         return np.linspace(start, start + length, size + 1)
     between = (points[1:] + points[:-1]) / 2
     first, last = points[0], points[-1]
@@ -99,10 +101,14 @@ def cell_edges(axis: int, shape: Sequence[int], grid: Grid | None) -> Array:
     return np.concatenate([[first], between, [last]])
 
 
-def is_even(points: Array) -> bool:
-    """Whether neighbours are equally far apart everywhere, as far as a picture can show."""
-    gaps = np.diff(points)
-    return bool(np.ptp(gaps) < 1e-3 * gaps.mean())
+def box_aspect(right: Array, up: Array) -> float:
+    """Height over width of the box that cell edges span."""
+    return float((up[-1] - up[0]) / (right[-1] - right[0]))
+
+
+def picture_aspect(right: Array, up: Array) -> float:
+    """Height over width of the picture of that box: the same, up to `LONGEST`."""
+    return min(max(box_aspect(right, up), 1 / LONGEST), LONGEST)
 
 
 def axis_name(axis: int) -> str:

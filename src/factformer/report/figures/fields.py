@@ -13,18 +13,19 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from factformer.errors import UserError
-from factformer.grid import Grid
+from factformer.grid import Grid, evenly_spaced
 from factformer.report.planes import (
     Array,
     Component,
     Limits,
     Plane,
     axis_name,
+    box_aspect,
     cell_edges,
     color_limits,
     difference_limits,
-    is_even,
     middle_planes,
+    picture_aspect,
 )
 from factformer.report.runs import Rollout
 from factformer.report.style import (
@@ -151,9 +152,9 @@ def _panels(
                 axes.set_ylabel(ROW_NAMES[row], fontsize=10)
     for c, plane in enumerate(planes):
         if c == 0 or plane != planes[c - 1]:
-            grid[2, c].set_xlabel(
-                f"{axis_name(plane.axes[0])} →, {axis_name(plane.axes[1])} ↑", fontsize=8, color=MUTED
-            )
+            arrows = f"{axis_name(plane.axes[0])} →, {axis_name(plane.axes[1])} ↑"
+            true = box_aspect(*edges[c]) == picture_aspect(*edges[c])
+            grid[2, c].set_xlabel(arrows if true else f"{arrows}\nnot to scale", fontsize=8, color=MUTED)
     below = "prediction − truth" if height > 1.4 else "prediction\n− truth"
     for rows, image, name in ((grid[:2], images[0], label), (grid[2:], images[2], below)):
         bar = figure.colorbar(image, ax=rows, aspect=30 if len(rows) > 1 else 15, pad=0.015)
@@ -201,13 +202,13 @@ def draw_plane(axes: Axes, values: Array, edges: Edges, limits: Limits, colors: 
     right, up = edges
     scale: dict[str, Any] = {"cmap": colors, "vmin": limits.low, "vmax": limits.high}
     drawn: Any
-    if is_even(right) and is_even(up):
+    if evenly_spaced(np.diff(right)) and evenly_spaced(np.diff(up)):
         extent = (right[0], right[-1], up[0], up[-1])
         kind = "bicubic" if smooth else "nearest"
         drawn = axes.imshow(values, origin="lower", extent=extent, interpolation=kind, **scale)
     else:
         drawn = axes.pcolormesh(right, up, values, **scale)
-        axes.set_aspect("equal")
+    axes.set_aspect(picture_aspect(right, up) / box_aspect(right, up))
     bare(axes)
     return drawn
 
@@ -228,7 +229,7 @@ def panel_size(edges: Sequence[Edges], side: float, shortest: float) -> tuple[fl
 
     Flat boxes get wider instead of too low for their labels, tall ones narrower; no side is under ``shortest``.
     """
-    aspect = max(float((up[-1] - up[0]) / (right[-1] - right[0])) for right, up in edges)
+    aspect = max(picture_aspect(right, up) for right, up in edges)
     return max(side / math.sqrt(aspect), shortest), max(side * math.sqrt(aspect), shortest)
 
 

@@ -40,13 +40,14 @@ class Player {
     this.show(this.frame);
   }
 
-  // Pictures have the shape of the box, whatever its number of points; tall ones are narrower than their column.
+  // Pictures have the shape of the box, whatever its number of points, unless it is very long; tall ones are narrower
+  // than their column.
   shapeFrames() {
     if (this.isLine()) return;
-    const [right, up] = this.clip.plane.extent.map(([start, end]) => end - start);
+    const { aspect } = this.clip.plane;
     for (const canvas of document.querySelectorAll(".frame canvas")) {
-      canvas.style.aspectRatio = String(right / up);
-      canvas.parentElement.style.width = `${Math.min(100, 160 * right / up)}%`;
+      canvas.style.aspectRatio = String(1 / aspect);
+      canvas.parentElement.style.width = `${Math.min(100, 160 / aspect)}%`;
     }
   }
 
