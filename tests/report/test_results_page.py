@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,18 @@ def test_what_the_base_runs_differ_by_is_chance():
         runs = [finding(entry.path, "factformer", error) for entry, error in zip(base, errors, strict=True)]
         rows = pages.variants([other], found(*runs, finding(other.path, "factformer", 0.35)), bases, noise=0.02)
         assert f"| {verdict} |" in rows[-1]
+
+
+def test_three_seeds_say_what_is_chance():
+    """Drawn from the same recipe, one more run is called different in about one of 20 cases."""
+    entries = GROUPS["ablations"]()
+    base = [entry for entry in entries if entry.title in ("factformer", "factformer, seed 1", "factformer, seed 2")]
+    other = next(entry for entry in entries if entry.title == "factformer, 1 head")
+    draw, bases, called = random.Random(0), {"factformer": [entry.path for entry in base]}, 0
+    for _ in range(400):
+        runs = [finding(entry.path, "factformer", draw.gauss(0.3, 0.01)) for entry in (*base, other)]
+        called += "under" not in pages.variants([other], found(*runs), bases, noise=0.5)[-1]
+    assert 8 <= called <= 34
 
 
 def test_the_resolution_study_takes_the_runs_at_85_from_the_table():

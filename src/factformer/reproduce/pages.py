@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scipy.stats import t as student
+
 from factformer.report import paper
 from factformer.report.tables import format_count
 from factformer.reproduce.entries import BFLOAT, PLUS, Entry, entry_name
@@ -136,7 +138,7 @@ def variants(
 ) -> list[str]:
     """One change at a time against the mean of the base runs of the same model; ``shared`` settings are in all.
 
-    What differs by less than ``noise``, or than the base runs from each other, may be chance.
+    Smaller differences than `_chance` may be none; ``noise`` is what is known of the recipe beyond its base runs.
     """
     rows = []
     for entry in entries:
@@ -154,7 +156,7 @@ def variants(
             totals = [one.total for one in base]
             difference = finding.total - statistics.fmean(totals)
             change = f"{difference:+.4f}"
-            verdict = _verdict(difference, max(noise, max(totals) - min(totals)))
+            verdict = _verdict(difference, _chance(totals, noise))
             cost = f"{statistics.fmean(one.updates for one in base) / finding.updates:.2f} ×"
         mark = "" if finding.split == entry.split else " †"
         error = " / ".join(finding.shown(field) for field in FIELDS[entry.run.recipe])
@@ -162,7 +164,7 @@ def variants(
             entry.title, settings, error + mark, "base" if is_base else change,
             ", ".join(word for word in (verdict, finding.trouble) if word), f"{finding.updates:,}", cost,
         ])  # fmt: skip
-    columns = ["variant", "settings", "error", "against the base", "", "updates", "cost of an update"]
+    columns = ["variant", "settings", "error", "against the base", "verdict", "updates", "cost of an update"]
     return markdown(columns, rows)
 
 
@@ -178,8 +180,14 @@ def ablations(found: Found) -> list[str]:
     for model, paths in bases.items():
         errors = [found[path].total for path in paths if path in found]
         if len(errors) > 1:
-            spread.append(f"`{model}` {min(errors):.4f} to {max(errors):.4f} over {len(errors)} seeds")
-    return [*lines, "", f"Spread of the base runs: {'; '.join(spread)}."] if spread else lines
+            spread.append(f"`{model}` {min(errors):.4f} to {max(errors):.4f} over {len(errors)} seeds, "
+                          f"{_chance(errors, Round.noise):.2g} by chance")  # fmt: skip
+    if not spread:
+        return lines
+    return [
+        *lines, "", f"Spread of the base runs: {'; '.join(spread)}. With three seeds, what counts as chance is the",
+        "distance from their mean that one more run keeps in 19 of 20 cases.",
+    ]  # fmt: skip
 
 
 def research_log(found: Found) -> str:
@@ -264,6 +272,14 @@ def behind_paper(group: str, found: Found) -> list[str]:
     errors = {field: finding.error(field) for field in FIELDS[group]}
     times = " and ".join(f"{error / published[f][0]:.2f} ({f})" for f, error in errors.items() if error is not None)
     return [f"{finding.label} has {times} times its published errors after {finding.updates:,} updates."]
+
+
+def _chance(totals: Sequence[float], noise: float) -> float:
+    """How far a run of the same recipe may lie from the mean of ``totals``: with three of them in 19 of 20 cases."""
+    count = len(totals)
+    if count < 3:
+        return max(noise, max(totals) - min(totals))
+    return float(student.ppf(0.975, count - 1)) * statistics.stdev(totals) * (1 + 1 / count) ** 0.5
 
 
 def _verdict(change: float, noise: float) -> str:
