@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -279,7 +280,7 @@ def _chance(totals: Sequence[float], noise: float) -> float:
     count = len(totals)
     if count < 3:
         return max(noise, max(totals) - min(totals))
-    return float(student.ppf(0.975, count - 1)) * statistics.stdev(totals) * (1 + 1 / count) ** 0.5
+    return float(student.ppf(0.975, count - 1)) * statistics.stdev(totals) * math.sqrt(1 + 1 / count)
 
 
 def _verdict(change: float, noise: float) -> str:
