@@ -256,6 +256,7 @@ def results_page(found: dict[str, Finding]) -> str:
         "",
         *pages.ablations(found),
         "",
+        *pages.beyond(GROUPS["ablations"](), found),
         *(["## Runs made twice", "", *again, ""] if again else []),
         "## Additions of factformer_plus on a CPU",
         "",

@@ -86,7 +86,7 @@ def show_bundle(name: str, folder: Path, say: Callable[[str], None] = print) -> 
     say(f"4/5  roll out the trained bundle {name} on a new flow of {size} x {size} points")
     generate(
         problem.name, folder / "data", preset="paper", splits=["test"], trajectories=1, resolution=size,
-        simulation_resolution=size + size // 2, seed=FRESH_SEED,
+        simulation_resolution=2 * size, seed=FRESH_SEED,
         settings=[f"num_frames={problem.num_context_frames + problem.horizon}"], progress=True,
     )  # fmt: skip
     result = evaluate_run(path, folder / "data", out=folder, num_starts=1, timing=False, num_samples=1)
