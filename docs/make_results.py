@@ -30,6 +30,22 @@ ROOT = Path(__file__).parents[1]
 FIGURE = ROOT / "docs" / "images" / "darcy-resolutions.png"
 BLOCK = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
 PICTURED = "kolmogorov-128"
+CONDITIONS = """\
+- **The models of the paper** train as the paper says: AdamW and one cycle for the Transformers, Adam from 5e-4
+  to 5e-6 for the others, its batch, its curriculum and pushforward, its unrolled steps where they are
+  autoregressive.
+- **`factformer_plus`** is ours and trains with its own recipe, which was chosen by short runs, the first of them
+  judged by the test flows of the Kolmogorov table ([research log](research-log.md)). Part of it, where a table
+  says so, is that one call predicts fewer frames: it learns more per second of training so, and needs more
+  calls for as many frames.
+- **Time** is that of training steps, without the first one, which compiles. Products of matrices are in
+  bfloat16 in training and in float32 in evaluation. Encoder, marching and decoder run on the same fused
+  kernels for every model; the layers between them are our kernels for `factformer` and `factformer_plus` and
+  PyTorch's operations for the others, so that part of a difference in updates is due to that.
+- **Coordinates.** `fno`, `ffno` and `dilated_resnet` are not told where a point lies, the Transformers are: the
+  paper says nothing of coordinates for its baselines ([models](models.md) has what they are worth).
+- **Windows** hold the frames of the longest update in training: with four frames per call and two pushed ones a
+  window of smoke begins in one of the first 5 of 20 frames, with one frame per call in one of 14."""
 
 
 def additions() -> list[str]:
@@ -185,20 +201,7 @@ def results_page(found: dict[str, Finding]) -> str:
         "test windows. Every model of a table trains on the same data for the same time and is tested on the same",
         "windows; the first row is the best. A run that has not been made says so.",
         "",
-        "The models of the paper train as the paper says: AdamW and one cycle for the Transformers, Adam from 5e-4 to",
-        "5e-6 for the others, its batch, its curriculum and pushforward, its unrolled steps where they are",
-        "autoregressive. `factformer_plus` is ours and trains with its own recipe, which was chosen by short runs, the",
-        "first of them judged by the test flows of the Kolmogorov table ([research log](research-log.md)). Part of",
-        "it, where a table says so, is that one call predicts fewer frames: it learns more per second of training so,",
-        "and needs more calls for as many frames.",
-        "Only training steps count as time, not the first one, which compiles. Products of matrices are in bfloat16",
-        "in training and in float32 in evaluation. Encoder, marching and decoder run on the same fused kernels for",
-        "every model; the layers between them are our kernels for `factformer` and `factformer_plus` and PyTorch's",
-        "operations for the others, so that part of a difference in updates is due to that.",
-        "`fno`, `ffno` and `dilated_resnet` are not told where a point lies, the Transformers are: the paper says",
-        "nothing of coordinates for its baselines ([models](models.md) has what they are worth). Training windows",
-        "hold the frames of the longest update: with four frames per call and two pushed ones a window of smoke",
-        "begins in one of the first 5 of 20 frames, with one frame per call in one of 14.",
+        CONDITIONS,
         "",
         f"## Kolmogorov flow, 128 × 128, {minutes['kolmogorov']}",
         "",
