@@ -38,10 +38,13 @@ CONDITIONS = """\
   judged by the test flows of the Kolmogorov table ([research log](research-log.md)). Part of it, where a table
   says so, is that one call predicts fewer frames: it learns more per second of training so, and needs more
   calls for as many frames.
+- **± is over test solutions** of one trained model. Another seed moves an error, too, and for `factformer` by several
+  times as much (the three seeds under Ablations): rows that lie close together may change places.
 - **Time** is that of training steps, without the first one, which compiles. Products of matrices are in
   bfloat16 in training and in float32 in evaluation. Encoder, marching and decoder run on the same fused
   kernels for every model; the layers between them are our kernels for `factformer` and `factformer_plus` and
-  PyTorch's operations for the others, so that part of a difference in updates is due to that.
+  PyTorch's operations for the others, so that part of a difference in updates is due to that. Runs of
+  one table were made at different commits, between which some kernels became faster; each file names its own.
 - **Coordinates.** `fno`, `ffno` and `dilated_resnet` are not told where a point lies, the Transformers are: the
   paper says nothing of coordinates for its baselines ([models](models.md) has what they are worth).
 - **Windows** hold the frames of the longest update in training: with four frames per call and two pushed ones a
@@ -131,7 +134,9 @@ def disturbances() -> list[str]:
         "the size of that noise, by how it varies in space (`results/cpu/sensitivity.json`, which",
         "`benchmarks/sensitivity.py` makes).",
         "White noise averages out of the means (it was not tried at 128 points); noise in training that has a part on",
-        "every mean brings the gains below one. Long pushforward helps, too, at a higher error (the rounds above).", "",
+        "every mean brings the gains below one. Long pushforward helps, too, at a higher error (the rounds above).",
+        "A gain acts once per call, with four frames per call a quarter as often. All of this is one run each at 128",
+        "points; at 64 a run without noise stays with the flow as well ([ablations](results.md#ablations)).", "",
         *markdown(["kolmogorov-128, noise that varies", *names.values()], rows), "",
         f"In three dimensions the gains were lower without noise in training: {boxes}.", "",
     ]  # fmt: skip
@@ -290,6 +295,8 @@ def readme(text: str, found: dict[str, Finding]) -> str:
         caption, "",
         "Models at equal cost (relative L2 error on unseen solutions, best first; [all results](docs/results.md)):", "",
         *pages.summary(found), "",
+        "The models of the paper train as the paper says; `factformer_plus` is ours, with a recipe that was chosen for",
+        "it (partly on the flows of the first row), and how much of its lead is recipe has not been measured yet.", "",
     ]  # fmt: skip
     return BLOCK.sub(lambda match: match[1] + "\n".join(lines) + match[2], text)
 

@@ -16,7 +16,7 @@ from factformer.bundle import load
 from factformer.config import unknown_name
 from factformer.data.arrays import describe_arrays, open_arrays
 from factformer.data.convert import is_well
-from factformer.data.files import explained
+from factformer.data.files import whole_file
 from factformer.data.generate import require_device
 from factformer.data.importers import Column, ImportedDataset, assign_columns
 from factformer.data.layout import AXIS_NAMES
@@ -106,17 +106,11 @@ def predict_file(
     frames = torch.cat(predicted).numpy()
     if not np.isfinite(frames).all():
         raise UserError(f"the roll-out of {source} left the finite numbers; predict fewer than {num_frames} frames")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.stem}.partial{out.suffix}")
-    try:
-        with explained(out):
-            if out.suffix == ".npy":
-                np.save(temporary, frames)
-            else:
-                np.savez_compressed(temporary, frames=frames, frame_dt=problem.frame_dt)
-            temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(out) as partial:
+        if out.suffix == ".npy":
+            np.save(partial, frames)
+        else:
+            np.savez_compressed(partial, frames=frames, frame_dt=problem.frame_dt)
     if animation is not None:
         write_animation(
             animation, frames[0], component=components(problem.outputs)[0], grid=grid,

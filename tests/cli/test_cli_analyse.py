@@ -119,6 +119,11 @@ def test_inspect_writes_numbers_and_pictures(folder, capsys, tmp_path):
     }  # fmt: skip
     _, count, _ = run(capsys, "inspect", folder / "run", "--parameters")
     assert int(count) > 1000
+    again = ("inspect", folder / "run", "--samples", "2", "--out", tmp_path)
+    code, _, err = run(capsys, *again)
+    assert (code, "--overwrite" in err) == (2, True)
+    assert json.loads((tmp_path / "attention.json").read_text())["num_samples"] == 3
+    assert run(capsys, *again, "--overwrite")[0] == 0
 
 
 def test_benchmarks_of_a_surrogate(folder, capsys, tmp_path):
@@ -131,6 +136,9 @@ def test_benchmarks_of_a_surrogate(folder, capsys, tmp_path):
     assert "Simulated seconds per second" in out
     assert json.loads(file.read_text())["speedup_over_reference"] > 0
     assert "solver (coarse)" in file.with_suffix(".md").read_text()
+    before = file.read_text()
+    code, _, err = run(capsys, "benchmark", "solver", folder / "run", "--sizes", "32", "--out", file)
+    assert (code, "--overwrite" in err, file.read_text() == before) == (2, True, True)
 
 
 def test_benchmark_of_fresh_models(capsys):

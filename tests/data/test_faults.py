@@ -15,9 +15,11 @@ import pytest
 import torch
 from fake_pdes import Decay
 
+from factformer.cli import describe
 from factformer.config import Config
 from factformer.data import generate, open_dataset, trajectory_seed
 from factformer.data import writer as writer_module
+from factformer.data.files import whole_file
 from factformer.errors import UserError
 
 HERE = Path(__file__).parent
@@ -296,3 +298,25 @@ def test_a_mistake_that_stops_the_first_batch_leaves_nothing_behind(tmp_path: Pa
     with pytest.raises(UserError, match="forcing_wavenumber"):
         generate("kolmogorov_flow", tmp_path, preset="tiny", splits=["train"], settings=["forcing_wavenumber=40"])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), OSError("262144 requested and 76768 written")]
+)
+def test_a_full_disk_leaves_no_half_file_and_is_named(tmp_path: Path, error: OSError) -> None:
+    """NumPy says it in words of its own."""
+    target = tmp_path / "new" / "frames.npy"
+
+    def write() -> None:
+        with whole_file(target) as partial:
+            partial.write_bytes(b"half")
+            raise error
+
+    with pytest.raises(UserError, match=r"the disk is full while writing .*frames\.npy"):
+        write()
+    assert list(target.parent.iterdir()) == []
+    with whole_file(target) as partial:
+        partial.write_bytes(b"whole")
+    assert [path.read_bytes() for path in target.parent.iterdir()] == [b"whole"]
+    code, line = describe(error)
+    assert (code, "disk is full" in line) == (2, True)

@@ -19,7 +19,7 @@ from factformer.report.analysis import (
 )
 
 EVALUATION = {
-    "model": "factformer", "problem": "smoke_buoyancy", "num_windows": 8, "split": "test",
+    "model": "factformer", "problem": "smoke_buoyancy", "num_windows": 8, "split": "test", "num_frames": 16,
     "floor": "last context frame", "persistence": {"density": 0.5, "velocity": 0.9},
     "fields": {
         name: {"relative_l2": error, "standard_error": 0.01, "relative_l2_final": 2 * error, "vrmse": None,
@@ -35,6 +35,8 @@ def test_evaluation_has_a_row_per_field_with_its_floor():
     assert [row["persistence"] for row in table.rows] == [0.5, 0.9]
     assert "| density | 0.1000 | 0.0100 | 0.2000 | 0.5000 | – |" in table.to_markdown()
     assert "8 windows of test" in table.title
+    alone = evaluation_table({**EVALUATION, "num_frames": 1}).to_markdown()
+    assert "Last frame" in table.to_markdown() and "Last frame" not in alone and "Correlation" not in alone
 
 
 def test_figures_of_an_evaluation_have_the_shape_of_the_box(tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ def test_roll_outs_that_go_on_are_shown_where_there_are_any():
     text = "\n".join(pages.beyond(GROUPS["kolmogorov"](), found(plain, gone_on)))
     assert "| run | field | frame 2 | frame 4 | frame 6 | frame 8 |" in text
     assert "| `factformer_plus` | vorticity | 0.020 | 0.040 | 0.060 | 0.080 | 0.38 | 1 of 3 |" in text
-    assert "ffno" not in text
+    assert "Made before roll-outs went on for longer: `ffno`." in text
 
 
 def test_a_run_that_went_back_says_so_with_the_time_it_cost():

@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def describe(error: Exception) -> tuple[int, str]:
     """Exit code and the one line that says what went wrong."""
+    from factformer.data.files import FULL, error_number
     from factformer.errors import UserError
 
     if hasattr(error, "format_message"):  # wrong use, found by the command-line parser
@@ -74,6 +75,9 @@ def describe(error: Exception) -> tuple[int, str]:
         return 2, " ".join(line.strip() for line in lines)
     if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)):
         return 2, f"{error.filename}: {error.strerror}" if error.filename else lines[0]
+    if isinstance(error, OSError) and error_number(error) in FULL:
+        where = f" while writing {error.filename}" if error.filename else ""
+        return 2, f"the disk is full{where}: free some space, try again"
     return 1, f"{type(error).__name__}: {lines[0]} (run again with --debug for the traceback)"
 
 

@@ -104,6 +104,7 @@ def inspect(
     scale: Annotated[str, typer.Option(help="Scale of the recipe: small or paper.")] = "paper",
     parameters: Annotated[bool, typer.Option("--parameters", help="Print the parameter count alone.")] = False,
     assignments: Assignments = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace an earlier inspection in that folder.")] = False,
     json: Json = False,
 ) -> None:
     """Learned kernels: spectra, stationarity and heat maps; or the parameter count of a recipe's model.
@@ -139,12 +140,14 @@ def inspect(
         count = load(source).num_parameters
         print_json({"parameters": count}) if json else typer.echo(str(count))
         return
-    from factformer.evaluation.inspection import inspect_run
+    from factformer.evaluation.inspection import ATTENTION_FILE, inspect_run
     from factformer.evaluation.run import run_folder
     from factformer.report.analysis import attention_table, write_attention_figures
 
     run = run_folder(source)
     folder = out or (Path(f"inspection-{Path(source).name}") if run is None else run / "inspection")
+    if (folder / ATTENTION_FILE).exists() and not overwrite:
+        raise UserError(f"{folder} holds an inspection; add --overwrite to replace it or choose another folder")
     with moving_bar("looking at kernels", "samples") as progress:
         analysis = inspect_run(
             source, data, split=split, out=folder, num_samples=samples, device=device, progress=progress

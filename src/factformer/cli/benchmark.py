@@ -51,6 +51,7 @@ def benchmark(
     precision: Annotated[str | None, typer.Option(help="32-true or bf16-mixed.", show_default="32-true")] = None,
     assignments: Assignments = None,
     out: Annotated[Path | None, typer.Option(help="Write the results here as JSON, with a Markdown table.")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
     json: Json = False,
 ) -> None:
     """Seconds, peak memory and operations: of attention, of all models, of roll-outs, against the solver.
@@ -61,7 +62,11 @@ def benchmark(
     factformer benchmark model --compare --out speed.json
     """
     from factformer.cli._benchmark import run_benchmark
+    from factformer.errors import UserError
 
+    for path in [] if out is None else [out, out.with_suffix(".md")]:
+        if path.exists() and not overwrite:
+            raise UserError(f"{path} exists; add --overwrite to replace it or choose another name")
     result = run_benchmark(
         kind.value,
         source=source,

@@ -32,6 +32,19 @@ def explained(path: Path, advice: str = "") -> Iterator[None]:
         raise
 
 
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A name beside ``path`` to write to; the file gets its own name when it is whole, and is gone if it never is."""
+    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
+    with explained(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield partial
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
 def size_text(num_bytes: float) -> str:
     """A number of bytes as people say it: ``12.3 MB``."""
     for unit in ("bytes", "kB", "MB", "GB"):
@@ -42,9 +55,11 @@ def size_text(num_bytes: float) -> str:
 
 
 def error_number(error: BaseException) -> int:
-    """The system's error number, which HDF5 keeps in the text only; 0 when there is none."""
+    """The system's error number, which HDF5 and NumPy keep in the text only; 0 when there is none."""
     if isinstance(error, OSError) and error.errno:
         return error.errno
+    if re.search(r"\d+ requested and \d+ written", str(error)):
+        return errno.ENOSPC
     found = re.search(r"errno = (\d+)", str(error))
     return int(found.group(1)) if found else 0
 

@@ -195,6 +195,9 @@ class _Job:
         return fetch
 
 
+OTHERWISE = "choose another folder, or make all of its splits anew with --overwrite"
+
+
 def _require_same_folder(writer: SplitWriter, overwrite: bool) -> None:
     """Splits of one folder belong together: refuse another problem, or other parameters, beside what is there."""
     parameters = writer.contents.provenance["parameters"]
@@ -205,11 +208,11 @@ def _require_same_folder(writer: SplitWriter, overwrite: bool) -> None:
         there = SplitFile(path)
         difference = describe_difference(writer.contents.problem, there.problem)
         if difference:
-            raise UserError(f"{path} is of another problem: {difference}; choose another folder")
+            raise UserError(f"{path} is of another problem: {difference}; {OTHERWISE}")
         for name, value in there.provenance.get("parameters", {}).items():
             if parameters.get(name) != value:
                 raise UserError(
-                    f"{path} was made with {name}={value}, asked for {parameters.get(name)}; choose another folder"
+                    f"{path} was made with {name}={value}, asked for {parameters.get(name)}; {OTHERWISE}"
                 )
 
 

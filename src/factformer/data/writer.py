@@ -61,7 +61,7 @@ class SplitWriter:
     def prepare(self, *, overwrite: bool = False) -> None:
         """Create the unfinished file, or take up the one that an interrupted run has left."""
         if self.path.exists() and not overwrite:
-            raise UserError(f"{self.path} exists already; choose another folder or ask to overwrite it")
+            raise UserError(f"{self.path} exists already; choose another folder or add --overwrite")
         with explained(self.path):
             self.work.mkdir(parents=True, exist_ok=True)
             self._acquire()
@@ -72,7 +72,7 @@ class SplitWriter:
                 if found and self._notes() and not overwrite:  # without a finished batch it is of no use to anybody
                     raise UserError(
                         f"{self.work} holds unfinished work of other settings or another source; finish it with "
-                        "the same arguments as before, or ask to overwrite it"
+                        "the same arguments as before, or add --overwrite"
                     )
             for left_over in self.work.iterdir():
                 left_over.unlink()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from factformer.bundle import load
+from factformer.data.files import whole_file
 from factformer.data.store import Dataset
 from factformer.evaluation.accuracy import Progress, check_compatible, read_context, start_frames
 from factformer.evaluation.attention import Analysis, analyse_attention
@@ -51,7 +52,8 @@ def inspect_run(
         write_json(Path(out) / ATTENTION_FILE, analysis.summary)
         if analysis.kernels:
             arrays = {f"layer{layer}_axis{axis}": k.numpy() for (layer, axis), k in analysis.kernels.items()}
-            np.savez_compressed(Path(out) / KERNELS_FILE, allow_pickle=False, **arrays)
+            with whole_file(Path(out) / KERNELS_FILE) as partial:
+                np.savez_compressed(partial, allow_pickle=False, **arrays)
     return analysis
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 import factformer
+from factformer.data.files import whole_file
 
 
 def provenance(
@@ -40,7 +41,9 @@ def provenance(
 
 def command() -> str:
     """The command line of this process; of the program only its name, not its folder on this machine."""
-    return shlex.join([Path(sys.argv[0] or "python").name, *sys.argv[1:]])
+    program = Path(sys.argv[0] or "python")
+    name = "factformer" if program.name == "__main__.py" and program.parent.name == "factformer" else program.name
+    return shlex.join([name, *sys.argv[1:]])
 
 
 def commit() -> str | None:
@@ -69,13 +72,8 @@ def hardware(device: torch.device | str = "cpu") -> str:
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write strict JSON at once: a reader never sees half a file, and a number that is not finite is null."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    with whole_file(path) as partial:
         partial.write_text(json.dumps(finite(values), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def finite(values: Any) -> Any:

@@ -18,7 +18,7 @@ TRAINING = {
     },
 }  # fmt: skip
 FRAME_BY_FRAME: dict[str, dict[str, Any]] = {"protocol": {"marching_steps": 1}, "model": {"local_kernel": 7}}
-NOISE = {"noise": 0.01}  # without it roll-outs leave the flow after some twenty frames
+NOISE = {"noise": 0.01}  # without it roll-outs at 128 points may leave the flow after some twenty frames
 OWN: dict[str, dict[str, dict[str, Any]]] = {  # of factformer_plus (docs/research-log.md)
     "paper": {"training": {"batch_size": 4, **NOISE}, **FRAME_BY_FRAME},
     "small": {"training": NOISE, **FRAME_BY_FRAME},

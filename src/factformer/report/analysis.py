@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 
 def evaluation_table(result: Mapping[str, Any]) -> Table:
-    """One row per field group, the floor beside the errors."""
+    """One row per field group, the floor beside the errors; a single frame is not the last of many."""
+    later = result["num_frames"] > 1
     columns = [
         Column("field", "Field"),
         Column("relative_l2", "Error", "error"),
         Column("standard_error", "±", "error"),
-        Column("relative_l2_final", "Last frame", "error"),
+        *[Column("relative_l2_final", "Last frame", "error")] * later,
         Column("persistence", f"Floor ({result['floor']})", "error"),
         Column("vrmse", "VRMSE", "error"),
         Column("spectrum_error", "Spectrum error", "number"),
-        Column("correlation_time", "Correlation time", "number"),
+        *[Column("correlation_time", "Correlation time", "number")] * later,
     ]
     rows = [
         {**values, "field": name, "persistence": result["persistence"][name]}

@@ -12,6 +12,7 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from PIL import Image
 
+from factformer.data.files import whole_file
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.report.figures.fields import (
@@ -58,17 +59,11 @@ def write_animation(
         raise UserError(f"truth {truth.shape} and prediction {prediction.shape} differ in shape")
     pictures = draw_frames(prediction, truth, component=component, plane=plane, grid=grid, frame_dt=frame_dt)
     pictures = _on_palette(pictures, _maps(prediction if truth is None else truth, component))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    pictures[0].save(
-        temporary,
-        format="GIF",
-        save_all=True,
-        append_images=pictures[1:],
-        duration=round(1000 / frames_per_second),
-        loop=0,
-    )
-    temporary.replace(path)
+    with whole_file(path) as partial:
+        pictures[0].save(
+            partial, format="GIF", save_all=True, append_images=pictures[1:],
+            duration=round(1000 / frames_per_second), loop=0,
+        )  # fmt: skip
     return path
 
 

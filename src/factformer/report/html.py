@@ -19,6 +19,7 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from factformer import __version__
+from factformer.data.files import whole_file
 from factformer.errors import UserError
 from factformer.report import content
 from factformer.report.clips import player_data
@@ -73,14 +74,9 @@ def write_report(
     existing = [path for path in files if path.exists()]
     if existing and not overwrite:
         raise UserError(f"{existing[0]} exists; pass --overwrite to replace it or give another folder")
-    out.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
-        partial = path.with_name(f".{path.name}.partial")
-        try:
+        with whole_file(path) as partial:
             partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
     return out / PAGE_NAME
 
 

@@ -15,8 +15,8 @@ from factformer.reproduce.findings import Finding, with_spread
 LIMITS = {
     "kolmogorov_flow": (
         "One flow regime (Re = 1000, forcing wavenumber 8, drag 0.1). Other Reynolds numbers, forcings or frame\n"
-        "intervals are outside of what it has seen, and roll-outs much longer than a second lose the true trajectory,\n"
-        "as the flow is chaotic."
+        "intervals are outside of what it has seen, and roll-outs of more than a few seconds lose the true\n"
+        "trajectory, as the flow is chaotic."
     ),
     "isotropic_turbulence": (
         "One viscosity and one kind of forcing, within the first second after a random start. The field `pressure` is\n"

@@ -89,10 +89,10 @@ def given(there: Sequence[Finding]) -> list[str]:
 def beyond(entries: Sequence[Entry], found: Found, heading: str = "") -> list[str]:
     """Where roll-outs lead that go on for longer than the problem asks; nothing where no run was asked."""
     rows, notes, frames = [], [], [""]
-    for entry in entries:
-        if entry.path not in found or "beyond" not in found[entry.path].result:
+    there = [(entry, found[entry.path]) for entry in entries if entry.path in found]
+    for entry, finding in there:
+        if "beyond" not in finding.result:
             continue
-        finding = found[entry.path]
         far = finding.result["beyond"]
         frames = [f"frame {far['num_frames'] * k // 4}" for k in (1, 2, 3, 4)]
         for name, field in far["fields"].items():
@@ -106,10 +106,13 @@ def beyond(entries: Sequence[Entry], found: Found, heading: str = "") -> list[st
             notes += [f"{finding.label}: {far['bundle']}, on {solutions}.", ""]
     if not rows:
         return []
+    if short := [entry.title or finding.label for entry, finding in there if "beyond" not in finding.result]:
+        notes += [f"Made before roll-outs went on for longer: {', '.join(short)}.", ""]
     return [
         *([heading, ""] if heading else []),
         "Where roll-outs lead that go on, from the first frames of each solution: the error of single frames, the time",
-        "until the correlation with the true field falls below 0.8, and how many were no longer finite.", "",
+        "until the correlation with the true field falls below 0.8 (their whole length where it never does), and how",
+        "many were no longer finite.", "",
         *markdown(["run", "field", *frames, "correlated until", "not finite"], rows), "", *notes,
     ]  # fmt: skip
 
@@ -201,7 +204,8 @@ def research_log(found: Found) -> str:
         "What might lower the error of `factformer_plus` per second of training, one idea at a time, one minute each",
         "(`python benchmarks/campaign.py run research`); Kolmogorov flow where nothing else is said. The same",
         f"configuration again moved by up to {Round.noise} there in earlier runs of twice the error, so differences",
-        "under that want a second run before they are believed. Cost is the time of an update over that of the recipe",
+        "under that want a second run before they are believed; where roll-outs leave the flow it moves by far more",
+        "(one frame per call, again). Cost is the time of an update over that of the recipe",
         "which the idea is held against. Made by `docs/make_results.py` from `results/research/`.",
         "",
         f"{len(done)} of {len(entries)} ideas tried." if done else "No idea has been tried on a GPU yet.", "",
@@ -226,14 +230,15 @@ def research_log(found: Found) -> str:
 
 
 def summary(found: Found) -> list[str]:
-    """The README's table: every problem, the first three models at equal cost."""
+    """The README's table: every problem, the first three models at equal cost, errors in the order of the fields."""
     rows = []
     titles = {"kolmogorov": "Kolmogorov flow, 128²", "darcy": "Darcy flow, 85²",
               "turbulence": "isotropic turbulence, 60³", "smoke": "smoke buoyancy, 64³"}  # fmt: skip
     for group, title in titles.items():
         entries = GROUPS[group]()
         there, missing = of_entries(entries, found)
-        row = [f"{title}, {entries[0].minutes:g} min each"]
+        fields = f", {' and '.join(FIELDS[group])}" if len(FIELDS[group]) > 1 else ""
+        row = [f"{title}{fields}, {entries[0].minutes:g} min each"]
         for finding in there[:3]:
             errors = [finding.error(field) for field in FIELDS[group]]
             row.append(f"{finding.label} " + ", ".join("diverged" if e is None else f"{e:#.3g}" for e in errors))

@@ -56,8 +56,8 @@ def _spread(found: Found) -> list[str]:
     text = (
         f"`{PLUS}`: the largest is {max(errors) / min(errors):.2f} times the smallest, all within "
         f"{max(abs(error / mean - 1) for error in errors):.0%} of their mean. At 211² it begins on every second point "
-        f"({', '.join(f'`{setting}`' for setting in COARSE_FIRST)}), as a minute on solutions of their own says "
-        "([research log](research-log.md))."
+        f"({', '.join(f'`{setting}`' for setting in COARSE_FIRST)}), which looked better, within chance, in a "
+        "minute on solutions of their own ([research log](research-log.md))."
     )
     if tried := found.get("darcy-141/factformer_plus-every-second-point-2min.json"):
         text += f" At 141² the same gave {tried.shown('solution')} and was left, a choice that the test set made."
