@@ -102,6 +102,14 @@ def test_physical_units_in_and_out():
     assert torch.allclose(scaled(100 * x, 2), 100 * plain(x, 2), rtol=1e-4, atol=1e-3)
 
 
+def test_frames_of_any_number_format_are_taken():
+    p = problem()
+    surrogate = build_surrogate(p, **SMALL)
+    expected = surrogate(frames(p), 1)
+    assert torch.equal(surrogate(frames(p).double(), 1), expected)
+    assert surrogate.double()(frames(p), 1).dtype == torch.float64
+
+
 def test_residual_predicts_the_increment():
     p = problem()
     surrogate = build_surrogate(p, residual=True, normalizer=Normalizer([0.0], [1.0], [0.0], [1.0], [0.25]), **SMALL)

@@ -52,13 +52,14 @@ class Context:
 class Prediction:
     """What `predict_file` wrote: where, the shape ``(batch, frame, *grid, channel)`` of what, and after which frames.
 
-    A steady problem has nothing that its answer comes ``after``.
+    A steady problem has nothing that its answer comes ``after``; ``other_grid`` is empty on the trained one.
     """
 
     out: Path
     shape: tuple[int, ...]
     fields: tuple[str, ...]
     after: str = ""
+    other_grid: str = ""
 
 
 def predict_file(
@@ -117,7 +118,11 @@ def predict_file(
             frame_dt=None if problem.steady else problem.frame_dt, overwrite=overwrite,
         )  # fmt: skip
     names = tuple(f.name for f in problem.outputs)
-    return Prediction(out, frames.shape, names, after="" if problem.steady else str(context))
+    home = " x ".join(map(str, problem.grid.shape))
+    return Prediction(
+        out, frames.shape, names, after="" if problem.steady else str(context),
+        other_grid="" if grid.shape == problem.grid.shape else f"not the {home} points that it was trained on",
+    )  # fmt: skip
 
 
 def read_context(

@@ -87,6 +87,7 @@ class Surrogate(nn.Module):
         """
         steps = self.marching_steps if num_steps is None else num_steps
         grid = self.check(frames, steps, grid)
+        frames = frames.to(self.normalizer.input_mean.dtype)
         num_points = frames.shape[0] * grid.num_points
         if not torch.is_grad_enabled() and graphs.wanted(frames, num_points):
             return self.graphs(self, (steps, grid.key), lambda x: self.predict(x, steps, grid), frames)

@@ -78,6 +78,19 @@ def test_rollout_reads_frames_and_writes_what_the_library_predicts(capsys, bundl
     assert gif.read_bytes()[:6] == b"GIF89a"
 
 
+def test_rollout_says_when_the_grid_is_not_the_trained_one(capsys, bundle, tmp_path):
+    home = factformer.load(bundle).problem.grid.shape
+    for shape in (home, tuple(2 * size for size in home)):
+        np.save(tmp_path / "in.npy", np.random.default_rng(0).normal(size=(1, 3, *shape, 3)).astype(np.float32))
+        words = ["rollout", bundle, "--input", tmp_path / "in.npy", "--frames", 2, "--out", tmp_path / "out.npy"]
+        code, text, _ = run(capsys, *words, "--overwrite")
+        assert (code, "trained on" in text) == (0, shape != home)
+        code, text, _ = run(capsys, *words, "--overwrite", "--json")
+        answer = json.loads(text)
+        assert answer["shape"] == [1, 2, *shape, 3]
+        assert bool(answer["other_grid"]) == (shape != home)
+
+
 def test_rollout_takes_one_sample_and_the_last_frames(capsys, bundle, tmp_path):
     frames = np.random.default_rng(0).normal(size=(7, 6, 5, 3)).astype(np.float32)
     for name, part in (("long", frames), ("short", frames[None, -3:])):

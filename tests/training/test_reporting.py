@@ -94,3 +94,10 @@ def test_a_tracker_that_is_not_installed_says_how_to_get_it(monkeypatch, tmp_pat
 
 def test_durations_read_like_a_clock():
     assert [duration(s) for s in (0, 61, 3723)] == ["0:00", "1:01", "1:02:03"]
+
+
+def test_fabric_announces_nothing(datasets, tmp_path, caplog, capfd):
+    caplog.set_level("INFO")
+    train(tiny_experiment(updates=1, precision="bf16-mixed"), *datasets, folder=tmp_path / "run")
+    printed = capfd.readouterr()
+    assert "Mixed Precision" not in caplog.text + printed.out + printed.err

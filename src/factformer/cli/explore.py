@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_module
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from factformer.cli._answers import Json, print_json
 
 
 def show_version(wanted: bool) -> None:
@@ -26,7 +28,7 @@ def version_option(
 
 
 def list_contents(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")] = False,
+    json: Json = False,
 ) -> None:
     """Problems, models, recipes and trained bundles.
 
@@ -42,7 +44,7 @@ def list_contents(
         "bundles": {name: str(path) for name, path in zoo().items()},
     }
     if json:
-        typer.echo(json_module.dumps(contents, indent=2))
+        print_json(contents)
         return
     for title, entries in contents.items():
         typer.secho(title, bold=True)
@@ -90,6 +92,7 @@ def rollout(
     animate: Annotated[Path | None, typer.Option(help="Also write an animated GIF of the first sample.")] = None,
     device: Annotated[str, typer.Option(help="Device to predict on, such as cpu or cuda.")] = "cpu",
     overwrite: Annotated[bool, typer.Option(help="Replace existing output files.")] = False,
+    json: Json = False,
 ) -> None:
     """Predict the frames that follow the given ones, in physical units.
 
@@ -102,5 +105,9 @@ def rollout(
         bundle, input, frames, out, start=start, fields=parse_assignments(field or []), layout=layout,
         animation=animate, device=device, overwrite=overwrite, progress=True,
     )  # fmt: skip
+    if json:
+        print_json({**asdict(result), "out": str(result.out)})
+        return
     after = f", continued after {result.after}" if result.after else ""
-    typer.echo(f"{result.out}: frames {tuple(result.shape)} of {', '.join(result.fields)}{after}")
+    other = f"; {result.other_grid}" if result.other_grid else ""
+    typer.echo(f"{result.out}: frames {tuple(result.shape)} of {', '.join(result.fields)}{after}{other}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -59,8 +62,7 @@ def start(machine: Machine, precision: str) -> Fabric:
         strategy = ModelParallelStrategy(
             shard, data_parallel_size=machine.num_processes, tensor_parallel_size=1
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _silent_fabric():
         fabric = Fabric(
             accelerator=machine.kind, devices=machine.devices, num_nodes=machine.num_nodes,
             strategy=strategy, precision=precision,
@@ -69,6 +71,20 @@ def start(machine: Machine, precision: str) -> Fabric:
             fabric.launch()
     keep_inputs(fabric)
     return fabric
+
+
+@contextmanager
+def _silent_fabric() -> Iterator[None]:
+    """Without Fabric's advice and its announcements of what the configuration has said."""
+    logger = logging.getLogger("lightning_fabric")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def keep_inputs(fabric: Fabric) -> None:
