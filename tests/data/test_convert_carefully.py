@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import yaml
@@ -11,6 +12,7 @@ from well_files import write_well_file
 
 from factformer.data import convert, open_dataset
 from factformer.data.well_statistics import FILE_NAME
+from factformer.errors import UserError
 
 FLOW = {"name": "flow", "num_axes": 2, "outputs": {"density": 1}, "num_context_frames": 2, "horizon": 3}
 SHAPE = (3, 6, 8, 5)
@@ -51,3 +53,39 @@ def test_statistics_are_written_for_a_whole_training_split_only(tmp_path: Path) 
     table = yaml.safe_load((tmp_path / "whole" / FILE_NAME).read_text())
     known = open_dataset(tmp_path / "whole").normalizer()
     assert table["mean"]["density"] == pytest.approx(float(known.output_mean[0]))
+
+
+def test_what_float32_rounds_away_is_refused_on_every_way_in(tmp_path: Path) -> None:
+    waves = noise()
+    for name, values, message in (
+        ("level", 300 + 1e-6 * waves, "channel 0 varies by .* around 300, of which float32 keeps too little"),
+        ("integers", 2**40 + (1000 * waves).astype("i8"), "float32 keeps too little"),
+        ("large", 1e40 * waves, "beyond the numbers of float32; give them in another unit"),
+    ):
+        source = saved(tmp_path / f"{name}.npy", values)
+        with pytest.raises(UserError, match=message):
+            convert(source, tmp_path / "out", FLOW)
+        well = tmp_path / f"{name}.hdf5"
+        write_well_file(well)
+        with h5py.File(well, "r+") as file:
+            attributes = dict(file["t0_fields/density"].attrs)
+            del file["t0_fields/density"]
+            file["t0_fields/density"] = values
+            file["t0_fields/density"].attrs.update(attributes)
+        with pytest.raises(UserError, match=message):
+            convert(well, tmp_path / "out")
+        with pytest.raises(UserError, match=message):
+            open_dataset(well).normalizer()
+        with h5py.File(tmp_path / f"pdebench_{name}.h5", "w") as file:
+            file["tensor"] = values
+            file["x-coordinate"], file["y-coordinate"] = np.arange(8) / 8, np.arange(5) / 5
+        with pytest.raises(UserError, match=message):
+            convert(tmp_path / f"pdebench_{name}.h5", tmp_path / "out")
+        assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+    convert(saved(tmp_path / "good.npy", 300 + waves), tmp_path / "out", FLOW)
+
+
+def test_trajectories_that_vary_little_by_themselves_are_fine_together(tmp_path: Path) -> None:
+    levels = np.arange(3).reshape(3, 1, 1, 1)
+    out = convert(saved(tmp_path / "levels.npy", 300 + levels + 1e-6 * noise()), tmp_path / "train.hdf5", FLOW)
+    assert float(open_dataset(out).normalizer().output_mean[0]) == pytest.approx(301, rel=1e-6)

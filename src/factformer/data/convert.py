@@ -21,6 +21,7 @@ from factformer.data.describe import (
 from factformer.data.hdf5 import SplitFile, open_hdf5
 from factformer.data.importers import Column, ImportedDataset, assign_columns
 from factformer.data.layout import AXIS_NAMES, Contents
+from factformer.data.numbers import Rounding
 from factformer.data.pdebench import Found, describe_file
 from factformer.data.progress import ProgressBar
 from factformer.data.splits import SPLITS, SUFFIXES, split_names, split_of
@@ -86,7 +87,7 @@ def convert(
     writer = SplitWriter(target, _contents(data, chosen, given, origin))
     try:
         writer.prepare(overwrite=overwrite)
-        _copy(data, chosen, writer, f"convert {Path(source).name}", progress)
+        _copy(data, chosen, writer, Path(source), progress)
     except BlowUpError as error:
         bad = f"trajectory {chosen[error.trajectory]} holds NaN or infinite values in {error.what}"
         raise UserError(f"{source}: {bad}; mend or leave it out") from None
@@ -129,20 +130,23 @@ def _import(
     return data, description.parameters
 
 
-def _copy(data: Dataset, chosen: range, writer: SplitWriter, title: str, progress: bool) -> None:
-    """Write the ``chosen`` trajectories, or those that an interrupted run has left to do."""
+def _copy(data: Dataset, chosen: range, writer: SplitWriter, source: Path, progress: bool) -> None:
+    """Write the ``chosen`` trajectories of ``source``, or those that an interrupted run has left to do."""
+    outputs, inputs = Rounding(f"the frames of {source}"), Rounding(f"the inputs of {source}")
     try:
-        with ProgressBar(title, len(chosen), enabled=progress, unit="trajectories") as bar:
+        with ProgressBar(f"convert {source.name}", len(chosen), enabled=progress, unit="trajectories") as bar:
             batches = writer.pending(_batch_size(data))
             bar.advance(len(chosen) - sum(len(batch) for batch in batches))
             for batch in batches:
                 indices = chosen[batch.start : batch.stop]
                 with writer.batch(batch) as output:
                     if data.problem.steady:
-                        output.write_inputs(data.read_inputs(indices)[:, 0].numpy())
-                    for frame in data.read(indices).unbind(1):
-                        output.write(frame.numpy())
+                        output.write_inputs(inputs.kept(data.read_exact(indices, inputs=True))[:, 0])
+                    for frame in outputs.kept(data.read_exact(indices)).swapaxes(0, 1):
+                        output.write(frame)
                 bar.advance(len(batch))
+        outputs.require_digits()
+        inputs.require_digits()
         writer.finish()
     except UserError:
         writer.discard()

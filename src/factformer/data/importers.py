@@ -38,8 +38,8 @@ class Column:
     def size(self, letter: str) -> int:
         return int(self.array.shape[self.layout.index(letter)]) if letter in self.layout else 1
 
-    def read(self, trajectories: slice, frames: slice, axes: str, step: int) -> NDArray[np.float32]:
-        """``(trajectory, frame, *grid, channel)``, keeping every ``step``-th point."""
+    def read(self, trajectories: slice, frames: slice, axes: str, step: int) -> NDArray[Any]:
+        """``(trajectory, frame, *grid, channel)`` in the numbers of the file, keeping every ``step``-th point."""
         chosen = {"n": trajectories, "t": frames, "c": slice(None)}
         thinned = slice(None, None, step)
         values = np.asarray(self.array[tuple(chosen.get(letter, thinned) for letter in self.layout)])
@@ -49,7 +49,7 @@ class Column:
             values = values[None][trajectories]
         if "t" not in self.layout:
             values = values[:, None]
-        return (values if "c" in self.layout else values[..., None]).astype(np.float32)
+        return values if "c" in self.layout else values[..., None]
 
 
 class ImportedDataset(Dataset):
@@ -93,25 +93,32 @@ class ImportedDataset(Dataset):
         return self._provenance
 
     def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
-        return self._read(self._outputs, trajectories, frames)
+        return torch.from_numpy(_rounded(self.read_exact(trajectories, frames)))
 
     def read_inputs(self, trajectories: Selection) -> Frames:
         if not self.problem.steady:
             return self.read(trajectories, slice(0, self.problem.num_context_frames))
-        return self._read(self._inputs, trajectories, slice(0, 1))
+        return torch.from_numpy(_rounded(self.read_exact(trajectories, inputs=True)))
+
+    def read_exact(self, trajectories: Selection, frames: slice = slice(None), *, inputs: bool = False) -> NDArray[Any]:
+        columns, frames = (self._inputs, slice(0, 1)) if inputs else (self._outputs, frames)
+        axes = "".join(AXIS_NAMES[: self.problem.grid.num_axes])
+        parts = [
+            np.concatenate([column.read(run, frames, axes, self._step) for column in columns], axis=-1)
+            for run in _runs(positions(trajectories, self.num_trajectories))
+        ]
+        return np.concatenate(parts)
 
     def normalizer(self) -> Normalizer:
         if self.split != "train":
             raise UserError(f"statistics come from the training split, {self.path} is {self.split}")
         return compute_normalizer(self)
 
-    def _read(self, columns: Sequence[Column], trajectories: Selection, frames: slice) -> Frames:
-        axes = "".join(AXIS_NAMES[: self.problem.grid.num_axes])
-        parts = [
-            np.concatenate([column.read(run, frames, axes, self._step) for column in columns], axis=-1)
-            for run in _runs(positions(trajectories, self.num_trajectories))
-        ]
-        return torch.from_numpy(np.concatenate(parts))
+
+
+def _rounded(values: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # what is too large counts as infinite, and is reported as such
+        return values.astype(np.float32, copy=False)
 
 
 def _runs(indices: Sequence[int]) -> list[slice]:

@@ -1,4 +1,4 @@
-"""Arrays of users as tensors: real, finite, of the right shape, and with something left of them in float32."""
+"""Numbers of users: real, finite, of the right shape, and with something left of them in float32."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from factformer.data.statistics import Moments
 from factformer.errors import UserError
 from factformer.problem import Problem
 
@@ -53,18 +54,47 @@ def checked(values: Tensor | NDArray[Any], problem: Problem, num_channels: int, 
             raise UserError(f"{what} go up to {largest:.3g}, beyond the numbers of float32; give them in another unit")
         raise UserError(f"{what} hold NaN or infinite values in trajectory {first}")
     if given.dtype in (torch.float64, torch.int64, torch.int32):
-        _require_digits(given, tensor, what)
+        rounding = Rounding(what)
+        rounding.kept(given.numpy())
+        rounding.require_digits()
     return tensor.contiguous()
 
 
-def _require_digits(given: Tensor, kept: Tensor, what: str) -> None:
-    """Refuse channels whose variation float32 rounds away, unless they are constant but for round-off."""
-    exact = given.double().flatten(0, -2)
-    level, spread = exact.mean(0), exact.std(0, correction=0)
-    lost = (exact - kept.flatten(0, -2)).square().mean(0).sqrt()
-    varies = (spread > CONSTANT * level.abs()) & (spread > SMALLEST)
-    for channel in ((lost > MOST_LOST * spread) & varies).nonzero().flatten().tolist():
-        raise UserError(
-            f"{what}: channel {channel} varies by {float(spread[channel]):.3g} around {float(level[channel]):.8g}, of "
-            "which float32 keeps too little; take a constant off that channel"
-        )
+class Rounding:
+    """Rounds values that come in pieces to float32, and remembers what this takes from each channel of ``what``."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._exact: Moments | None = None
+        self._lost: NDArray[np.float64] | None = None
+
+    def kept(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """The ``values (piece, *points, channel)`` in float32; those that are finite must stay so."""
+        with np.errstate(over="ignore"):
+            result = values.astype(np.float32, copy=False)
+        if result is values or np.can_cast(values.dtype, np.float32):
+            return result
+        if not np.isfinite(result).all() and np.isfinite(values).all():
+            raise UserError(
+                f"{self._what} go up to {float(np.abs(values).max()):.3g}, beyond the numbers of float32; "
+                "give them in another unit"
+            )
+        for given, rounded in zip(values, result, strict=True):
+            exact = given.reshape(-1, given.shape[-1]).astype(np.float64, copy=False)
+            lost = np.square(exact - rounded.reshape(exact.shape)).sum(axis=0)
+            self._exact = Moments.of(exact) if self._exact is None else self._exact.merge(Moments.of(exact))
+            self._lost = lost if self._lost is None else self._lost + lost
+        return result
+
+    def require_digits(self) -> None:
+        """Refuse channels whose variation is rounded away, unless they are constant but for round-off."""
+        if self._exact is None or self._lost is None:
+            return
+        level, spread = self._exact.mean, self._exact.std
+        lost = np.sqrt(self._lost / self._exact.count)
+        varies = (spread > CONSTANT * np.abs(level)) & (spread > SMALLEST)
+        for channel in np.flatnonzero((lost > MOST_LOST * spread) & varies):
+            raise UserError(
+                f"{self._what}: channel {channel} varies by {spread[channel]:.3g} around {level[channel]:.8g}, of "
+                "which float32 keeps too little; take a constant off that channel"
+            )
