@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import yaml
+from scipy.io import savemat
 from well_files import write_well_file
 
 from factformer.data import convert, open_dataset
@@ -26,6 +27,15 @@ def saved(path: Path, values: np.ndarray) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     np.save(path, values)
     return path
+
+
+def replace_field(path: Path, name: str, values: np.ndarray) -> None:
+    """Other numbers for a scalar field of a file in The Well's layout."""
+    with h5py.File(path, "r+") as file:
+        attributes = dict(file[f"t0_fields/{name}"].attrs)
+        del file[f"t0_fields/{name}"]
+        file[f"t0_fields/{name}"] = values
+        file[f"t0_fields/{name}"].attrs.update(attributes)
 
 
 def test_statistics_of_others_are_left_alone_and_ours_are_not_taken_for_theirs(tmp_path: Path) -> None:
@@ -67,11 +77,7 @@ def test_what_float32_rounds_away_is_refused_on_every_way_in(tmp_path: Path) -> 
             convert(source, tmp_path / "out", FLOW)
         well = tmp_path / f"{name}.hdf5"
         write_well_file(well)
-        with h5py.File(well, "r+") as file:
-            attributes = dict(file["t0_fields/density"].attrs)
-            del file["t0_fields/density"]
-            file["t0_fields/density"] = values
-            file["t0_fields/density"].attrs.update(attributes)
+        replace_field(well, "density", values)
         with pytest.raises(UserError, match=message):
             convert(well, tmp_path / "out")
         with pytest.raises(UserError, match=message):
@@ -89,3 +95,21 @@ def test_trajectories_that_vary_little_by_themselves_are_fine_together(tmp_path:
     levels = np.arange(3).reshape(3, 1, 1, 1)
     out = convert(saved(tmp_path / "levels.npy", 300 + levels + 1e-6 * noise()), tmp_path / "train.hdf5", FLOW)
     assert float(open_dataset(out).normalizer().output_mean[0]) == pytest.approx(301, rel=1e-6)
+
+
+def test_complex_arrays_are_refused_and_no_other_is_taken_instead(tmp_path: Path) -> None:
+    spectrum = noise() + 1j * noise(1)
+    np.savez(tmp_path / "both.npz", density=spectrum, other=noise())
+    savemat(tmp_path / "both.mat", {"density": spectrum, "other": noise()})
+    with h5py.File(tmp_path / "both.h5", "w") as file:
+        file["density"], file["other"] = spectrum, noise()
+    for name in ("both.npz", "both.mat", "both.h5"):
+        with pytest.raises(UserError, match="array density holds complex numbers"):
+            convert(tmp_path / name, tmp_path / "out", FLOW)
+    np.savez(tmp_path / "unnamed.npz", spectrum=spectrum, other=noise())
+    with pytest.raises(UserError, match="no array 'density'"):
+        convert(tmp_path / "unnamed.npz", tmp_path / "out", FLOW)
+    write_well_file(tmp_path / "well.hdf5")
+    replace_field(tmp_path / "well.hdf5", "density", spectrum)
+    with pytest.raises(UserError, match="t0_fields/density holds complex numbers"):
+        open_dataset(tmp_path / "well.hdf5")

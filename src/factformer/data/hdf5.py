@@ -130,6 +130,9 @@ class SplitFile:
         for item in dict.fromkeys((*self.problem.inputs, *self.problem.outputs)):
             for entry in self._entries[item.name]:
                 values = file[entry.path]
+                if values.dtype.kind not in "fiub":
+                    kind = "complex numbers" if values.dtype.kind == "c" else f"{values.dtype}"
+                    raise UserError(f"{self.path}: {entry.path} holds {kind}; store real numbers instead")
                 width = entry.channels.stop - entry.channels.start
                 if not Source(values, self.problem.grid.shape).holds(self.num_trajectories, self.num_frames, width):
                     raise UserError(

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from factformer.config import fingerprint
-from factformer.data.arrays import LazyArray, describe_arrays
+from factformer.data.arrays import LazyArray, describe_arrays, is_complex
 from factformer.data.identity import identity
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.normalization import Normalizer
@@ -180,6 +180,8 @@ def make_column(
     """The array with its layout, given or the usual one for its number of axes."""
     axes = "".join(AXIS_NAMES[:num_axes])
     shape = tuple(array.shape)
+    if is_complex(array):
+        raise UserError(f"{path}: array {name} holds complex numbers; store their parts as two arrays")
     if layout is None:
         layout = _usual_layout(path, name, array, num_channels, axes, steady)
     elif len(layout) == len(shape) + 1 and "c" in layout:

@@ -80,6 +80,10 @@ class Samples:
     def shape(self) -> tuple[int, ...]:
         return (len(self._arrays), *self._arrays[0].shape)
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.result_type(*(array.dtype for array in self._arrays))
+
     def __getitem__(self, index: tuple[Any, ...]) -> Any:
         return np.stack([array[index[1:]] for array in self._arrays[index[0]]])
 
