@@ -181,6 +181,15 @@ def test_fields_that_are_constant_but_for_round_off_are_taken_as_constant(level:
         ArrayDataset(1.0 + 1e-8 * noise, PROBLEMS["one axis"])
 
 
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_numbers_near_the_ends_of_float32(kind: str) -> None:
+    noise = np.random.default_rng(0).normal(size=(2, 3, 9, 1))
+    tiny = ArrayDataset((1e-41 * noise).astype(kind), PROBLEMS["one axis"]).normalizer()
+    assert (tiny.input_std.tolist(), tiny.output_std.tolist()) == ([1.0], [0.0])
+    with pytest.raises(UserError, match="beyond the numbers of float32"):
+        ArrayDataset((1e37 * noise).astype(kind), PROBLEMS["one axis"])
+
+
 def test_difference_from_an_expected_problem_is_named(decay, tmp_path: Path) -> None:
     generate(decay, tmp_path, splits=["train"])
     data = open_dataset(tmp_path)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer.data.statistics import Moments
+from factformer.data.statistics import SMALLEST, Moments
 from factformer.errors import UserError
 from factformer.problem import Problem
 
@@ -17,8 +17,8 @@ MOST_LOST = 0.01
 """Part of a channel's variation that rounding to float32 may take at most."""
 CONSTANT = 3e-10
 """What varies by less than this part of its mean is constant but for the round-off of whoever has computed it."""
-SMALLEST = 1e-37
-"""What varies by less than this, about the smallest number that float32 keeps all digits of, is constant too."""
+LARGEST = 1e36
+"""Numbers beyond this leave float32 no room to compute with them."""
 
 
 def as_tensor(values: Tensor | NDArray[Any], what: str) -> Tensor:
@@ -46,17 +46,12 @@ def checked(values: Tensor | NDArray[Any], problem: Problem, num_channels: int, 
         )
     if tensor.shape[0] < 1 or tensor.shape[1] < 1:
         raise UserError(f"{what} are empty: shape {tuple(tensor.shape)}")
+    rounding = Rounding(what)
+    rounding.kept((given if given.dtype in (torch.float64, torch.int64, torch.int32) else tensor).numpy())
     bad = ~torch.isfinite(tensor).flatten(1).all(dim=1)
     if bad.any():
-        first = int(bad.nonzero()[0])
-        if given.is_floating_point() and bool(given[first].isfinite().all()):
-            largest = float(given[first].abs().max())
-            raise UserError(f"{what} go up to {largest:.3g}, beyond the numbers of float32; give them in another unit")
-        raise UserError(f"{what} hold NaN or infinite values in trajectory {first}")
-    if given.dtype in (torch.float64, torch.int64, torch.int32):
-        rounding = Rounding(what)
-        rounding.kept(given.numpy())
-        rounding.require_digits()
+        raise UserError(f"{what} hold NaN or infinite values in trajectory {int(bad.nonzero()[0])}")
+    rounding.require_digits()
     return tensor.contiguous()
 
 
@@ -69,16 +64,16 @@ class Rounding:
         self._lost: NDArray[np.float64] | None = None
 
     def kept(self, values: NDArray[Any]) -> NDArray[np.float32]:
-        """The ``values (piece, *points, channel)`` in float32; those that are finite must stay so."""
-        with np.errstate(over="ignore"):
-            result = values.astype(np.float32, copy=False)
-        if result is values or np.can_cast(values.dtype, np.float32):
-            return result
-        if not np.isfinite(result).all() and np.isfinite(values).all():
+        """The ``values (piece, *points, channel)`` in float32; NaN and infinite ones are left to the caller."""
+        largest = max(float(values.max()), -float(values.min())) if values.size else 0.0
+        if LARGEST < largest < np.inf:
             raise UserError(
-                f"{self._what} go up to {float(np.abs(values).max()):.3g}, beyond the numbers of float32; "
-                "give them in another unit"
+                f"{self._what} go up to {largest:.3g}, beyond the numbers of float32; give them in another unit"
             )
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = values.astype(np.float32, copy=False)
+        if np.can_cast(values.dtype, np.float32):
+            return result
         for given, rounded in zip(values, result, strict=True):
             exact = given.reshape(-1, given.shape[-1]).astype(np.float64, copy=False)
             lost = np.square(exact - rounded.reshape(exact.shape)).sum(axis=0)
