@@ -113,3 +113,14 @@ def test_complex_arrays_are_refused_and_no_other_is_taken_instead(tmp_path: Path
     replace_field(tmp_path / "well.hdf5", "density", spectrum)
     with pytest.raises(UserError, match="t0_fields/density holds complex numbers"):
         open_dataset(tmp_path / "well.hdf5")
+
+
+def test_what_is_called_after_a_split_is_of_it(tmp_path: Path) -> None:
+    source = saved(tmp_path / "run.npy", noise())
+    convert(source, tmp_path / "data" / "test", FLOW)
+    assert open_dataset(tmp_path / "data", "test").num_trajectories == 3
+    assert open_dataset(convert(source, tmp_path / "Valid.hdf5", FLOW)).split == "valid"
+    assert convert(source, tmp_path / "viscosity_0.01", FLOW) == tmp_path / "viscosity_0.01" / "train.hdf5"
+    with pytest.raises(UserError, match=r"a file that ends in \.hdf5, or a folder"):
+        convert(source, tmp_path / "k" / "test.nc", FLOW)
+    assert not (tmp_path / "k").exists()

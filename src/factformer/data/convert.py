@@ -73,8 +73,8 @@ def convert(
 ) -> Path:
     """Write a foreign file, or the ``trajectories`` of it, as one split of our store and return its path.
 
-    ``out`` is a file, or a folder for ``<split>.hdf5``; a file called after a split, or in a folder called so, needs
-    no ``split``. The other arguments are those of `import_dataset`.
+    ``out`` is a file, or a folder for ``<split>.hdf5``; a file or folder called after a split, or a file in a folder
+    called so, needs no ``split``. The other arguments are those of `import_dataset`.
     """
     out = Path(out)
     named = _named_split(out, split)
@@ -297,7 +297,9 @@ def _named_split(out: Path, split: str | None) -> str | None:
     """The split that is asked for, by itself or by the name of the file to write, or else of its folder."""
     if split is not None and split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
-    named, folder = split_names(out) if out.suffix in SUFFIXES else ("", "")
+    if out.suffix[1:2].isalpha() and out.suffix not in SUFFIXES and not out.is_dir():
+        raise UserError(f"cannot write {out}: name a file that ends in .hdf5, or a folder")
+    named, folder = split_names(out if out.suffix in SUFFIXES else out / "any.hdf5")
     if split and named and split != named:
         raise UserError(f"{out} is called after the split {named!r}, asked for {split!r}: choose another name")
     return split or named or folder or None
