@@ -11,7 +11,7 @@ import yaml
 from scipy.io import savemat
 from well_files import write_well_file
 
-from factformer.data import convert, open_dataset
+from factformer.data import convert, import_dataset, open_dataset
 from factformer.data.well_statistics import FILE_NAME
 from factformer.errors import UserError
 
@@ -124,3 +124,24 @@ def test_what_is_called_after_a_split_is_of_it(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a file that ends in \.hdf5, or a folder"):
         convert(source, tmp_path / "k" / "test.nc", FLOW)
     assert not (tmp_path / "k").exists()
+
+
+def test_names_of_pdebench_alone_make_no_file_of_it(tmp_path: Path) -> None:
+    velocity, particles = noise(0, (3, 6, 8, 5, 2)), noise(1)
+    tracers = {**FLOW, "outputs": {"velocity": 2, "particles": 1}, "periodic": True}
+    for name, times in (("even", np.arange(6) / 10), ("scalar", np.array(0.1))):
+        path = tmp_path / f"{name}.npz"
+        np.savez(path, velocity=velocity, particles=particles, t=times)
+        data = import_dataset(path, tracers)
+        assert np.array_equal(data.read([2])[0, ..., 2], particles[2].astype("f4"))
+        with pytest.raises(UserError, match="does not say what it holds"):
+            convert(path, tmp_path / "out")
+    density = {"density": noise(), "y-coordinate": np.arange(5.0)}
+    for times, x, message in (
+        (np.array(0.1), np.arange(8.0), r"its times have shape \(\), for 6 frames: say frame_dt"),
+        (np.arange(3.0), np.arange(8.0), r"its times have shape \(3,\), for 6 frames"),
+        (np.arange(6.0), np.array(0.5), r"x-coordinate has shape \(\), for 8 points"),
+    ):
+        np.savez(tmp_path / "look_alike.npz", **{**density, "t-coordinate": times, "x-coordinate": x})
+        with pytest.raises(UserError, match=message):
+            convert(tmp_path / "look_alike.npz", tmp_path / "out", FLOW)
