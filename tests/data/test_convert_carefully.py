@@ -145,3 +145,42 @@ def test_names_of_pdebench_alone_make_no_file_of_it(tmp_path: Path) -> None:
         np.savez(tmp_path / "look_alike.npz", **{**density, "t-coordinate": times, "x-coordinate": x})
         with pytest.raises(UserError, match=message):
             convert(tmp_path / "look_alike.npz", tmp_path / "out", FLOW)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("extent=abc", "problem.extent.* valid number"),
+        ("coordinates=3", "problem.coordinates: .* valid list"),
+        ("frame_dt=abc", "problem.frame_dt: .* valid number"),
+        ("frame_dt=null", "problem.frame_dt: .* valid number"),
+        ("frame_dt=true", "problem.frame_dt: .* not true or false"),
+        ("name=", "problem.name: .* valid string"),
+        ("name=null", "problem.name: .* valid string"),
+        ("name=3", "problem.name: .* valid string"),
+        ("name=''", "problem.name: .* at least 1 character"),
+        ("num_context_frames=2.5", "problem.num_context_frames: .* valid integer"),
+    ],
+)
+def test_settings_are_checked_alike_for_every_kind_of_file(setting: str, message: str, sources: list[Path]) -> None:
+    for source in sources:
+        with pytest.raises(UserError, match=message):
+            import_dataset(source, FLOW if source.suffix == ".npy" else None, settings=[setting])
+
+
+def test_settings_mean_the_same_for_every_kind_of_file(sources: list[Path]) -> None:
+    for source in sources:
+        problem = FLOW if source.suffix == ".npy" else None
+        data = import_dataset(source, problem, settings=["num_context_frames=2.0", "frame_dt=1", "coordinates=null"])
+        assert repr(data.problem.num_context_frames) == "2"
+    for change in ({"extent": "abc"}, {"coordinates": 3}, {"frame_dt": "abc"}):
+        with pytest.raises(UserError, match=r"cannot .*abc|cannot be read with coordinates=3"):
+            open_dataset(sources[-1], **change)
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> list[Path]:
+    """The same kind of frames as an array, in a file of ours and in one of The Well."""
+    array = saved(tmp_path / "run.npy", noise())
+    write_well_file(tmp_path / "well.hdf5")
+    return [array, convert(array, tmp_path / "ours.hdf5", FLOW), tmp_path / "well.hdf5"]

@@ -49,6 +49,9 @@ class SplitFile:
                     f"{path} is not in The Well's layout: {error.args[0]}; "
                     "`factformer convert` reads npy, npz, mat and PDEBench files"
                 ) from None
+            if said and isinstance(error, (ValueError, TypeError)):
+                told = ", ".join(f"{name}={value!r}" for name, value in said.items())
+                raise UserError(f"{path} cannot be read with {told}: {_short(error)}") from None
             raise UserError(f"{path} is damaged: {_short(error)}; copy or generate it again") from None
         finally:
             self.close()
