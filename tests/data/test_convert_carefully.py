@@ -184,3 +184,12 @@ def sources(tmp_path: Path) -> list[Path]:
     array = saved(tmp_path / "run.npy", noise())
     write_well_file(tmp_path / "well.hdf5")
     return [array, convert(array, tmp_path / "ours.hdf5", FLOW), tmp_path / "well.hdf5"]
+
+
+def test_a_single_trajectory_may_have_a_channel_axis(tmp_path: Path) -> None:
+    values = noise(0, (6, 8, 5, 1)).astype("f4")
+    data = import_dataset(saved(tmp_path / "run.npy", values), FLOW)
+    assert (data.num_trajectories, data.num_frames) == (1, 6)
+    assert np.array_equal(data.read([0])[0], values)
+    several = import_dataset(saved(tmp_path / "several.npy", values[None, ..., 0]), FLOW)
+    assert np.array_equal(several.read([0])[0], values)

@@ -199,15 +199,20 @@ def make_column(
 
 
 def _usual_layout(path: Path, name: str, array: LazyArray, num_channels: int, axes: str, steady: bool) -> str:
-    """Channel-last order; an array with an axis fewer than the shortest such one is a single trajectory."""
+    """Channel-last order; an array with an axis fewer than the shortest such one is a single trajectory.
+
+    So is one whose last axis has a single number, which may be the channel but no axis of a grid.
+    """
     channel = "c" if num_channels > 1 else ""
     candidates = [f"nt{axes}c", f"nt{axes}{channel}"]
     if steady:
         candidates = [f"n{axes}{channel}", f"n{axes}c", *candidates]
     shortest = min(candidates, key=len).removeprefix("n")
-    fitting = [letters for letters in (*candidates, shortest) if len(letters) == len(array.shape)]
+    single = [] if steady else [f"t{axes}c"]
+    fitting = [letters for letters in (*candidates, shortest, *single) if len(letters) == len(array.shape)]
     columns = [Column(name, array, letters) for letters in fitting]
     likely = [c for c in columns if c.size("c") == num_channels and not (steady and c.size("t") > 1)]
+    likely = [c for c in likely if all(c.size(letter) > 1 for letter in axes)] or likely
     if not columns:
         possible = [letters for letters in (axes, f"t{axes}", f"nt{axes}") if len(letters) == len(array.shape)]
         raise UserError(
