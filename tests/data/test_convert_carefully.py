@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -13,6 +16,7 @@ from well_files import write_well_file
 
 from factformer.data import convert, import_dataset, open_dataset
 from factformer.data.well_statistics import FILE_NAME
+from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 
 FLOW = {"name": "flow", "num_axes": 2, "outputs": {"density": 1}, "num_context_frames": 2, "horizon": 3}
@@ -193,3 +197,40 @@ def test_a_single_trajectory_may_have_a_channel_axis(tmp_path: Path) -> None:
     assert np.array_equal(data.read([0])[0], values)
     several = import_dataset(saved(tmp_path / "several.npy", values[None, ..., 0]), FLOW)
     assert np.array_equal(several.read([0])[0], values)
+
+
+def test_an_interrupted_conversion_notices_a_mended_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = noise(0, (3, 6, 40, 30)).astype("f4")
+    source, out = saved(tmp_path / "run.npy", values), tmp_path / "train.hdf5"
+    monkeypatch.setattr(sys.modules["factformer.data.convert"], "BYTES_AT_A_TIME", 1)
+    written = SplitWriter.batch
+
+    def interrupted(writer: SplitWriter, batch: range) -> Any:
+        if batch.start == 2:
+            raise KeyboardInterrupt
+        return written(writer, batch)
+
+    def interrupt() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(SplitWriter, "batch", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                convert(source, out, FLOW)
+
+    interrupt()
+    state = source.stat()
+    before = import_dataset(source, FLOW).fingerprint
+    for place in np.ndindex(*values.shape[1:]):  # a number that no sample has looked at
+        mended = values.copy()
+        mended[(0, *place)] += 1
+        np.save(source, mended)
+        if import_dataset(source, FLOW).fingerprint == before:
+            break
+    os.utime(source, ns=(state.st_atime_ns, state.st_mtime_ns + 10**9))
+    with pytest.raises(UserError, match="unfinished work of other settings or another source"):
+        convert(source, out, FLOW)
+    convert(source, out, FLOW, overwrite=True)
+    assert np.array_equal(open_dataset(out).read(slice(None))[..., 0], mended)
+    out.unlink()
+    interrupt()
+    convert(source, out, FLOW)  # goes on where nothing has changed
+    assert np.array_equal(open_dataset(out).read(slice(None))[..., 0], mended)

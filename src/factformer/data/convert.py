@@ -19,6 +19,7 @@ from factformer.data.describe import (
     require_parameters,
 )
 from factformer.data.hdf5 import SplitFile, open_hdf5
+from factformer.data.identity import source_state
 from factformer.data.importers import Column, ImportedDataset, assign_columns
 from factformer.data.layout import AXIS_NAMES, Contents
 from factformer.data.numbers import Rounding
@@ -84,7 +85,7 @@ def convert(
     if not chosen:
         raise UserError(f"no trajectory left: {source} holds {data.num_trajectories}, asked for {_text(trajectories)}")
     origin = {"source": Path(source).name, "trajectories": _text(trajectories)}
-    writer = SplitWriter(target, _contents(data, chosen, given, origin))
+    writer = SplitWriter(target, _contents(data, chosen, given, origin), state=source_state(Path(source)))
     try:
         writer.prepare(overwrite=overwrite)
         _copy(data, chosen, writer, Path(source), progress)
