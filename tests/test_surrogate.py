@@ -9,6 +9,7 @@ import torch
 
 from factformer import Field, Grid, Problem, build_surrogate, metrics, rollout
 from factformer.data.normalization import Normalizer
+from factformer.errors import UserError
 
 SMALL = {"dim": 16, "depth": 2, "heads": 2, "head_dim": 8, "kernel_dim": 8}
 
@@ -128,6 +129,12 @@ def test_a_roll_out_that_overflows_does_not_blame_the_input():
     assert not next(predicted).isfinite().all()
     with pytest.raises(ValueError, match="left the finite numbers by frame 1"):
         next(predicted)
+
+
+def test_rollout_refuses_complex_numbers():
+    p = problem()
+    with pytest.raises(UserError, match="complex numbers"):
+        next(rollout(build_surrogate(p, **SMALL), frames(p).numpy() * 1j, 1))
 
 
 def test_rollout_feeds_predictions_back_and_keeps_gradients():

@@ -30,6 +30,8 @@ def rollout(
     problem = surrogate.problem
     if not isinstance(context, Tensor):
         context = torch.as_tensor(np.ascontiguousarray(context))
+    if context.is_complex():
+        raise UserError("the context holds complex numbers; give their parts as two channels")
     weight = next(surrogate.parameters(), None)
     if weight is not None and context.dtype != weight.dtype:
         context = context.to(weight.dtype)

@@ -181,6 +181,26 @@ def test_fields_that_are_constant_but_for_round_off_are_taken_as_constant(level:
         ArrayDataset(1.0 + 1e-8 * noise, PROBLEMS["one axis"])
 
 
+@pytest.mark.parametrize("kind", ["i4", "u4", "i8", "u8", "f8"])
+def test_whole_numbers_hold_no_round_off(kind: str) -> None:
+    numbers = np.arange(2 * 3 * 9).reshape(2, 3, 9, 1).astype(kind)
+    level = np.asarray(2**40 if kind[1] == "8" else 2**30).astype(kind)
+    with pytest.raises(UserError, match="float32 keeps too little"):
+        ArrayDataset(level + numbers, PROBLEMS["one axis"])
+    still = ArrayDataset(level + 0 * numbers, PROBLEMS["one axis"]).normalizer()
+    assert still.output_std.tolist() == [0.0]
+    assert torch.equal(ArrayDataset(numbers, PROBLEMS["one axis"]).read([1])[0, 0, :, 0], torch.arange(27.0, 36.0))
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_numbers_near_the_ends_of_float32(kind: str) -> None:
+    noise = np.random.default_rng(0).normal(size=(2, 3, 9, 1))
+    tiny = ArrayDataset((1e-41 * noise).astype(kind), PROBLEMS["one axis"]).normalizer()
+    assert (tiny.input_std.tolist(), tiny.output_std.tolist()) == ([1.0], [0.0])
+    with pytest.raises(UserError, match="beyond the numbers of float32"):
+        ArrayDataset((1e37 * noise).astype(kind), PROBLEMS["one axis"])
+
+
 def test_difference_from_an_expected_problem_is_named(decay, tmp_path: Path) -> None:
     generate(decay, tmp_path, splits=["train"])
     data = open_dataset(tmp_path)

@@ -78,7 +78,9 @@ def test_a_training_split_without_statistics_is_not_read_for_them(folder, tmp_pa
     with h5py.File(tmp_path / "data" / "train.hdf5", "r+") as file:
         del file["statistics"]
     files, read = set(), SplitFile.read
-    monkeypatch.setattr(SplitFile, "read", lambda self, *which: (files.add(self.path.name), read(self, *which))[1])
+    monkeypatch.setattr(
+        SplitFile, "read", lambda self, *which, **how: (files.add(self.path.name), read(self, *which, **how))[1]
+    )
     unknown = evaluate_run(folder / "run", tmp_path / "data", out=tmp_path / "unknown", **options)
     assert files == {"test.hdf5"}
     assert unknown["fields"] == known["fields"]

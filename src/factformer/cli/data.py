@@ -124,4 +124,5 @@ def _tell(paths: list[Path], json: bool) -> None:
         where = f"{size} ({', '.join(dict.fromkeys(entry['axes']))}{ends})"
         assumed = f"; assumed, --set changes it: {', '.join(entry['assumed'])}" if entry["assumed"] else ""
         left_out = f"; left out: {', '.join(entry['left_out'])}" if entry["left_out"] else ""
-        typer.echo(f"{entry['path']}: {what}, {', '.join(entry['fields'])} on {where}{assumed}{left_out}")
+        told = f"{entry['split']} split, {what}, {', '.join(entry['fields'])} on {where}{assumed}{left_out}"
+        typer.echo(f"{entry['path']}: {told}")

@@ -33,7 +33,9 @@ def changed_problem(problem: Problem, **changes: Any) -> Problem:
     require_open_end(grid or problem.grid, changes.get("boundary"))
     try:
         return replace(problem, **changes)
-    except TypeError:
+    except TypeError as error:
+        if changes.keys() <= problem.to_dict().keys():
+            raise UserError(f"a problem cannot have {changes}: {error}") from None
         names = ", ".join(problem.to_dict())
         raise UserError(f"a problem has the attributes {names}, got {', '.join(changes)}") from None
 

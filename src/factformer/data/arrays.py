@@ -14,15 +14,18 @@ from factformer.data.hdf5 import open_hdf5
 from factformer.errors import UserError
 
 SUFFIXES = (".npy", ".npz", ".mat", ".hdf5", ".h5")
-REAL = "fiub"  # kinds of dtype: floating, integer, unsigned, boolean
+NUMBERS = "fiubc"  # kinds of dtype: floating, integer, unsigned, boolean and, to be refused where wanted, complex
 MATLAB_CLASS = "MATLAB_class"
 
 
 class LazyArray(Protocol):
-    """What all sources offer: a shape, and values where they are indexed."""
+    """What all sources offer: a shape, a type, and values where they are indexed."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
 
     def __getitem__(self, index: Any) -> Any: ...
 
@@ -36,6 +39,11 @@ class Transposed:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(reversed(self._source.shape))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        found: np.dtype[Any] = self._source.dtype
+        return found
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
@@ -56,7 +64,7 @@ def open_arrays(path: Path) -> Mapping[str, LazyArray]:
     else:
         found = _hdf5_arrays(path)
     if not found:
-        raise UserError(f"{path} holds no array of real numbers")
+        raise UserError(f"{path} holds no array of numbers")
     return found
 
 
@@ -69,7 +77,7 @@ def _numpy_arrays(path: Path) -> dict[str, LazyArray]:
                 arrays = {name: archive[name] for name in archive.files}
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is damaged, truncated or holds objects: {_short(error)}") from None
-    return {name: values for name, values in arrays.items() if values.dtype.kind in REAL}
+    return {name: values for name, values in arrays.items() if values.dtype.kind in NUMBERS}
 
 
 def _matlab_arrays(path: Path) -> dict[str, LazyArray]:
@@ -82,7 +90,7 @@ def _matlab_arrays(path: Path) -> dict[str, LazyArray]:
     return {
         name: values
         for name, values in contents.items()
-        if not name.startswith("__") and isinstance(values, np.ndarray) and values.dtype.kind in REAL
+        if not name.startswith("__") and isinstance(values, np.ndarray) and values.dtype.kind in NUMBERS
     }
 
 
@@ -91,11 +99,15 @@ def _hdf5_arrays(path: Path) -> dict[str, LazyArray]:
     found: dict[str, LazyArray] = {}
 
     def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and item.dtype.kind in REAL and item.ndim > 0:
+        if isinstance(item, h5py.Dataset) and item.ndim > 0 and (item.dtype.kind in NUMBERS or is_complex(item)):
             found[name] = Transposed(item) if MATLAB_CLASS in item.attrs else item
 
     file.visititems(visit)
     return found
+
+
+def is_complex(array: LazyArray) -> bool:
+    return array.dtype.kind == "c" or array.dtype.names == ("real", "imag")  # the second way is MATLAB's in HDF5
 
 
 def describe_arrays(arrays: Mapping[str, LazyArray]) -> str:

@@ -19,8 +19,10 @@ from factformer.data.describe import (
     require_parameters,
 )
 from factformer.data.hdf5 import SplitFile, open_hdf5
+from factformer.data.identity import source_state
 from factformer.data.importers import Column, ImportedDataset, assign_columns
 from factformer.data.layout import AXIS_NAMES, Contents
+from factformer.data.numbers import Rounding
 from factformer.data.pdebench import Found, describe_file
 from factformer.data.progress import ProgressBar
 from factformer.data.splits import SPLITS, SUFFIXES, split_names, split_of
@@ -72,8 +74,8 @@ def convert(
 ) -> Path:
     """Write a foreign file, or the ``trajectories`` of it, as one split of our store and return its path.
 
-    ``out`` is a file, or a folder for ``<split>.hdf5``; a file called after a split, or in a folder called so, needs
-    no ``split``. The other arguments are those of `import_dataset`.
+    ``out`` is a file, or a folder for ``<split>.hdf5``; a file or folder called after a split, or a file in a folder
+    called so, needs no ``split``. The other arguments are those of `import_dataset`.
     """
     out = Path(out)
     named = _named_split(out, split)
@@ -83,10 +85,10 @@ def convert(
     if not chosen:
         raise UserError(f"no trajectory left: {source} holds {data.num_trajectories}, asked for {_text(trajectories)}")
     origin = {"source": Path(source).name, "trajectories": _text(trajectories)}
-    writer = SplitWriter(target, _contents(data, chosen, given, origin))
+    writer = SplitWriter(target, _contents(data, chosen, given, origin), state=source_state(Path(source)))
     try:
         writer.prepare(overwrite=overwrite)
-        _copy(data, chosen, writer, f"convert {Path(source).name}", progress)
+        _copy(data, chosen, writer, Path(source), progress)
     except BlowUpError as error:
         bad = f"trajectory {chosen[error.trajectory]} holds NaN or infinite values in {error.what}"
         raise UserError(f"{source}: {bad}; mend or leave it out") from None
@@ -129,20 +131,23 @@ def _import(
     return data, description.parameters
 
 
-def _copy(data: Dataset, chosen: range, writer: SplitWriter, title: str, progress: bool) -> None:
-    """Write the ``chosen`` trajectories, or those that an interrupted run has left to do."""
+def _copy(data: Dataset, chosen: range, writer: SplitWriter, source: Path, progress: bool) -> None:
+    """Write the ``chosen`` trajectories of ``source``, or those that an interrupted run has left to do."""
+    outputs, inputs = Rounding(f"the frames of {source}"), Rounding(f"the inputs of {source}")
     try:
-        with ProgressBar(title, len(chosen), enabled=progress, unit="trajectories") as bar:
+        with ProgressBar(f"convert {source.name}", len(chosen), enabled=progress, unit="trajectories") as bar:
             batches = writer.pending(_batch_size(data))
             bar.advance(len(chosen) - sum(len(batch) for batch in batches))
             for batch in batches:
                 indices = chosen[batch.start : batch.stop]
                 with writer.batch(batch) as output:
                     if data.problem.steady:
-                        output.write_inputs(data.read_inputs(indices)[:, 0].numpy())
-                    for frame in data.read(indices).unbind(1):
-                        output.write(frame.numpy())
+                        output.write_inputs(inputs.kept(data.read_exact(indices, inputs=True))[:, 0])
+                    for frame in outputs.kept(data.read_exact(indices)).swapaxes(0, 1):
+                        output.write(frame)
                 bar.advance(len(batch))
+        outputs.require_digits()
+        inputs.require_digits()
         writer.finish()
     except UserError:
         writer.discard()
@@ -293,7 +298,9 @@ def _named_split(out: Path, split: str | None) -> str | None:
     """The split that is asked for, by itself or by the name of the file to write, or else of its folder."""
     if split is not None and split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
-    named, folder = split_names(out) if out.suffix in SUFFIXES else ("", "")
+    if out.suffix[1:2].isalpha() and out.suffix not in SUFFIXES and not out.is_dir():
+        raise UserError(f"cannot write {out}: name a file that ends in .hdf5, or a folder")
+    named, folder = split_names(out if out.suffix in SUFFIXES else out / "any.hdf5")
     if split and named and split != named:
         raise UserError(f"{out} is called after the split {named!r}, asked for {split!r}: choose another name")
     return split or named or folder or None

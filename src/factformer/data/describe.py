@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 from pydantic import Field as Value
-from pydantic import PrivateAttr
+from pydantic import PrivateAttr, field_validator
 
 from factformer import catalog
 from factformer.config import Config, apply_overrides, unknown_name
@@ -33,7 +33,7 @@ class ProblemDescription(Config):
     all of them. ``coordinates`` are for axes that are not evenly spaced: an increasing list each, null for the others.
     """
 
-    name: str
+    name: str = Value(min_length=1)
     num_axes: int
     outputs: dict[str, int]
     inputs: dict[str, int] = Value(default_factory=dict)
@@ -51,6 +51,13 @@ class ProblemDescription(Config):
 
     _said: frozenset[str] = PrivateAttr(default=frozenset())
     _of_catalog: bool = PrivateAttr(default=False)
+
+    @field_validator("num_axes", "extent", "frame_dt", "num_context_frames", "horizon", mode="before")
+    @classmethod
+    def _no_truth(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("a number is needed here, not true or false")
+        return value
 
     @property
     def said(self) -> dict[str, Any]:
@@ -182,7 +189,7 @@ def describe_values(
 
 
 def describe_changes(settings: Sequence[str]) -> dict[str, Any]:
-    """What ``settings`` say of a problem that a file describes.
+    """What ``settings`` say of a problem that a file describes, by the rules of `ProblemDescription`.
 
     Whether its solver has such ``parameters`` is known with its name (`require_parameters`).
     """
@@ -190,7 +197,11 @@ def describe_changes(settings: Sequence[str]) -> dict[str, Any]:
     for name in given:
         if name not in (*CHANGEABLE, "parameters"):
             raise unknown_name("attribute of a problem", name, (*CHANGEABLE, "parameters"))
-    return given
+    parameters = given.pop("parameters")
+    rest = {"name": "what the file says", "num_axes": 1, "outputs": {}}
+    description = ProblemDescription.parse({**rest, **given}, "problem")
+    said = {name: getattr(description, name) for name in given}
+    return {**{name: value for name, value in said.items() if value is not None}, "parameters": parameters}
 
 
 def require_parameters(name: str, parameters: Any, where: str | Path) -> None:

@@ -49,6 +49,9 @@ class SplitFile:
                     f"{path} is not in The Well's layout: {error.args[0]}; "
                     "`factformer convert` reads npy, npz, mat and PDEBench files"
                 ) from None
+            if said and isinstance(error, (ValueError, TypeError)):
+                told = ", ".join(f"{name}={value!r}" for name, value in said.items())
+                raise UserError(f"{path} cannot be read with {told}: {_short(error)}") from None
             raise UserError(f"{path} is damaged: {_short(error)}; copy or generate it again") from None
         finally:
             self.close()
@@ -68,14 +71,16 @@ class SplitFile:
         arrays |= {entry.path: file[entry.path] for found in self._entries.values() for entry in found}
         return fingerprint({"name": self.problem.name, **identity(self.path, arrays)})
 
-    def read(self, trajectories: Sequence[int], frames: slice, problem: Problem) -> NDArray[np.float32]:
-        """``(trajectory, frame, *grid, channel)`` of the problem's outputs."""
+    def read(
+        self, trajectories: Sequence[int], frames: slice, problem: Problem, *, exact: bool = False
+    ) -> NDArray[Any]:
+        """``(trajectory, frame, *grid, channel)`` of the problem's outputs, in float32 or as ``exact`` as stored."""
         chosen = range(*frames.indices(self.num_frames))
-        return self._read(trajectories, chosen, problem, problem.outputs)
+        return self._read(trajectories, chosen, problem, problem.outputs, exact)
 
-    def read_inputs(self, trajectories: Sequence[int], problem: Problem) -> NDArray[np.float32]:
+    def read_inputs(self, trajectories: Sequence[int], problem: Problem, *, exact: bool = False) -> NDArray[Any]:
         """``(trajectory, 1, *grid, channel)`` of a steady problem's inputs."""
-        return self._read(trajectories, range(1), problem, problem.inputs)
+        return self._read(trajectories, range(1), problem, problem.inputs, exact)
 
     def selected_statistics(self, problem: Problem) -> Statistics:
         """The stored statistics of those fields that ``problem`` has."""
@@ -128,6 +133,9 @@ class SplitFile:
         for item in dict.fromkeys((*self.problem.inputs, *self.problem.outputs)):
             for entry in self._entries[item.name]:
                 values = file[entry.path]
+                if values.dtype.kind not in "fiub":
+                    kind = "complex numbers" if values.dtype.kind == "c" else f"{values.dtype}"
+                    raise UserError(f"{self.path}: {entry.path} holds {kind}; store real numbers instead")
                 width = entry.channels.stop - entry.channels.start
                 if not Source(values, self.problem.grid.shape).holds(self.num_trajectories, self.num_frames, width):
                     raise UserError(
@@ -136,21 +144,22 @@ class SplitFile:
                     )
 
     def _read(
-        self, trajectories: Sequence[int], frames: range, problem: Problem, fields: tuple[Field, ...]
-    ) -> NDArray[np.float32]:
+        self, trajectories: Sequence[int], frames: range, problem: Problem, fields: tuple[Field, ...], exact: bool
+    ) -> NDArray[Any]:
         num_channels = sum(item.num_channels for item in fields)
         shape = (len(trajectories), len(frames), *problem.grid.shape, num_channels)
-        result = np.empty(shape, dtype=np.float32)
+        places = [entry for item in fields for entry in self._entries[item.name]]
+        stored = [self._source(entry).dtype for entry in places] if exact else []
+        result = np.empty(shape, dtype=np.result_type(np.float32, *stored))
         start = 0
-        for item in fields:
-            for entry in self._entries[item.name]:
-                width = entry.channels.stop - entry.channels.start
-                target = result[..., start : start + width]
-                try:
-                    self._source(entry).read(trajectories, frames, target)
-                except (OSError, RuntimeError, KeyError) as error:
-                    raise UserError(f"{self.path} is damaged at {entry.path}: {_short(error)}") from None
-                start += width
+        for entry in places:
+            width = entry.channels.stop - entry.channels.start
+            target = result[..., start : start + width]
+            try:
+                self._source(entry).read(trajectories, frames, target)
+            except (OSError, RuntimeError, KeyError) as error:
+                raise UserError(f"{self.path} is damaged at {entry.path}: {_short(error)}") from None
+            start += width
         return result
 
     def _source(self, entry: Entry) -> Source:
@@ -172,6 +181,7 @@ class Source:
 
     def __init__(self, values: h5py.Dataset, grid_shape: tuple[int, ...]) -> None:
         self._values = values
+        self.dtype: np.dtype[Any] = values.dtype
         self._time_varying = bool(values.attrs.get("time_varying", True))
         self._sample_varying = bool(values.attrs.get("sample_varying", True))
         flags = values.attrs.get("dim_varying", [True] * len(grid_shape))

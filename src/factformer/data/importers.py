@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from factformer.config import fingerprint
-from factformer.data.arrays import LazyArray, describe_arrays
+from factformer.data.arrays import LazyArray, describe_arrays, is_complex
 from factformer.data.identity import identity
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.normalization import Normalizer
@@ -38,8 +38,8 @@ class Column:
     def size(self, letter: str) -> int:
         return int(self.array.shape[self.layout.index(letter)]) if letter in self.layout else 1
 
-    def read(self, trajectories: slice, frames: slice, axes: str, step: int) -> NDArray[np.float32]:
-        """``(trajectory, frame, *grid, channel)``, keeping every ``step``-th point."""
+    def read(self, trajectories: slice, frames: slice, axes: str, step: int) -> NDArray[Any]:
+        """``(trajectory, frame, *grid, channel)`` in the numbers of the file, keeping every ``step``-th point."""
         chosen = {"n": trajectories, "t": frames, "c": slice(None)}
         thinned = slice(None, None, step)
         values = np.asarray(self.array[tuple(chosen.get(letter, thinned) for letter in self.layout)])
@@ -49,7 +49,7 @@ class Column:
             values = values[None][trajectories]
         if "t" not in self.layout:
             values = values[:, None]
-        return (values if "c" in self.layout else values[..., None]).astype(np.float32)
+        return values if "c" in self.layout else values[..., None]
 
 
 class ImportedDataset(Dataset):
@@ -93,25 +93,32 @@ class ImportedDataset(Dataset):
         return self._provenance
 
     def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
-        return self._read(self._outputs, trajectories, frames)
+        return torch.from_numpy(_rounded(self.read_exact(trajectories, frames)))
 
     def read_inputs(self, trajectories: Selection) -> Frames:
         if not self.problem.steady:
             return self.read(trajectories, slice(0, self.problem.num_context_frames))
-        return self._read(self._inputs, trajectories, slice(0, 1))
+        return torch.from_numpy(_rounded(self.read_exact(trajectories, inputs=True)))
+
+    def read_exact(self, trajectories: Selection, frames: slice = slice(None), *, inputs: bool = False) -> NDArray[Any]:
+        columns, frames = (self._inputs, slice(0, 1)) if inputs else (self._outputs, frames)
+        axes = "".join(AXIS_NAMES[: self.problem.grid.num_axes])
+        parts = [
+            np.concatenate([column.read(run, frames, axes, self._step) for column in columns], axis=-1)
+            for run in _runs(positions(trajectories, self.num_trajectories))
+        ]
+        return np.concatenate(parts)
 
     def normalizer(self) -> Normalizer:
         if self.split != "train":
             raise UserError(f"statistics come from the training split, {self.path} is {self.split}")
         return compute_normalizer(self)
 
-    def _read(self, columns: Sequence[Column], trajectories: Selection, frames: slice) -> Frames:
-        axes = "".join(AXIS_NAMES[: self.problem.grid.num_axes])
-        parts = [
-            np.concatenate([column.read(run, frames, axes, self._step) for column in columns], axis=-1)
-            for run in _runs(positions(trajectories, self.num_trajectories))
-        ]
-        return torch.from_numpy(np.concatenate(parts))
+
+
+def _rounded(values: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # what is too large counts as infinite, and is reported as such
+        return values.astype(np.float32, copy=False)
 
 
 def _runs(indices: Sequence[int]) -> list[slice]:
@@ -173,6 +180,8 @@ def make_column(
     """The array with its layout, given or the usual one for its number of axes."""
     axes = "".join(AXIS_NAMES[:num_axes])
     shape = tuple(array.shape)
+    if is_complex(array):
+        raise UserError(f"{path}: array {name} holds complex numbers; store their parts as two arrays")
     if layout is None:
         layout = _usual_layout(path, name, array, num_channels, axes, steady)
     elif len(layout) == len(shape) + 1 and "c" in layout:
@@ -190,15 +199,20 @@ def make_column(
 
 
 def _usual_layout(path: Path, name: str, array: LazyArray, num_channels: int, axes: str, steady: bool) -> str:
-    """Channel-last order; an array with an axis fewer than the shortest such one is a single trajectory."""
+    """Channel-last order; an array with an axis fewer than the shortest such one is a single trajectory.
+
+    So is one whose last axis has a single number, which may be the channel but no axis of a grid.
+    """
     channel = "c" if num_channels > 1 else ""
     candidates = [f"nt{axes}c", f"nt{axes}{channel}"]
     if steady:
         candidates = [f"n{axes}{channel}", f"n{axes}c", *candidates]
     shortest = min(candidates, key=len).removeprefix("n")
-    fitting = [letters for letters in (*candidates, shortest) if len(letters) == len(array.shape)]
+    single = [] if steady else [f"t{axes}c"]
+    fitting = [letters for letters in (*candidates, shortest, *single) if len(letters) == len(array.shape)]
     columns = [Column(name, array, letters) for letters in fitting]
     likely = [c for c in columns if c.size("c") == num_channels and not (steady and c.size("t") > 1)]
+    likely = [c for c in likely if all(c.size(letter) > 1 for letter in axes)] or likely
     if not columns:
         possible = [letters for letters in (axes, f"t{axes}", f"nt{axes}") if len(letters) == len(array.shape)]
         raise UserError(

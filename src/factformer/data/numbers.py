@@ -1,4 +1,4 @@
-"""Arrays of users as tensors: real, finite, of the right shape, and with something left of them in float32."""
+"""Numbers of users: real, finite, of the right shape, and with something left of them in float32."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from factformer.data.statistics import SMALLEST, Moments
 from factformer.errors import UserError
 from factformer.problem import Problem
 
@@ -16,8 +17,12 @@ MOST_LOST = 0.01
 """Part of a channel's variation that rounding to float32 may take at most."""
 CONSTANT = 3e-10
 """What varies by less than this part of its mean is constant but for the round-off of whoever has computed it."""
-SMALLEST = 1e-37
-"""What varies by less than this, about the smallest number that float32 keeps all digits of, is constant too."""
+WHOLE = 2.0**50
+"""Whole numbers up to this hold no round-off: that of float64 has fractions here."""
+WIDE = (torch.float64, torch.int64, torch.int32, torch.uint64, torch.uint32)
+"""Types with more digits than float32."""
+LARGEST = 1e36
+"""Numbers beyond this leave float32 no room to compute with them."""
 
 
 def as_tensor(values: Tensor | NDArray[Any], what: str) -> Tensor:
@@ -45,26 +50,53 @@ def checked(values: Tensor | NDArray[Any], problem: Problem, num_channels: int, 
         )
     if tensor.shape[0] < 1 or tensor.shape[1] < 1:
         raise UserError(f"{what} are empty: shape {tuple(tensor.shape)}")
+    rounding = Rounding(what)
+    rounding.kept((given if given.dtype in WIDE else tensor).numpy())
     bad = ~torch.isfinite(tensor).flatten(1).all(dim=1)
     if bad.any():
-        first = int(bad.nonzero()[0])
-        if given.is_floating_point() and bool(given[first].isfinite().all()):
-            largest = float(given[first].abs().max())
-            raise UserError(f"{what} go up to {largest:.3g}, beyond the numbers of float32; give them in another unit")
-        raise UserError(f"{what} hold NaN or infinite values in trajectory {first}")
-    if given.dtype in (torch.float64, torch.int64, torch.int32):
-        _require_digits(given, tensor, what)
+        raise UserError(f"{what} hold NaN or infinite values in trajectory {int(bad.nonzero()[0])}")
+    rounding.require_digits()
     return tensor.contiguous()
 
 
-def _require_digits(given: Tensor, kept: Tensor, what: str) -> None:
-    """Refuse channels whose variation float32 rounds away, unless they are constant but for round-off."""
-    exact = given.double().flatten(0, -2)
-    level, spread = exact.mean(0), exact.std(0, correction=0)
-    lost = (exact - kept.flatten(0, -2)).square().mean(0).sqrt()
-    varies = (spread > CONSTANT * level.abs()) & (spread > SMALLEST)
-    for channel in ((lost > MOST_LOST * spread) & varies).nonzero().flatten().tolist():
-        raise UserError(
-            f"{what}: channel {channel} varies by {float(spread[channel]):.3g} around {float(level[channel]):.8g}, of "
-            "which float32 keeps too little; take a constant off that channel"
-        )
+class Rounding:
+    """Rounds values that come in pieces to float32, and remembers what this takes from each channel of ``what``."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._exact: Moments | None = None
+        self._lost: NDArray[np.float64] | None = None
+        self._whole: NDArray[np.bool_] | None = None
+
+    def kept(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """The ``values (piece, *points, channel)`` in float32; NaN and infinite ones are left to the caller."""
+        largest = max(float(values.max()), -float(values.min())) if values.size else 0.0
+        if LARGEST < largest < np.inf:
+            raise UserError(
+                f"{self._what} go up to {largest:.3g}, beyond the numbers of float32; give them in another unit"
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = values.astype(np.float32, copy=False)
+        if np.can_cast(values.dtype, np.float32) or not largest < np.inf:
+            return result
+        for given, rounded in zip(values, result, strict=True):
+            exact = given.reshape(-1, given.shape[-1]).astype(np.float64, copy=False)
+            lost = np.square(exact - rounded.reshape(exact.shape)).sum(axis=0)
+            self._exact = Moments.of(exact) if self._exact is None else self._exact.merge(Moments.of(exact))
+            self._lost = lost if self._lost is None else self._lost + lost
+            whole = ((exact == np.rint(exact)) & ((values.dtype.kind != "f") | (np.abs(exact) < WHOLE))).all(axis=0)
+            self._whole = whole if self._whole is None else self._whole & whole
+        return result
+
+    def require_digits(self) -> None:
+        """Refuse channels whose variation is rounded away, unless they are constant but for round-off."""
+        if self._exact is None or self._lost is None or self._whole is None:
+            return
+        level, spread = self._exact.mean, self._exact.std
+        lost = np.sqrt(self._lost / self._exact.count)
+        varies = (spread > np.where(self._whole, 0.0, CONSTANT * np.abs(level))) & (spread > SMALLEST)
+        for channel in np.flatnonzero((lost > MOST_LOST * spread) & varies):
+            raise UserError(
+                f"{self._what}: channel {channel} varies by {spread[channel]:.3g} around {level[channel]:.8g}, of "
+                "which float32 keeps too little; take a constant off that channel"
+            )

@@ -58,15 +58,19 @@ class Found:
             return None
         found = []
         for name, size in zip(names, shape, strict=True):
-            found.append(np.asarray(self.coordinates[name][:], dtype=np.float64))
-            if found[-1].shape != (size,):
-                raise UserError(f"{self.path}: {name}{COORDINATE} has shape {found[-1].shape}, for {size} points")
+            array = self.coordinates[name]
+            if tuple(array.shape) != (size,):
+                raise UserError(f"{self.path}: {name}{COORDINATE} has shape {tuple(array.shape)}, for {size} points")
+            found.append(np.asarray(array[:], dtype=np.float64))
         return found
 
     def frame_dt(self, num_frames: int) -> float | None:
         """The interval of the frames, of which there may be one fewer than times; None in a file without times."""
         if self.times is None:
             return None
+        shape = tuple(self.times.shape)
+        if len(shape) != 1 or shape[0] < num_frames:
+            raise UserError(f"{self.path}: its times have shape {shape}, for {num_frames} frames: say frame_dt")
         return frame_interval(np.asarray(self.times[:], dtype=np.float64)[:num_frames], self.path)
 
 
@@ -80,6 +84,10 @@ class Samples:
     def shape(self) -> tuple[int, ...]:
         return (len(self._arrays), *self._arrays[0].shape)
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.result_type(*(array.dtype for array in self._arrays))
+
     def __getitem__(self, index: tuple[Any, ...]) -> Any:
         return np.stack([array[index[1:]] for array in self._arrays[index[0]]])
 
@@ -89,9 +97,18 @@ def describe_file(path: Path, arrays: Mapping[str, LazyArray]) -> Found:
     grouped = sorted(name for name in arrays if name.endswith("/data") and name.split("/")[0].isdigit())
     if grouped:
         return _describe_groups(path, arrays, grouped)
-    if "velocity" in arrays and "particles" in arrays:
+    if _is_incompressible(arrays):
         return _describe_incompressible(path, arrays)
     return _describe_arrays(path, arrays)
+
+
+def _is_incompressible(arrays: Mapping[str, LazyArray]) -> bool:
+    """Whether arrays are not only called as in PDEBench's incompressible flow, but shaped so."""
+    if "velocity" not in arrays or "particles" not in arrays:
+        return False
+    velocity, particles = (tuple(arrays[name].shape) for name in ("velocity", "particles"))
+    times = tuple(arrays["t"].shape) if "t" in arrays else velocity[:2]
+    return len(velocity) >= 4 and (particles, times) == ((*velocity[:-1], 1), velocity[:2])
 
 
 def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray]) -> Found:
@@ -99,7 +116,7 @@ def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray]) -> Found:
     given = {name.removesuffix(COORDINATE): array for name, array in arrays.items() if name.endswith(COORDINATE)}
     found = Found(path, fields, given, times=given.pop("t", None))
     scalars = [name for name in SCALARS if name in arrays]
-    if "x" not in given or not scalars:
+    if "x" not in given or not scalars or len(arrays[scalars[0]].shape) < 3:
         return found
     shape = arrays[scalars[0]].shape
     components = [name for name in COMPONENTS if name in arrays]

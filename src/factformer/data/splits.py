@@ -40,8 +40,9 @@ def split_of(paths: Sequence[Path], asked: str | None = None) -> str:
 
 
 def split_names(path: Path) -> tuple[str, str]:
-    """The splits that a file and its folder are called after; empty where they are not."""
-    name, folder = (word if word in SPLITS else "" for word in (path.stem, path.absolute().parent.name))
+    """The splits that a file and its folder are called after, in small letters or not; empty where they are not."""
+    words = (path.stem.lower(), path.absolute().parent.name.lower())
+    name, folder = (word if word in SPLITS else "" for word in words)
     return name, folder
 
 

@@ -19,6 +19,8 @@ Array = NDArray[np.float64]
 KINDS = ("input", "output", "increment")
 ROUNDING = 1e-7
 """A field that varies by less than this part of its mean is constant: float32 has no more digits."""
+SMALLEST = 1e-37
+"""What varies by less than this, about the smallest number that float32 keeps all digits of, is constant too."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,6 @@ def _shared(std: Array, mean: Array, fields: tuple[Field, ...], constant: list[f
     result: list[float] = []
     for channels in channel_slices(fields).values():
         pooled, level = (float(np.sqrt(np.mean(np.square(values[channels])))) for values in (std, mean))
-        varies = np.isfinite(pooled) and pooled > ROUNDING * level
+        varies = np.isfinite(pooled) and pooled > max(ROUNDING * level, SMALLEST)
         result += [pooled] * (channels.stop - channels.start) if varies else constant[channels]
     return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from factformer.config import fingerprint
 from factformer.data.agreement import changed_problem, describe_difference
 from factformer.data.hdf5 import SplitFile
 from factformer.data.normalization import Normalizer
-from factformer.data.numbers import checked
+from factformer.data.numbers import Rounding, checked
 from factformer.data.splits import SPLITS, split_files, split_of, training_files
 from factformer.data.statistics import KINDS, TrajectoryMoments, merge_moments, normalizer_from
 from factformer.data.well import GRID_KEYS
@@ -47,6 +47,10 @@ class Dataset(ABC):
     @abstractmethod
     def read_inputs(self, trajectories: Selection) -> Frames:
         """Input fields: for a steady problem one frame, otherwise the first frames of context."""
+
+    def read_exact(self, trajectories: Selection, frames: slice = slice(None), *, inputs: bool = False) -> NDArray[Any]:
+        """Output fields, or the ``inputs`` of a steady problem, before they are rounded to float32."""
+        return (self.read_inputs(trajectories) if inputs else self.read(trajectories, frames)).numpy()
 
     @abstractmethod
     def normalizer(self) -> Normalizer:
@@ -182,12 +186,18 @@ class StoredDataset(Dataset):
         return {**shared, **({"assumed": assumed} if assumed else {})}
 
     def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
-        return self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem))
+        found = self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem))
+        return torch.from_numpy(found)
 
     def read_inputs(self, trajectories: Selection) -> Frames:
         if not self.problem.steady:
             return self.read(trajectories, slice(0, self.problem.num_context_frames))
-        return self._gather(trajectories, lambda file, local: file.read_inputs(local, self.problem))
+        return torch.from_numpy(self._gather(trajectories, lambda file, local: file.read_inputs(local, self.problem)))
+
+    def read_exact(self, trajectories: Selection, frames: slice = slice(None), *, inputs: bool = False) -> NDArray[Any]:
+        if inputs:
+            return self._gather(trajectories, lambda file, local: file.read_inputs(local, self.problem, exact=True))
+        return self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, exact=True))
 
     def normalizer(self) -> Normalizer:
         if self._normalizer is None:
@@ -223,7 +233,7 @@ class StoredDataset(Dataset):
         training.require(self.problem)
         return training
 
-    def _gather(self, trajectories: Selection, read: Any) -> Tensor:
+    def _gather(self, trajectories: Selection, read: Callable[[SplitFile, list[int]], NDArray[Any]]) -> NDArray[Any]:
         wanted = positions(trajectories, self.num_trajectories)
         pieces, start = [], 0
         order: list[int] = []
@@ -235,9 +245,9 @@ class StoredDataset(Dataset):
                 order += mine
             start = stop
         if not pieces:
-            return torch.from_numpy(read(self._files[0], []))
-        joined = torch.from_numpy(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
-        return joined if order == sorted(order) else joined[torch.tensor(order).argsort()]
+            return read(self._files[0], [])
+        joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return joined if order == sorted(order) else joined[np.argsort(order)]
 
 
 def open_dataset(path: str | Path, split: str | None = None, **changes: Any) -> StoredDataset:
@@ -277,17 +287,21 @@ def open_dataset(path: str | Path, split: str | None = None, **changes: Any) -> 
 def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normalizer:
     """Statistics in one pass over the values, a trajectory at a time; of some ``frames`` if need be."""
     problem = dataset.problem
+    where = f"the {dataset.split} split of {problem.name!r}"
+    outputs, inputs = Rounding(f"the frames of {where}"), Rounding(f"the inputs of {where}")
     moments = []
     for index in range(dataset.num_trajectories):
         trajectory = TrajectoryMoments(problem)
         if problem.steady:
-            trajectory.add_input(dataset.read_inputs([index])[0].numpy())
-        for frame in dataset.read([index], frames)[0].numpy():
+            trajectory.add_input(inputs.kept(dataset.read_exact([index], inputs=True)[0]))
+        for frame in outputs.kept(dataset.read_exact([index], frames)[0]):
             trajectory.add(frame)
         moments.append(trajectory.moments())
+    outputs.require_digits()
+    inputs.require_digits()
     total = merge_moments(moments, problem)
     if not all(np.isfinite(total[kind].mean).all() for kind in KINDS):
-        raise UserError(f"the {dataset.split} split of {problem.name!r} holds NaN or infinite values")
+        raise UserError(f"{where} holds NaN or infinite values")
     return normalizer_from(problem, {k: total[k].mean for k in KINDS}, {k: total[k].std for k in KINDS})
 
 

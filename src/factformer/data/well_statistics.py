@@ -16,10 +16,18 @@ from factformer.errors import UserError
 from factformer.problem import Field, Problem
 
 FILE_NAME = "stats.yaml"
+OURS = "factformer"
+"""Key, which The Well has no use for, of the file and its fingerprint that the statistics are of."""
 
 
 def write_well_statistics(training_file: Path) -> None:
-    """Write the statistics of a training file of ours where `the_well.data.WellDataset` looks for them."""
+    """Write the statistics of a training file of ours where `the_well.data.WellDataset` looks for them.
+
+    Only those of a ``train.hdf5``, which is the whole training split of its folder, and never over a file of others.
+    """
+    path = training_file.with_name(FILE_NAME)
+    if training_file.stem != "train" or (path.exists() and not _is_ours(_read(path))):
+        return
     file = SplitFile(training_file)
     if file.statistics is None:
         raise UserError(f"{training_file} holds no statistics: it is not a training split of ours")
@@ -40,17 +48,20 @@ def write_well_statistics(training_file: Path) -> None:
             values["rms"] = np.hypot(values["mean"], values["std"])
             for key, numbers in values.items():
                 table[key + suffix][name] = _plain(numbers, entry)
-    path = training_file.with_name(FILE_NAME)
+    table[OURS] = {training_file.name: file.fingerprint}
     with explained(path):
         write_atomically(path, yaml.safe_dump(table, sort_keys=True))
 
 
 def read_well_statistics(folder: Path, problem: Problem) -> Statistics | None:
-    """Statistics of a dataset of The Well as it was downloaded; None when it has none for these fields."""
+    """Statistics of a dataset of The Well as it was downloaded; None when it has none for these fields.
+
+    Those that we have written are of files of ours, which carry them.
+    """
     path = folder / FILE_NAME
-    if not path.is_file():
+    table = _read(path) if path.is_file() else None
+    if table is None or _is_ours(table):
         return None
-    table = yaml.safe_load(path.read_text(encoding="utf-8"))
     try:
         mean = {
             "input": _flat(table["mean"], problem.inputs),
@@ -65,6 +76,18 @@ def read_well_statistics(folder: Path, problem: Problem) -> Statistics | None:
     except (KeyError, TypeError, ValueError):
         return None
     return mean, std
+
+
+def _read(path: Path) -> Any:
+    """What the file holds; None where it is no YAML."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return None
+
+
+def _is_ours(table: Any) -> bool:
+    return isinstance(table, dict) and OURS in table
 
 
 def _plain(numbers: NDArray[np.float64], entry: Entry) -> Any:

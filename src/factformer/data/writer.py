@@ -4,7 +4,8 @@ Unfinished work lives in a hidden folder beside the final file, ``.<name>.partia
 
 * ``data.hdf5``: the file with space set aside for everything; values are written in place;
 * ``<first>-<end>.json``: one note per finished batch of trajectories, with a checksum of its values and,
-  for the training split, its moments.
+  for the training split, its moments;
+* ``source``: the state of the file that the values come from, where they come from one.
 
 Only a complete file gets the final name. Since every value has a fixed place, the bytes do not depend on
 the order of writing, on interruptions, or on how many processes took part.
@@ -41,15 +42,16 @@ class BlowUpError(UserError):
 
 
 class SplitWriter:
-    """Writes ``path`` (the final file) as `Contents` describe it.
+    """Writes ``path`` (the final file) as `Contents` describe it, from a source in a certain ``state``.
 
     One process calls `prepare` and, when all batches are there, `finish`; any number of processes write
     batches in between.
     """
 
-    def __init__(self, path: Path, contents: Contents) -> None:
+    def __init__(self, path: Path, contents: Contents, state: str = "") -> None:
         self.path = path
         self.contents = contents
+        self.state = state
         self.work = path.with_name(f".{path.name}.partial")
         self.partial = self.work / "data.hdf5"
         self._lock: int | None = None
@@ -67,7 +69,7 @@ class SplitWriter:
             self._acquire()
             if self.partial.exists():
                 found = file_fingerprint(self.partial)
-                if found == self.contents.fingerprint:
+                if found == self.contents.fingerprint and self._found_state() == self.state:
                     return
                 if found and self._notes() and not overwrite:  # without a finished batch it is of no use to anybody
                     raise UserError(
@@ -80,6 +82,8 @@ class SplitWriter:
             try:
                 self._require_space()
                 create_file(temporary, self.contents)
+                if self.state:
+                    write_atomically(self.work / "source", self.state)
                 os.replace(temporary, self.partial)
                 sync_folder(self.work)
             except BaseException:
@@ -189,6 +193,11 @@ class SplitWriter:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def _found_state(self) -> str:
+        """Of the source, when the unfinished work began."""
+        note = self.work / "source"
+        return note.read_text() if note.exists() else ""
 
     def _notes(self) -> list[dict[str, Any]]:
         notes = [json.loads(path.read_text()) for path in sorted(self.work.glob("[0-9]*.json"))]
