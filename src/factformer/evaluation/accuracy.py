@@ -23,6 +23,7 @@ from factformer.data.store import Dataset, compute_normalizer
 from factformer.errors import UserError
 from factformer.evaluation.provenance import hardware
 from factformer.evaluation.timing import inference_cost, resolve_device, roll_out
+from factformer.problem import Problem
 from factformer.surrogate import Surrogate
 
 DEFAULT_STARTS = 4
@@ -176,6 +177,20 @@ def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) ->
             f"the surrogate's fields {_names(mine.outputs)} are not the dataset's {_names(theirs.outputs)}: "
             "evaluate on data of the problem it was trained on"
         )
+    check_setting(mine, theirs)
+    needed = mine.num_context_frames + num_frames
+    if mine.steady:
+        if num_frames != 1:
+            raise UserError(f"a steady problem has one frame to predict, got {num_frames} frames")
+    elif dataset.num_frames < needed:
+        raise UserError(
+            f"trajectories of split {dataset.split!r} hold {dataset.num_frames} frames, but "
+            f"{mine.num_context_frames} context and {num_frames} predicted ones are needed: ask for fewer"
+        )
+
+
+def check_setting(mine: Problem, theirs: Problem) -> None:
+    """Raise where a dataset has other axes, another box or boundary, or another frame interval than the surrogate."""
     if mine.grid.num_axes != theirs.grid.num_axes or mine.grid.periodic != theirs.grid.periodic:
         raise UserError(
             f"the surrogate's grid has periodic axes {mine.grid.periodic} and the dataset's "
@@ -189,16 +204,7 @@ def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) ->
     if not mine.steady and not math.isclose(mine.frame_dt, theirs.frame_dt, rel_tol=1e-6):
         raise UserError(
             f"the surrogate advances {mine.frame_dt:g} per frame and the dataset {theirs.frame_dt:g}: "
-            "evaluate on data with the same frame interval"
-        )
-    needed = mine.num_context_frames + num_frames
-    if mine.steady:
-        if num_frames != 1:
-            raise UserError(f"a steady problem has one frame to predict, got {num_frames} frames")
-    elif dataset.num_frames < needed:
-        raise UserError(
-            f"trajectories of split {dataset.split!r} hold {dataset.num_frames} frames, but "
-            f"{mine.num_context_frames} context and {num_frames} predicted ones are needed: ask for fewer"
+            "take data with the same frame interval"
         )
 
 
