@@ -7,13 +7,16 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from factformer import __version__
+from factformer.data.agreement import describe_difference
 from factformer.errors import UserError
+from factformer.problem import Problem
 from factformer.training import checkpoint
 from factformer.training.experiment import Experiment, differences
 
@@ -96,6 +99,23 @@ def check_same(saved: Experiment, wanted: Experiment, folder: Path) -> None:
             f"{folder} was trained with another configuration: {'; '.join(found[:3])}"
             f"{' and more' if len(found) > 3 else ''}; drop the change or choose another --out"
         )
+
+
+def check_identity(path: Path, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raise where a checkpoint is of another model, dataset, seed or problem than the run that would go on from it."""
+    advice = "choose another --out or start over with --overwrite"
+    for key in ("model", "dataset", "seed"):
+        old, new = saved.get(key), here[key]
+        if old != new:
+            raise UserError(f"checkpoint {path} comes from another {key}: {old!r} there, {new!r} here; {advice}")
+    if "problem" not in saved:  # as older versions wrote them
+        return
+    there, wanted = Problem.from_dict(saved["problem"]), Problem.from_dict(here["problem"])
+    difference = describe_difference(there, wanted)
+    if not difference and there.num_context_frames != wanted.num_context_frames:
+        difference = f"{there.num_context_frames} context frames expected, {wanted.num_context_frames} found"
+    if difference:
+        raise UserError(f"checkpoint {path} comes from another problem: {difference}; {advice}")
 
 
 def write_atomically(path: Path, text: str) -> None:
