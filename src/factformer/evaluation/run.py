@@ -30,6 +30,8 @@ from factformer.surrogate import Surrogate
 
 EVALUATION_FILE = "evaluation.json"
 ROLLOUTS_FILE = "rollouts.npz"
+DRAWN = ("error-*.png", "spectrum-*.png", "rollout-*.png")
+"""What is drawn of an evaluation, under ``figures/``."""
 SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows", "grid", "precision")
 
 
@@ -61,10 +63,11 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """`evaluate` of a run folder or bundle, with its provenance.
 
-    Writes ``evaluation.json`` and, of ``num_samples`` trajectories, ``rollouts.npz`` into ``out``, by default
-    the run folder; a bundle without a run folder is left as it is. ``data`` defaults to the test split of the
-    folder that the run trained on; the windows of a single file that it trained on are evaluated only if ``data`` or
-    ``split`` asks for them. An evaluation on other data or settings is replaced only with ``overwrite``.
+    Writes ``evaluation.json`` and, of ``num_samples`` trajectories, ``rollouts.npz`` into ``out``, by default the
+    run folder; a bundle without a run folder is left as it is. ``data`` defaults to the test split of the folder that
+    the run trained on; the windows of a single file that it trained on are evaluated only if ``data`` or ``split``
+    asks for them. An evaluation on other data or settings is replaced, with what was drawn of it, only with
+    ``overwrite``.
     """
     began = time.perf_counter()
     surrogate = load(path)
@@ -98,6 +101,8 @@ def evaluate_run(
     seed = surrogate.provenance.get("seed")
     result |= provenance(seed=seed, seconds=time.perf_counter() - began, device=device)
     if folder is not None:
+        if (folder / EVALUATION_FILE).exists():
+            remove_drawn(folder)
         if num_samples:
             save_samples(folder / ROLLOUTS_FILE, surrogate, dataset, result["num_frames"], num_samples, precision)
         write_json(folder / EVALUATION_FILE, result)
@@ -145,6 +150,12 @@ def save_samples(
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def remove_drawn(folder: Path) -> None:
+    """Remove the roll-outs and figures of an earlier evaluation: beside new numbers they would pass for theirs."""
+    for path in (folder / ROLLOUTS_FILE, *(path for name in DRAWN for path in (folder / "figures").glob(name))):
+        path.unlink(missing_ok=True)
 
 
 def run_folder(path: str | Path) -> Path | None:
