@@ -108,7 +108,7 @@ def test_resample_keeps_the_box():
     grid = Grid((8, 9), (1.0, 2.0), (True, False)).resample((16, 17))
     assert grid.shape == (16, 17)
     assert grid.axis(1)[-1] == 2.0
-    with pytest.raises(ValueError, match="explicit coordinates"):
+    with pytest.raises(ValueError, match="uneven coordinates"):
         Grid.from_axes([[0.0, 0.1, 1.0]]).resample(5)
 
 
@@ -163,3 +163,13 @@ def test_every_other_point_is_a_grid_of_the_same_box():
     for bad, step in ((grid, 5), (Grid(12, 1.0, False, "cells"), 2), (Grid.from_axes([[0.0, 0.2, 1.0]]), 2)):
         with pytest.raises(UserError, match="is no grid of the same box"):
             bad.every(step)
+
+
+def test_even_axes_are_resampled_where_they_lie():
+    grid = Grid.from_axes([torch.linspace(-1, 1, 16), [0.5, 1.0, 1.5, 2.0]], (False, True), (2.0, 2.0))
+    fine = grid.resample((31, 8))
+    torch.testing.assert_close(fine.axis(0), torch.linspace(-1, 1, 31, dtype=torch.float64))
+    torch.testing.assert_close(fine.axis(1), 0.5 + 0.25 * torch.arange(8, dtype=torch.float64))
+    assert fine.extent == grid.extent and grid.resample(grid.shape) == grid
+    coarse = Grid.from_axes([torch.linspace(-1, 1, 16)]).every(3)
+    torch.testing.assert_close(coarse.axis(0), torch.linspace(-1, 1, 16, dtype=torch.float64)[::3])

@@ -126,7 +126,11 @@ class Grid:
 
     def is_even(self, m: int) -> bool:
         """Whether neighbours along axis ``m`` are equally far apart, by construction or as given."""
-        return self.is_uniform(m) or evenly_spaced(self._gaps(m))
+        return self._even[m]
+
+    @cached_property
+    def _even(self) -> tuple[bool, ...]:
+        return tuple(self.is_uniform(m) or evenly_spaced(self._gaps(m)) for m in range(self.num_axes))
 
     def spacing(self, m: int) -> float:
         """Distance between neighbours along axis ``m``; the mean one where it is not even."""
@@ -207,19 +211,25 @@ class Grid:
         return values.to(device=device, dtype=dtype)
 
     def resample(self, shape: int | Sequence[int]) -> Grid:
-        """The same box with other numbers of points; explicit axes keep their size."""
+        """The same box with other numbers of points; uneven axes keep their size."""
         sizes = [int(size) for size in per_axis("shape", shape, self.num_axes)]
-        for m, size in enumerate(sizes):
-            if not self.is_uniform(m) and size != self.shape[m]:
-                raise UserError(f"axis {m} has explicit coordinates and cannot be resampled to {size} points")
-        return Grid(sizes, self.extent, self.periodic, self.points, coordinates=self.coordinates)
+        coordinates = list(self.coordinates)
+        for m, (size, explicit) in enumerate(zip(sizes, self.coordinates, strict=True)):
+            if explicit is None or size == self.shape[m]:
+                continue
+            if not self.is_even(m):
+                raise UserError(f"axis {m} has uneven coordinates and cannot be resampled to {size} points")
+            first, last = explicit[0], explicit[0] + self.extent[m] if self.periodic[m] else explicit[-1]
+            steps = torch.linspace(first, last, size + self.periodic[m], dtype=torch.float64)
+            coordinates[m] = tuple(steps[:size].tolist())
+        return Grid(sizes, self.extent, self.periodic, self.points, coordinates=coordinates)
 
     def every(self, step: int) -> Grid:
         """The grid of every ``step``-th point along each axis, in the same box."""
         for m, size in enumerate(self.shape):
             intervals = size if self.periodic[m] else size - 1
-            fits = self.is_uniform(m) and not intervals % step and (self.periodic[m] or self.points[m] == "nodes")
-            if step > 1 and not fits:
+            cells = self.is_uniform(m) and not self.periodic[m] and self.points[m] == "cells"
+            if step > 1 and (cells or intervals % step or not self.is_even(m)):
                 raise UserError(
                     f"one in {step} of {size} points is no grid of the same box along axis {m}: that takes evenly "
                     f"spaced nodes and a multiple of {step} intervals"

@@ -245,3 +245,17 @@ def test_even_coordinates_have_a_spectrum_wherever_they_start():
     field = errors_on(torch.linspace(-1, 1, 12))
     assert len(field["spectrum"]["truth"]) == 7
     assert field["spectrum_error"] > 0
+
+
+def test_even_coordinates_are_evaluated_at_another_resolution():
+    def problem(x):
+        return Problem("line", Grid.from_axes([x]), (Field("u"),), boundary="zero", num_context_frames=2, horizon=4)
+
+    surrogate = surrogate_that(problem(torch.linspace(-1, 1, 16)), persistent)
+    fine = problem(torch.linspace(-1, 1, 31))
+    dataset = ArrayDataset(torch.randn(2, 8, 31, 1), fine, "test")
+    assert surrogate.check(dataset.read([0], slice(0, 2)), 1, None).axis(0)[0] == -1
+    assert evaluate(surrogate, dataset, timing=False)["grid"] == [31]
+    uneven = ArrayDataset(torch.randn(2, 8, 31, 1), problem(2 * torch.linspace(0, 1, 31) ** 2), "test")
+    with pytest.raises(UserError, match="even spacing expected along axis 0, uneven found"):
+        evaluate(surrogate, uneven, timing=False)
