@@ -145,6 +145,15 @@ def test_a_diverged_roll_out_is_counted_and_written_as_null(tmp_path):
     assert finite({"a": [1.0, float("nan")], "b": float("inf")}) == {"a": [1.0, None], "b": None}
 
 
+@pytest.mark.parametrize("frame", [0, 9])
+def test_a_truth_that_is_not_finite_is_not_blamed_on_the_surrogate(frame):
+    problem = make_problem()
+    dataset = travelling_waves(problem)
+    dataset._frames[2, frame, 3, 3, 0] = float("nan")  # as a foreign file may hold it
+    with pytest.raises(UserError, match="truth of split 'test' holds NaN or infinite values in trajectory 2"):
+        evaluate(surrogate_that(problem, exact), dataset, timing=False)
+
+
 def test_a_steady_problem_is_held_against_the_training_mean():
     problem = make_problem(
         fields=(Field("solution"),), inputs=(Field("coefficient"),), steady=True,

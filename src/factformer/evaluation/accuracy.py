@@ -141,9 +141,11 @@ def predicted_batches(
     for start in starts:
         for first in range(0, len(chosen), batch_size):
             members = chosen[first : first + batch_size]
-            context = read_context(surrogate, dataset, members, start).to(device)
             span = slice(start + num_context, start + num_context + num_frames)
-            truth = dataset.read(members, span).to(device)
+            context, truth = read_context(surrogate, dataset, members, start), dataset.read(members, span)
+            for values in (context, truth):
+                _require_finite(values, dataset, members)
+            context, truth = context.to(device), truth.to(device)
             prediction = roll_out(surrogate, context, num_frames, precision=precision)
             yield Batch(members, start, context, truth, prediction.to(truth.dtype))
 
@@ -153,6 +155,16 @@ def read_context(surrogate: Surrogate, dataset: Dataset, trajectories: Sequence[
     if surrogate.problem.steady:
         return dataset.read_inputs(trajectories)
     return dataset.read(trajectories, slice(start, start + surrogate.problem.num_context_frames))
+
+
+def _require_finite(values: Tensor, dataset: Dataset, trajectories: Sequence[int]) -> None:
+    """Raise where the data themselves are not finite: that is no fault of a surrogate."""
+    if not bool(values.isfinite().all()):
+        found = trajectories[int((~values.isfinite()).flatten(1).any(1).nonzero()[0])]
+        raise UserError(
+            f"the truth of split {dataset.split!r} holds NaN or infinite values in trajectory {found}: "
+            "leave that trajectory out of the data or evaluate on another split"
+        )
 
 
 def start_frames(surrogate: Surrogate, dataset: Dataset, num_frames: int, num_starts: int) -> list[int]:
