@@ -251,6 +251,7 @@ def test_the_page_s_run_file_is_what_fit_does():
     [
         ({"horizon": 0}, "horizon at least 1"),
         ({"frame_dt": float("nan")}, "frame_dt must be positive"),
+        ({"boundary": "zero"}, "every axis is periodic"),
         ({"resume": True}, "needs out="),
         ({"settings": ["model.dim=16"]}, "takes a mapping"),
         ({"valid_inputs": torch.zeros(1)}, "belongs to the valid_array="),

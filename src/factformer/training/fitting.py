@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer.config import assignments
+from factformer.data.agreement import require_open_end
 from factformer.data.numbers import as_tensor
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
@@ -95,6 +96,7 @@ def fit(
             raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {grid!r}")
         if not isinstance(num_context_frames, Integral):
             raise UserError(f"num_context_frames= takes a whole number, got {num_context_frames!r}")
+        require_open_end(grid, boundary)
         steady, room = inputs is not None, frames.shape[1] - num_context_frames
         problem = Problem(
             name=name or "custom",
