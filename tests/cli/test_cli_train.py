@@ -120,8 +120,10 @@ def test_data_that_do_not_fit(capsys, data, tmp_path):
     assert "generate kolmogorov_flow" in complaint(capsys, "demo", "--data", tmp_path / "none", *run)
     line = complaint(capsys, "demo", "--data", data, *run, settings=["data.resolution=32"])
     assert "grid (32, 32) expected, (16, 16) found" in line
+    assert "--set data.resolution=null takes the data as they are; or choose other --data" in line
     line = complaint(capsys, "turbulence", "--data", data, *run, settings=["data.resolution=16"])
     assert "fields" in line
+    assert "data.resolution=null" not in line
     assert "pressure" in line
     other = tmp_path / "other"
     generate("kolmogorov_flow", other, preset="tiny", resolution=16, simulation_resolution=32, splits=["valid"],
