@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,8 @@ def evaluate_run(
     began = time.perf_counter()
     surrogate = load(path)
     folder = Path(out) if out is not None else run_folder(path)
+    if folder is not None:
+        check_writable(folder)
     dataset = chosen_data(path, data, split)
     if data is None and split is None and Path(file := trained_on(path)).is_file():
         raise UserError(
@@ -175,6 +178,13 @@ def trained_on(path: str | Path) -> str:
         if data:
             return str(data)
     raise UserError(f"{path} does not say what it was trained on: name the dataset with --data DIR")
+
+
+def check_writable(folder: Path) -> None:
+    """Raise where results cannot be written into ``folder``: better before they are computed than after."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write results into {folder}: name another folder for them with --out DIR")
 
 
 def check_replaceable(path: Path, result: dict[str, Any]) -> None:
