@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from factformer import cli
 from factformer.data import convert
@@ -189,6 +191,19 @@ def test_resume_under_another_configuration_or_from_damage(capsys, data, tmp_pat
     line = complaint(capsys, "demo", *resume, settings=[])
     assert "corrupted" in line
     assert str(last) in line
+
+
+def test_a_run_whose_data_have_moved_goes_on_and_keeps_where_they_are(capsys, data, tmp_path):
+    shutil.copytree(data, tmp_path / "before")
+    run = tmp_path / "run"
+    assert call(capsys, "demo", "--data", tmp_path / "before", "--out", run)[0] == 0
+    (tmp_path / "before").rename(tmp_path / "after")
+    with pytest.raises(SystemExit):
+        cli.main(["evaluate", str(run), "--split", "valid"])
+    line = capsys.readouterr().err
+    assert "no data at" in line and "--data DIR" in line
+    assert call(capsys, "--data", tmp_path / "after", "--out", run, "--resume", settings=[])[0] == 0
+    assert yaml.safe_load((run / "config.yaml").read_text())["data"]["path"] == str(tmp_path / "after")
 
 
 def test_a_run_on_own_data_goes_on_whatever_resolution_it_has_noted(capsys, tmp_path):

@@ -38,7 +38,10 @@ SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows",
 
 def chosen_data(path: str | Path, data: str | Path | None, split: str | None) -> Dataset:
     """A split of ``data``, by default of what the run trained on (`open_held_out`)."""
-    return open_held_out(data if data is not None else trained_on(path), split)
+    source = data if data is not None else trained_on(path)
+    if data is None and not Path(source).exists():
+        raise UserError(f"no data at {source}, where {path} trained: say where they are now with --data DIR")
+    return open_held_out(source, split)
 
 
 def open_held_out(source: str | Path, split: str | None = None) -> StoredDataset:

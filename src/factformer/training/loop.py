@@ -58,4 +58,6 @@ def train(
         fabric.barrier()
         if resume:
             trainer.resume()
+            if fabric.is_global_zero:
+                run.note_data(experiment.data.path)
         return trainer.run_to_end(request, command)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from factformer import __version__
+from factformer.config import assignment
 from factformer.data.agreement import describe_difference
 from factformer.errors import UserError
 from factformer.problem import Problem
@@ -66,6 +67,12 @@ class RunFolder:
             write_atomically(self.config, experiment.to_yaml())
         except OSError as error:
             raise UserError(checkpoint.describe_write_error(self.path, error)) from error
+
+    def note_data(self, path: str) -> None:
+        """Keep where the data of the run lie now: what comes after training looks for them there."""
+        saved = Experiment.read(self.config)
+        if path and path != saved.data.path:
+            write_atomically(self.config, saved.override([assignment("data.path", path)]).to_yaml())
 
     def append(self, values: dict[str, Any]) -> None:
         """One line of the log."""
