@@ -213,6 +213,10 @@ def test_a_run_on_own_data_goes_on_whatever_resolution_it_has_noted(capsys, tmp_
     (tmp_path / "flow.yaml").write_text("problem: flow\nmodel: {name: factformer}\n")
     given = (tmp_path / "flow.yaml", "--data", tmp_path / "data", "--out", run)
     assert call(capsys, *given, settings=SMALL[2:])[0] == 0
+    assert call(capsys, "--out", run, "--resume", settings=["data.resolution=12"])[0] == 0
+    assert "are on (12,) points" in complaint(
+        capsys, "--out", run, "--resume", settings=["data.resolution=24"]
+    )
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("resolution: null", "resolution: 64"))  # once the default
     assert "--set data.resolution=null" in complaint(capsys, "--out", run, "--resume", settings=[])

@@ -97,9 +97,11 @@ class RunFolder:
 def check_same(saved: Experiment, wanted: Experiment, folder: Path) -> None:
     """Raise where a run would go on under another configuration than it began with.
 
-    No ``data.resolution`` is that of the data, which the checkpoints know: what a run has noted may be an old default.
+    No ``data.resolution`` is that of the data, which the checkpoints know: what a run has noted may be an old default,
+    and what is asked for now is held against the data.
     """
-    free = FREE_KEYS if wanted.data.resolution is not None else (*FREE_KEYS, "data.resolution")
+    unsaid = None in (saved.data.resolution, wanted.data.resolution)
+    free = (*FREE_KEYS, "data.resolution") if unsaid else FREE_KEYS
     found = [item for item in differences(saved, wanted) if item.split(" ", 1)[0] not in free]
     if found:
         raise UserError(
