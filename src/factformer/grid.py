@@ -18,6 +18,7 @@ from itertools import pairwise
 from operator import index
 from typing import Any, Self
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -73,14 +74,14 @@ class Grid:
         for m, (size, length, kind, axis) in enumerate(zip(sizes, lengths, kinds, explicit, strict=True)):
             if kind not in POINTS:
                 raise UserError(f"points of axis {m} must be one of {POINTS}, got {kind!r}")
-            if not (math.isfinite(length) and length > 0):
-                raise UserError(f"extent of axis {m} must be a positive length, got {length}")
             if size < 2:
                 raise UserError(f"axis {m} needs at least 2 points, got {size}")
             if axis is not None and len(axis) != size:
                 raise UserError(f"axis {m} has {len(axis)} coordinates but the shape says {size}")
-            if axis is not None and not (all(map(math.isfinite, axis)) and all(b > a for a, b in pairwise(axis))):
-                raise UserError(f"coordinates of axis {m} must be strictly increasing finite numbers")
+            if axis is not None:
+                require_increasing(f"axis {m}", axis)
+            if not (math.isfinite(length) and length > 0):
+                raise UserError(f"extent of axis {m} must be a positive length, got {length}")
             if axis is not None:
                 _require_length(m, axis[-1] - axis[0], length, wraps[m])
         for name, value in (("shape", sizes), ("extent", lengths), ("periodic", wraps), ("points", kinds),
@@ -104,8 +105,7 @@ class Grid:
         lengths = None if extent is None else per_axis("extent", extent, len(lists))
         spans = []
         for m, (axis, wrap) in enumerate(zip(lists, wraps, strict=True)):
-            if len(axis) < 2 or any(not b > a for a, b in pairwise(axis)):
-                raise UserError(f"coordinates of axis {m} must be at least 2 strictly increasing finite numbers")
+            require_increasing(f"axis {m}", axis)
             span = axis[-1] - axis[0]
             if wrap and lengths is None:
                 raise UserError(f"axis {m} is periodic: give its period in extent, larger than {span:g}")
@@ -130,7 +130,7 @@ class Grid:
 
     @cached_property
     def _even(self) -> tuple[bool, ...]:
-        return tuple(self.is_uniform(m) or evenly_spaced(self._gaps(m)) for m in range(self.num_axes))
+        return tuple(self.is_uniform(m) or evenly_spaced(self._gaps(m), self.axis(m)) for m in range(self.num_axes))
 
     def spacing(self, m: int) -> float:
         """Distance between neighbours along axis ``m``; the mean one where it is not even."""
@@ -252,10 +252,28 @@ class Grid:
         return cls(**values)
 
 
-def evenly_spaced(gaps: Any) -> bool:
-    """Whether distances between neighbours, a tensor or an array, are equal but for rounding."""
+def evenly_spaced(gaps: Any, points: Any) -> bool:
+    """Whether distances between neighbouring ``points``, tensors or arrays, are equal but for rounding.
+
+    Far from 0 the coordinates themselves are rounded: to float32 where they are numbers of that kind.
+    """
+    gaps, points = (np.asarray(values, dtype=np.float64) for values in (gaps, points))
+    with np.errstate(over="ignore"):
+        kept = np.float32 if (points.astype(np.float32) == points).all() else np.float64
+    rounding = 2 * float(np.finfo(kept).eps) * np.abs(points).max()
     mean = gaps.mean()
-    return bool(abs(gaps - mean).max() < TOLERANCE * mean)
+    return bool(np.abs(gaps - mean).max() < TOLERANCE * mean + rounding)
+
+
+def require_increasing(name: str, axis: Sequence[float]) -> None:
+    """Raise where coordinates of the axis ``name`` are no increasing numbers."""
+    if len(axis) > 1 and all(b < a for a, b in pairwise(axis)):
+        raise UserError(
+            f"coordinates of {name} must be strictly increasing and these decrease: "
+            "turn them around, and the values along that axis with them"
+        )
+    if len(axis) < 2 or not (all(map(math.isfinite, axis)) and all(b > a for a, b in pairwise(axis))):
+        raise UserError(f"coordinates of {name} must be at least 2 strictly increasing finite numbers")
 
 
 def _require_length(m: int, span: float, length: float, wraps: bool) -> None:

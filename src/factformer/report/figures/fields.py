@@ -202,7 +202,7 @@ def draw_plane(axes: Axes, values: Array, edges: Edges, limits: Limits, colors: 
     right, up = edges
     scale: dict[str, Any] = {"cmap": colors, "vmin": limits.low, "vmax": limits.high}
     drawn: Any
-    if evenly_spaced(np.diff(right)) and evenly_spaced(np.diff(up)):
+    if evenly_spaced(np.diff(right), right) and evenly_spaced(np.diff(up), up):
         extent = (right[0], right[-1], up[0], up[-1])
         kind = "bicubic" if smooth else "nearest"
         drawn = axes.imshow(values, origin="lower", extent=extent, interpolation=kind, **scale)
