@@ -84,6 +84,17 @@ def test_a_run_does_not_go_on_with_another_reading_of_its_data(tmp_path, change,
         factformer.fit(open_dataset(tmp_path / "train.hdf5", **change), **options, resume=True)
 
 
+def test_a_run_is_replaced_only_if_asked_for(tmp_path):
+    options = {"updates": 1, "settings": SETTINGS, "progress": False, "out": tmp_path / "run"}
+    factformer.fit(wave_data()[0], **options)
+    with pytest.raises(UserError, match="overwrite=True"):
+        factformer.fit(wave_data()[0], **options)
+    other = ArrayDataset(waves(2), wave_problem())
+    with pytest.raises(UserError, match=r"another dataset.*overwrite=True"):
+        factformer.fit(other, **options, resume=True)
+    factformer.fit(other, **options, overwrite=True)
+
+
 def test_our_model_goes_frame_by_frame_and_others_march():
     dataset, _ = wave_data()
     ours = factformer.fit(dataset, updates=1, settings=SETTINGS, progress=False)
@@ -251,6 +262,8 @@ def test_the_page_s_run_file_is_what_fit_does():
     [
         ({"horizon": 0}, "horizon at least 1"),
         ({"frame_dt": float("nan")}, "frame_dt must be positive"),
+        ({"horizon": 100}, "horizon=100, but of 6 frames 2 are left"),
+        ({"horizon": 1.5}, "whole number"),
         ({"boundary": "zero"}, "every axis is periodic"),
         ({"resume": True}, "needs out="),
         ({"settings": ["model.dim=16"]}, "takes a mapping"),

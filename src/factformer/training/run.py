@@ -48,8 +48,8 @@ class RunFolder:
             raise UserError(f"{self.path} is a file; a run needs a folder")
         if self.exists and not overwrite:
             raise UserError(
-                f"{self.path} holds a run already; go on with it (--resume, resume=True), replace it (--overwrite) "
-                "or choose another folder"
+                f"{self.path} holds a run already; go on with it (--resume, resume=True), replace it (--overwrite, "
+                "overwrite=True) or choose another folder"
             )
 
     def create(self, experiment: Experiment, command: str, overwrite: bool = False) -> None:
@@ -106,13 +106,13 @@ def check_same(saved: Experiment, wanted: Experiment, folder: Path) -> None:
     if found:
         raise UserError(
             f"{folder} was trained with another configuration: {'; '.join(found[:3])}"
-            f"{' and more' if len(found) > 3 else ''}; drop the change or choose another --out"
+            f"{' and more' if len(found) > 3 else ''}; drop the change or choose another folder"
         )
 
 
 def check_identity(path: Path, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raise where a checkpoint is of another model, dataset, seed or problem than the run that would go on from it."""
-    advice = "choose another --out or start over with --overwrite"
+    advice = "choose another folder or start over (--overwrite, overwrite=True)"
     for key in ("model", "dataset", "seed"):
         old, new = saved.get(key), here[key]
         if old != new:
