@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factformer import Grid
+from factformer.data.well import grid_from_axes
 from factformer.errors import UserError
 
 
@@ -54,6 +55,10 @@ def test_given_coordinates_can_be_even():
     assert even(torch.linspace(-1, 1, 2048))  # in float32, as files keep them
     assert not even(stretched(16))
     assert even([1.0, 2.0, 3.0], 3.0)
+    far = np.float32(5e5 + 3.3 * np.arange(64))  # a metre in a map: float32 keeps 3 cm of it
+    assert even(far) and even(far, 64 * 3.3)
+    assert not even(5e5 + 3.3 * np.arange(64) + 0.1 * np.sin(np.arange(64)))
+    assert not even(1e6 + np.linspace(0, 1, 64) ** 2)  # in float64, which keeps them apart
     assert not even([1.0, 2.0, 3.0], 4.0)  # two steps from the last point around to the first
 
 
@@ -108,7 +113,7 @@ def test_resample_keeps_the_box():
     grid = Grid((8, 9), (1.0, 2.0), (True, False)).resample((16, 17))
     assert grid.shape == (16, 17)
     assert grid.axis(1)[-1] == 2.0
-    with pytest.raises(ValueError, match="explicit coordinates"):
+    with pytest.raises(ValueError, match="uneven coordinates"):
         Grid.from_axes([[0.0, 0.1, 1.0]]).resample(5)
 
 
@@ -122,6 +127,8 @@ def test_resample_keeps_the_box():
         (lambda: Grid(8, 1.0, False, "corners"), "points of axis 0"),
         (lambda: Grid.from_axes([[0.0, 1.0, 0.5]]), "strictly increasing"),
         (lambda: Grid.from_axes([[0.0, float("nan"), 1.0]]), "strictly increasing"),
+        (lambda: Grid.from_axes([[3.0, 2.0, 1.0]]), "these decrease: turn them around"),
+        (lambda: Grid(3, -2.0, False, coordinates=[[3.0, 2.0, 1.0]]), "these decrease: turn them around"),
         (lambda: Grid.from_axes([[0.0, 0.5]], True), "period"),
         (lambda: Grid.from_axes([[0.0, 0.5]], True, 0.5), "period"),
         (lambda: Grid.from_axes([[0.0, 1.0, 2.0]], extent=10), "extent says 10"),
@@ -163,3 +170,19 @@ def test_every_other_point_is_a_grid_of_the_same_box():
     for bad, step in ((grid, 5), (Grid(12, 1.0, False, "cells"), 2), (Grid.from_axes([[0.0, 0.2, 1.0]]), 2)):
         with pytest.raises(UserError, match="is no grid of the same box"):
             bad.every(step)
+
+
+def test_even_axes_are_resampled_where_they_lie():
+    grid = Grid.from_axes([torch.linspace(-1, 1, 16), [0.5, 1.0, 1.5, 2.0]], (False, True), (2.0, 2.0))
+    fine = grid.resample((31, 8))
+    torch.testing.assert_close(fine.axis(0), torch.linspace(-1, 1, 31, dtype=torch.float64))
+    torch.testing.assert_close(fine.axis(1), 0.5 + 0.25 * torch.arange(8, dtype=torch.float64))
+    assert fine.extent == grid.extent and grid.resample(grid.shape) == grid
+    coarse = Grid.from_axes([torch.linspace(-1, 1, 16)]).every(3)
+    torch.testing.assert_close(coarse.axis(0), torch.linspace(-1, 1, 16, dtype=torch.float64)[::3])
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+def test_coordinates_of_a_file_that_decrease_are_named(periodic):
+    with pytest.raises(UserError, match=r"axis 0 of flow\.hdf5 must be strictly increasing and these decrease"):
+        grid_from_axes([np.linspace(1, 0, 8)], periodic, "flow.hdf5")

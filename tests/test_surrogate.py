@@ -1,5 +1,6 @@
 """The surrogate: shapes, sizes, switches, checks, roll-out, compile, checkpointing."""
 
+import inspect
 import math
 import subprocess
 import sys
@@ -235,3 +236,10 @@ def test_bad_input_is_named(make, words):
 def test_bad_options_are_named(options, words):
     with pytest.raises(ValueError, match=words):
         build_surrogate(problem(), **{**SMALL, **options})
+
+
+def test_a_roll_out_takes_a_whole_number_of_frames():
+    p = problem()
+    plain = inspect.unwrap(rollout)  # without the check of types that tests run under
+    with pytest.raises(UserError, match=r"whole number of frames, got 2\.5"):
+        next(plain(build_surrogate(p, **SMALL), frames(p), 2.5))

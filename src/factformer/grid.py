@@ -18,6 +18,7 @@ from itertools import pairwise
 from operator import index
 from typing import Any, Self
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -73,14 +74,14 @@ class Grid:
         for m, (size, length, kind, axis) in enumerate(zip(sizes, lengths, kinds, explicit, strict=True)):
             if kind not in POINTS:
                 raise UserError(f"points of axis {m} must be one of {POINTS}, got {kind!r}")
-            if not (math.isfinite(length) and length > 0):
-                raise UserError(f"extent of axis {m} must be a positive length, got {length}")
             if size < 2:
                 raise UserError(f"axis {m} needs at least 2 points, got {size}")
             if axis is not None and len(axis) != size:
                 raise UserError(f"axis {m} has {len(axis)} coordinates but the shape says {size}")
-            if axis is not None and not (all(map(math.isfinite, axis)) and all(b > a for a, b in pairwise(axis))):
-                raise UserError(f"coordinates of axis {m} must be strictly increasing finite numbers")
+            if axis is not None:
+                require_increasing(f"axis {m}", axis)
+            if not (math.isfinite(length) and length > 0):
+                raise UserError(f"extent of axis {m} must be a positive length, got {length}")
             if axis is not None:
                 _require_length(m, axis[-1] - axis[0], length, wraps[m])
         for name, value in (("shape", sizes), ("extent", lengths), ("periodic", wraps), ("points", kinds),
@@ -104,8 +105,7 @@ class Grid:
         lengths = None if extent is None else per_axis("extent", extent, len(lists))
         spans = []
         for m, (axis, wrap) in enumerate(zip(lists, wraps, strict=True)):
-            if len(axis) < 2 or any(not b > a for a, b in pairwise(axis)):
-                raise UserError(f"coordinates of axis {m} must be at least 2 strictly increasing finite numbers")
+            require_increasing(f"axis {m}", axis)
             span = axis[-1] - axis[0]
             if wrap and lengths is None:
                 raise UserError(f"axis {m} is periodic: give its period in extent, larger than {span:g}")
@@ -126,7 +126,11 @@ class Grid:
 
     def is_even(self, m: int) -> bool:
         """Whether neighbours along axis ``m`` are equally far apart, by construction or as given."""
-        return self.is_uniform(m) or evenly_spaced(self._gaps(m))
+        return self._even[m]
+
+    @cached_property
+    def _even(self) -> tuple[bool, ...]:
+        return tuple(self.is_uniform(m) or evenly_spaced(self._gaps(m), self.axis(m)) for m in range(self.num_axes))
 
     def spacing(self, m: int) -> float:
         """Distance between neighbours along axis ``m``; the mean one where it is not even."""
@@ -207,19 +211,25 @@ class Grid:
         return values.to(device=device, dtype=dtype)
 
     def resample(self, shape: int | Sequence[int]) -> Grid:
-        """The same box with other numbers of points; explicit axes keep their size."""
+        """The same box with other numbers of points; uneven axes keep their size."""
         sizes = [int(size) for size in per_axis("shape", shape, self.num_axes)]
-        for m, size in enumerate(sizes):
-            if not self.is_uniform(m) and size != self.shape[m]:
-                raise UserError(f"axis {m} has explicit coordinates and cannot be resampled to {size} points")
-        return Grid(sizes, self.extent, self.periodic, self.points, coordinates=self.coordinates)
+        coordinates = list(self.coordinates)
+        for m, (size, explicit) in enumerate(zip(sizes, self.coordinates, strict=True)):
+            if explicit is None or size == self.shape[m]:
+                continue
+            if not self.is_even(m):
+                raise UserError(f"axis {m} has uneven coordinates and cannot be resampled to {size} points")
+            first, last = explicit[0], explicit[0] + self.extent[m] if self.periodic[m] else explicit[-1]
+            steps = torch.linspace(first, last, size + self.periodic[m], dtype=torch.float64)
+            coordinates[m] = tuple(steps[:size].tolist())
+        return Grid(sizes, self.extent, self.periodic, self.points, coordinates=coordinates)
 
     def every(self, step: int) -> Grid:
         """The grid of every ``step``-th point along each axis, in the same box."""
         for m, size in enumerate(self.shape):
             intervals = size if self.periodic[m] else size - 1
-            fits = self.is_uniform(m) and not intervals % step and (self.periodic[m] or self.points[m] == "nodes")
-            if step > 1 and not fits:
+            cells = self.is_uniform(m) and not self.periodic[m] and self.points[m] == "cells"
+            if step > 1 and (cells or intervals % step or not self.is_even(m)):
                 raise UserError(
                     f"one in {step} of {size} points is no grid of the same box along axis {m}: that takes evenly "
                     f"spaced nodes and a multiple of {step} intervals"
@@ -242,10 +252,28 @@ class Grid:
         return cls(**values)
 
 
-def evenly_spaced(gaps: Any) -> bool:
-    """Whether distances between neighbours, a tensor or an array, are equal but for rounding."""
+def evenly_spaced(gaps: Any, points: Any) -> bool:
+    """Whether distances between neighbouring ``points``, tensors or arrays, are equal but for rounding.
+
+    Far from 0 the coordinates themselves are rounded: to float32 where they are numbers of that kind.
+    """
+    gaps, points = (np.asarray(values, dtype=np.float64) for values in (gaps, points))
+    with np.errstate(over="ignore"):
+        kept = np.float32 if (points.astype(np.float32) == points).all() else np.float64
+    rounding = 2 * float(np.finfo(kept).eps) * np.abs(points).max()
     mean = gaps.mean()
-    return bool(abs(gaps - mean).max() < TOLERANCE * mean)
+    return bool(np.abs(gaps - mean).max() < TOLERANCE * mean + rounding)
+
+
+def require_increasing(name: str, axis: Sequence[float]) -> None:
+    """Raise where coordinates of the axis ``name`` are no increasing numbers."""
+    if len(axis) > 1 and all(b < a for a, b in pairwise(axis)):
+        raise UserError(
+            f"coordinates of {name} must be strictly increasing and these decrease: "
+            "turn them around, and the values along that axis with them"
+        )
+    if len(axis) < 2 or not (all(map(math.isfinite, axis)) and all(b > a for a, b in pairwise(axis))):
+        raise UserError(f"coordinates of {name} must be at least 2 strictly increasing finite numbers")
 
 
 def _require_length(m: int, span: float, length: float, wraps: bool) -> None:

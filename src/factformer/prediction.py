@@ -23,6 +23,7 @@ from factformer.data.layout import AXIS_NAMES
 from factformer.data.progress import ProgressBar
 from factformer.data.store import Dataset, open_dataset
 from factformer.errors import UserError
+from factformer.evaluation.accuracy import check_setting
 from factformer.problem import Problem
 from factformer.report.animation import write_animation
 from factformer.report.planes import components
@@ -146,6 +147,10 @@ def read_context(
         if (found.steady, found.inputs) != (problem.steady, problem.inputs):
             wanted, there = (", ".join(f.name for f in item.inputs) for item in (problem, found))
             raise UserError(f"{path} is of {found.name!r} with {there}; a surrogate of {problem.name!r} needs {wanted}")
+        try:
+            check_setting(problem, found)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
         data: Dataset = open_dataset(path, num_context_frames=problem.num_context_frames, horizon=problem.horizon)
         first = 0
     else:

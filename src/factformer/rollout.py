@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ def rollout(
     weight = next(surrogate.parameters(), None)
     if weight is not None and context.dtype != weight.dtype:
         context = context.to(weight.dtype)
+    if not isinstance(num_frames, Integral):
+        raise UserError(f"num_frames must be a whole number of frames, got {num_frames!r}")
     if num_frames < 1 or (problem.steady and num_frames != 1):
         raise UserError(f"num_frames must be at least 1, and 1 for a steady problem; got {num_frames}")
     if context.ndim >= 2 and context.shape[1] > problem.num_context_frames:

@@ -60,6 +60,18 @@ def test_evaluate_prints_a_table(folder, capsys, tmp_path):
     assert not (tmp_path / "figures").exists()
 
 
+def test_nothing_of_an_earlier_evaluation_stays_beside_a_new_one(folder, capsys, tmp_path):
+    options = ["--starts", "1", "--batch-size", "2", "--out", tmp_path, "--overwrite"]
+    assert run(capsys, "evaluate", folder / "run", *options, "--samples", "1")[0] == 0
+    (tmp_path / "figures" / "mine.png").write_text("kept")
+    assert run(capsys, "evaluate", folder / "run", *options, "--samples", "0", "--frames", "3")[0] == 0
+    assert not (tmp_path / "rollouts.npz").exists()
+    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert drawn == {"error-vorticity.png", "spectrum-vorticity.png", "mine.png"}
+    assert run(capsys, "evaluate", folder / "run", *options, "--samples", "0", "--no-figures")[0] == 0
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"mine.png"}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

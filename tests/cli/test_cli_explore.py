@@ -133,6 +133,27 @@ def test_rollout_says_which_frames_it_continues_and_starts_where_asked(capsys, b
         np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"frame_dt": 5.0}, "advances 1 per frame and the dataset 5"),
+        ({"periodic": "false"}, "periodic axes (True, True) and the dataset's (False, False)"),
+        ({"extent": 99.0}, "grid extent (1.0, 1.0) expected, (99.0, 99.0) found"),
+    ],
+)
+def test_rollout_refuses_a_dataset_of_another_setting(capsys, bundle, tmp_path, change, words):
+    frames = np.zeros((1, 5, 6, 5, 3), np.float32)
+    np.savez(tmp_path / "fields.npz", p=frames[..., 0], u=frames[..., 1:])
+    said = {"name": "box", "num_axes": 2, "outputs": "{p: 1, u: 2}", "extent": 1.0, "periodic": "true", **change}
+    (tmp_path / "box.yaml").write_text("".join(f"{key}: {value}\n" for key, value in said.items()))
+    assert run(capsys, "convert", tmp_path / "fields.npz", "--problem", tmp_path / "box.yaml", "--out",
+               tmp_path / "test.hdf5")[0] == 0  # fmt: skip
+    files = ["--input", tmp_path / "test.hdf5", "--out", tmp_path / "out.npy"]
+    code, _, error = run(capsys, "rollout", bundle, "--frames", 2, *files)
+    assert (code, words in error) == (2, True), error
+    assert not (tmp_path / "out.npy").exists()
+
+
 def test_rollout_reads_arrays_as_convert_does(capsys, bundle, tmp_path):
     frames = np.random.default_rng(0).normal(size=(2, 3, 6, 5, 3)).astype(np.float32)
     p, u, v = np.moveaxis(frames, -1, 0)

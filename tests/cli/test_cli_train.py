@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from factformer import cli
 from factformer.data import convert
@@ -120,8 +122,10 @@ def test_data_that_do_not_fit(capsys, data, tmp_path):
     assert "generate kolmogorov_flow" in complaint(capsys, "demo", "--data", tmp_path / "none", *run)
     line = complaint(capsys, "demo", "--data", data, *run, settings=["data.resolution=32"])
     assert "grid (32, 32) expected, (16, 16) found" in line
+    assert "--set data.resolution=null takes the data as they are; or choose other --data" in line
     line = complaint(capsys, "turbulence", "--data", data, *run, settings=["data.resolution=16"])
     assert "fields" in line
+    assert "data.resolution=null" not in line
     assert "pressure" in line
     other = tmp_path / "other"
     generate("kolmogorov_flow", other, preset="tiny", resolution=16, simulation_resolution=32, splits=["valid"],
@@ -189,6 +193,19 @@ def test_resume_under_another_configuration_or_from_damage(capsys, data, tmp_pat
     assert str(last) in line
 
 
+def test_a_run_whose_data_have_moved_goes_on_and_keeps_where_they_are(capsys, data, tmp_path):
+    shutil.copytree(data, tmp_path / "before")
+    run = tmp_path / "run"
+    assert call(capsys, "demo", "--data", tmp_path / "before", "--out", run)[0] == 0
+    (tmp_path / "before").rename(tmp_path / "after")
+    with pytest.raises(SystemExit):
+        cli.main(["evaluate", str(run), "--split", "valid"])
+    line = capsys.readouterr().err
+    assert "no data at" in line and "--data DIR" in line
+    assert call(capsys, "--data", tmp_path / "after", "--out", run, "--resume", settings=[])[0] == 0
+    assert yaml.safe_load((run / "config.yaml").read_text())["data"]["path"] == str(tmp_path / "after")
+
+
 def test_a_run_on_own_data_goes_on_whatever_resolution_it_has_noted(capsys, tmp_path):
     flow, run = {"name": "flow", "num_axes": 1, "outputs": {"u": 1}, "periodic": True}, tmp_path / "run"
     np.save(tmp_path / "flow.npy", np.random.default_rng(0).normal(size=(2, 8, 12)))
@@ -196,6 +213,10 @@ def test_a_run_on_own_data_goes_on_whatever_resolution_it_has_noted(capsys, tmp_
     (tmp_path / "flow.yaml").write_text("problem: flow\nmodel: {name: factformer}\n")
     given = (tmp_path / "flow.yaml", "--data", tmp_path / "data", "--out", run)
     assert call(capsys, *given, settings=SMALL[2:])[0] == 0
+    assert call(capsys, "--out", run, "--resume", settings=["data.resolution=12"])[0] == 0
+    assert "are on (12,) points" in complaint(
+        capsys, "--out", run, "--resume", settings=["data.resolution=24"]
+    )
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("resolution: null", "resolution: 64"))  # once the default
     assert "--set data.resolution=null" in complaint(capsys, "--out", run, "--resume", settings=[])

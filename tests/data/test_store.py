@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from factformer.data import ArrayDataset, generate, open_dataset
+from factformer.data.agreement import describe_difference
 from factformer.data.layout import Contents
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
@@ -217,3 +218,16 @@ def test_difference_from_an_expected_problem_is_named(decay, tmp_path: Path) -> 
     ]:
         with pytest.raises(UserError, match=message):
             data.require(replace(problem, **change))
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e3])
+def test_whether_problems_agree_is_no_matter_of_units(unit: float) -> None:
+    def difference(grid: Grid, interval: float = 1.0) -> str:
+        one = Problem("p", Grid(16, unit, False), (Field("u"),), frame_dt=unit, boundary="zero")
+        return describe_difference(one, replace(one, grid=grid, frame_dt=interval * unit))
+
+    even = torch.linspace(0, 1, 16, dtype=torch.float64)
+    assert difference(Grid.from_axes([even * unit])) == ""
+    assert "other coordinates expected" in difference(Grid.from_axes([even**2 * unit]))
+    assert "grid extent" in difference(Grid(16, 5 * unit, False))
+    assert "frame interval" in difference(Grid(16, unit, False), 5.0)

@@ -145,6 +145,15 @@ def test_a_diverged_roll_out_is_counted_and_written_as_null(tmp_path):
     assert finite({"a": [1.0, float("nan")], "b": float("inf")}) == {"a": [1.0, None], "b": None}
 
 
+@pytest.mark.parametrize("frame", [0, 9])
+def test_a_truth_that_is_not_finite_is_not_blamed_on_the_surrogate(frame):
+    problem = make_problem()
+    dataset = travelling_waves(problem)
+    dataset._frames[2, frame, 3, 3, 0] = float("nan")  # as a foreign file may hold it
+    with pytest.raises(UserError, match="truth of split 'test' holds NaN or infinite values in trajectory 2"):
+        evaluate(surrogate_that(problem, exact), dataset, timing=False)
+
+
 def test_a_steady_problem_is_held_against_the_training_mean():
     problem = make_problem(
         fields=(Field("solution"),), inputs=(Field("coefficient"),), steady=True,
@@ -245,3 +254,17 @@ def test_even_coordinates_have_a_spectrum_wherever_they_start():
     field = errors_on(torch.linspace(-1, 1, 12))
     assert len(field["spectrum"]["truth"]) == 7
     assert field["spectrum_error"] > 0
+
+
+def test_even_coordinates_are_evaluated_at_another_resolution():
+    def problem(x):
+        return Problem("line", Grid.from_axes([x]), (Field("u"),), boundary="zero", num_context_frames=2, horizon=4)
+
+    surrogate = surrogate_that(problem(torch.linspace(-1, 1, 16)), persistent)
+    fine = problem(torch.linspace(-1, 1, 31))
+    dataset = ArrayDataset(torch.randn(2, 8, 31, 1), fine, "test")
+    assert surrogate.check(dataset.read([0], slice(0, 2)), 1, None).axis(0)[0] == -1
+    assert evaluate(surrogate, dataset, timing=False)["grid"] == [31]
+    uneven = ArrayDataset(torch.randn(2, 8, 31, 1), problem(2 * torch.linspace(0, 1, 31) ** 2), "test")
+    with pytest.raises(UserError, match="even spacing expected along axis 0, uneven found"):
+        evaluate(surrogate, uneven, timing=False)

@@ -114,6 +114,17 @@ def test_a_bundle_on_its_own_is_left_as_it_is(folder, tmp_path):
         evaluate_run(bundle)
 
 
+def test_a_folder_that_takes_no_results_is_named_before_they_are_computed(folder, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setattr("factformer.evaluation.run.evaluate", lambda *_, **__: pytest.fail("computed all the same"))
+    for call in (evaluate_run, inspect_run):
+        with pytest.raises(UserError, match=r"cannot write results into .*inside.* --out DIR"):
+            call(folder / "run", folder / "data", out=tmp_path / "file" / "inside")
+    monkeypatch.setattr("os.access", lambda path, mode: not str(path).endswith("run"))
+    with pytest.raises(UserError, match=r"cannot write results into .*run.* --out DIR"):
+        evaluate_run(folder / "run", folder / "data")
+
+
 @pytest.mark.parametrize(("level", "spread", "kind"), [(0.0, 1.0, np.float16), (101325.0, 500.0, np.float32),
                                                        (1000.0, 1.0, np.float32), (0.0, 1e-6, np.float32)])  # fmt: skip
 def test_samples_of_boxes_are_halved_where_that_shows_them(level, spread, kind, tmp_path):

@@ -384,6 +384,7 @@ def test_very_long_boxes_stay_in_sight(browser, tmp_path):
     wait(browser, lambda: text(browser, "clock") != "")
     size = browser.find_element(By.ID, "canvas-truth").size
     assert size["width"] / size["height"] == pytest.approx(6, rel=0.02)
+    assert text(browser, "readout-point").endswith(" · not to scale")
 
 
 def test_uneven_points_are_drawn_where_they_lie(browser, tmp_path):

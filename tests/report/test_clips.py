@@ -95,7 +95,9 @@ def test_planes_say_where_their_points_lie():
     cells = plane(Grid((6, 4), (3.0, 1.0), False, "cells"))
     assert cells["extent"] == [[0, 3], [0, 1]]
     assert cells["aspect"] == pytest.approx(1 / 3)
-    assert plane(Grid((6, 4), (1.0, 1e6), True))["aspect"] == 6
+    tall = plane(Grid((6, 4), (1.0, 1e6), True))
+    assert tall["aspect"] == 6
+    assert cells["to_scale"] and not tall["to_scale"]
     assert cells["points"][1] == [0.125, 0.375, 0.625, 0.875]
     assert cells["even"] == [True, True]
     uneven = plane(Grid.from_axes([[0, 1, 2, 3, 4, 9], [-1, 0, 1, 2]]))

@@ -12,7 +12,9 @@ from small_waves import TINY_MODEL, wave_data, wave_problem, waves
 
 import factformer
 from factformer import Field, Grid, Problem, fit
-from factformer.data.store import ArrayDataset
+from factformer.data.layout import Contents
+from factformer.data.store import ArrayDataset, open_dataset
+from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 from factformer.training.experiment import Experiment
 from factformer.training.fitting import _experiment
@@ -56,6 +58,41 @@ def test_a_run_that_has_noted_an_old_default_of_the_resolution_goes_on(tmp_path)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     with pytest.raises(UserError, match="comes from another dataset"):
         factformer.fit(ArrayDataset(waves(2), wave_problem()), **options, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"extent": 50.0}, "another problem: grid extent"),
+        ({"periodic": False}, "another problem: periodic axes"),
+        ({"num_context_frames": 2}, "another problem: 3 context frames expected, 2 found"),
+    ],
+)
+def test_a_run_does_not_go_on_with_another_reading_of_its_data(tmp_path, change, message):
+    problem = wave_problem()
+    writer = SplitWriter(tmp_path / "train.hdf5", Contents(problem, "train", 2, 12))
+    writer.prepare()
+    for batch in writer.pending(2):
+        with writer.batch(batch) as output:
+            for frame in waves(2)[batch.start : batch.stop].unbind(1):
+                output.write(frame.numpy())
+    writer.finish()
+    options = {"updates": 1, "settings": SETTINGS, "progress": False, "out": tmp_path / "run"}
+    factformer.fit(open_dataset(tmp_path / "train.hdf5"), **options)
+    factformer.fit(open_dataset(tmp_path / "train.hdf5", horizon=2), **options, resume=True)
+    with pytest.raises(UserError, match=message):
+        factformer.fit(open_dataset(tmp_path / "train.hdf5", **change), **options, resume=True)
+
+
+def test_a_run_is_replaced_only_if_asked_for(tmp_path):
+    options = {"updates": 1, "settings": SETTINGS, "progress": False, "out": tmp_path / "run"}
+    factformer.fit(wave_data()[0], **options)
+    with pytest.raises(UserError, match="overwrite=True"):
+        factformer.fit(wave_data()[0], **options)
+    other = ArrayDataset(waves(2), wave_problem())
+    with pytest.raises(UserError, match=r"another dataset.*overwrite=True"):
+        factformer.fit(other, **options, resume=True)
+    factformer.fit(other, **options, overwrite=True)
 
 
 def test_our_model_goes_frame_by_frame_and_others_march():
@@ -225,6 +262,9 @@ def test_the_page_s_run_file_is_what_fit_does():
     [
         ({"horizon": 0}, "horizon at least 1"),
         ({"frame_dt": float("nan")}, "frame_dt must be positive"),
+        ({"horizon": 100}, "horizon=100, but of 6 frames 2 are left"),
+        ({"horizon": 1.5}, "whole number"),
+        ({"boundary": "zero"}, "every axis is periodic"),
         ({"resume": True}, "needs out="),
         ({"settings": ["model.dim=16"]}, "takes a mapping"),
         ({"valid_inputs": torch.zeros(1)}, "belongs to the valid_array="),

@@ -71,7 +71,7 @@ def evaluate(
             progress=progress,
         )
     folder = out or run_folder(source)
-    if folder is not None and figures and samples:
+    if folder is not None and figures:
         from factformer.report.analysis import write_evaluation_figures
 
         write_evaluation_figures(folder)

@@ -70,22 +70,27 @@ def describe_difference(expected: Problem, found: Problem) -> str:
     geometry = describe_geometry(expected.grid, found.grid)
     if geometry:
         return geometry
-    if not expected.steady and not np.isclose(expected.frame_dt, found.frame_dt, rtol=1e-5):
+    if not expected.steady and not np.isclose(expected.frame_dt, found.frame_dt, rtol=1e-5, atol=0):
         return f"frame interval {expected.frame_dt:g} expected, {found.frame_dt:g} found"
     return ""
 
 
 def describe_geometry(expected: Grid, found: Grid) -> str:
     """What is different about the places of the points, on equal axes or at another resolution; empty if nothing."""
-    if not np.allclose(expected.extent, found.extent, rtol=1e-5):
+    if not np.allclose(expected.extent, found.extent, rtol=1e-5, atol=0):
         return f"grid extent {expected.extent} expected, {found.extent} found"
     for m in range(expected.num_axes):
-        uniform = expected.is_uniform(m) and found.is_uniform(m)
-        if uniform and not expected.periodic[m] and expected.points[m] != found.points[m]:
-            return f"{expected.points[m]} expected along axis {m}, {found.points[m]} found"
-        if uniform or expected.shape[m] != found.shape[m]:
+        even = expected.is_even(m), found.is_even(m)
+        kinds = [grid.points[m] if grid.is_uniform(m) else "nodes" for grid in (expected, found)]
+        if all(even) and not expected.periodic[m] and kinds[0] != kinds[1]:
+            return f"{kinds[0]} expected along axis {m}, {kinds[1]} found"
+        if expected.shape[m] != found.shape[m]:
+            if even[0] != even[1]:
+                wanted, there = (("even" if flag else "uneven") for flag in even)
+                return f"{wanted} spacing expected along axis {m}, {there} found"
             continue
-        spacing = expected.extent[m] / expected.shape[m]
-        if float((expected.weights(m) - found.weights(m)).abs().max()) > 0.01 * spacing:
+        if expected.is_uniform(m) and found.is_uniform(m):
+            continue
+        if float((expected.weights(m) - found.weights(m)).abs().max()) > 0.01 / expected.shape[m]:
             return f"other coordinates expected along axis {m} than those found"
     return ""

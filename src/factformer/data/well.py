@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from factformer.data.agreement import changed_problem
 from factformer.data.layout import FIELD_GROUPS, Entry
 from factformer.errors import UserError
-from factformer.grid import TOLERANCE, Grid, evenly_spaced, per_axis
+from factformer.grid import TOLERANCE, Grid, evenly_spaced, per_axis, require_increasing
 from factformer.problem import Boundary, Field, Problem
 
 NUM_CONTEXT_FRAMES, HORIZON = 4, 16
@@ -99,6 +99,7 @@ def grid_from_axes(
             raise UserError(f"axis {m} of {where} has {len(x)} points, coordinates were given for {len(other)}")
         place = _infer_axis if other is None else _explicit_axis
         values = np.asarray(x if other is None else other, dtype=np.float64)
+        require_increasing(f"axis {m} of {where}", values.tolist())
         parts.append(place(f"axis {m} of {where}", values, wraps[m], lengths[m], kinds[m]))
     return Grid(
         [len(x) for x in axes],
@@ -133,7 +134,7 @@ def _infer_axis(
 
     A periodic axis may start anywhere: its origin is a matter of choice and is not kept.
     """
-    if not evenly_spaced(np.diff(x)):
+    if not evenly_spaced(np.diff(x), x):
         return _explicit_axis(name, x, periodic, extent, points)
     spacing = float(x[-1] - x[0]) / (len(x) - 1)
     cells = abs(x[0] - spacing / 2) <= TOLERANCE * spacing

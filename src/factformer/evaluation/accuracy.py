@@ -23,6 +23,7 @@ from factformer.data.store import Dataset, compute_normalizer
 from factformer.errors import UserError
 from factformer.evaluation.provenance import hardware
 from factformer.evaluation.timing import inference_cost, resolve_device, roll_out
+from factformer.problem import Problem
 from factformer.surrogate import Surrogate
 
 DEFAULT_STARTS = 4
@@ -140,9 +141,11 @@ def predicted_batches(
     for start in starts:
         for first in range(0, len(chosen), batch_size):
             members = chosen[first : first + batch_size]
-            context = read_context(surrogate, dataset, members, start).to(device)
             span = slice(start + num_context, start + num_context + num_frames)
-            truth = dataset.read(members, span).to(device)
+            context, truth = read_context(surrogate, dataset, members, start), dataset.read(members, span)
+            for values in (context, truth):
+                _require_finite(values, dataset, members)
+            context, truth = context.to(device), truth.to(device)
             prediction = roll_out(surrogate, context, num_frames, precision=precision)
             yield Batch(members, start, context, truth, prediction.to(truth.dtype))
 
@@ -152,6 +155,16 @@ def read_context(surrogate: Surrogate, dataset: Dataset, trajectories: Sequence[
     if surrogate.problem.steady:
         return dataset.read_inputs(trajectories)
     return dataset.read(trajectories, slice(start, start + surrogate.problem.num_context_frames))
+
+
+def _require_finite(values: Tensor, dataset: Dataset, trajectories: Sequence[int]) -> None:
+    """Raise where the data themselves are not finite: that is no fault of a surrogate."""
+    if not bool(values.isfinite().all()):
+        found = trajectories[int((~values.isfinite()).flatten(1).any(1).nonzero()[0])]
+        raise UserError(
+            f"the truth of split {dataset.split!r} holds NaN or infinite values in trajectory {found}: "
+            "leave that trajectory out of the data or evaluate on another split"
+        )
 
 
 def start_frames(surrogate: Surrogate, dataset: Dataset, num_frames: int, num_starts: int) -> list[int]:
@@ -176,6 +189,20 @@ def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) ->
             f"the surrogate's fields {_names(mine.outputs)} are not the dataset's {_names(theirs.outputs)}: "
             "evaluate on data of the problem it was trained on"
         )
+    check_setting(mine, theirs)
+    needed = mine.num_context_frames + num_frames
+    if mine.steady:
+        if num_frames != 1:
+            raise UserError(f"a steady problem has one frame to predict, got {num_frames} frames")
+    elif dataset.num_frames < needed:
+        raise UserError(
+            f"trajectories of split {dataset.split!r} hold {dataset.num_frames} frames, but "
+            f"{mine.num_context_frames} context and {num_frames} predicted ones are needed: ask for fewer"
+        )
+
+
+def check_setting(mine: Problem, theirs: Problem) -> None:
+    """Raise where a dataset has other axes, another box or boundary, or another frame interval than the surrogate."""
     if mine.grid.num_axes != theirs.grid.num_axes or mine.grid.periodic != theirs.grid.periodic:
         raise UserError(
             f"the surrogate's grid has periodic axes {mine.grid.periodic} and the dataset's "
@@ -189,16 +216,7 @@ def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) ->
     if not mine.steady and not math.isclose(mine.frame_dt, theirs.frame_dt, rel_tol=1e-6):
         raise UserError(
             f"the surrogate advances {mine.frame_dt:g} per frame and the dataset {theirs.frame_dt:g}: "
-            "evaluate on data with the same frame interval"
-        )
-    needed = mine.num_context_frames + num_frames
-    if mine.steady:
-        if num_frames != 1:
-            raise UserError(f"a steady problem has one frame to predict, got {num_frames} frames")
-    elif dataset.num_frames < needed:
-        raise UserError(
-            f"trajectories of split {dataset.split!r} hold {dataset.num_frames} frames, but "
-            f"{mine.num_context_frames} context and {num_frames} predicted ones are needed: ask for fewer"
+            "take data with the same frame interval"
         )
 
 

@@ -16,7 +16,7 @@ from factformer.data.store import Dataset
 from factformer.evaluation.accuracy import Progress, check_compatible, read_context, start_frames
 from factformer.evaluation.attention import Analysis, analyse_attention
 from factformer.evaluation.provenance import provenance, write_json
-from factformer.evaluation.run import chosen_data
+from factformer.evaluation.run import check_writable, chosen_data
 from factformer.evaluation.timing import resolve_device
 from factformer.surrogate import Surrogate
 
@@ -43,6 +43,8 @@ def inspect_run(
     """
     began = time.perf_counter()
     target = resolve_device(device)
+    if out is not None:
+        check_writable(Path(out))
     surrogate = load(path).to(target)
     dataset = chosen_data(path, data, split)
     analysis = analyse_attention(surrogate, sample_contexts(surrogate, dataset, num_samples, target, progress))

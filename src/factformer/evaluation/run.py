@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,17 @@ from factformer.surrogate import Surrogate
 
 EVALUATION_FILE = "evaluation.json"
 ROLLOUTS_FILE = "rollouts.npz"
+DRAWN = ("error-*.png", "spectrum-*.png", "rollout-*.png")
+"""What is drawn of an evaluation, under ``figures/``."""
 SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows", "grid", "precision")
 
 
 def chosen_data(path: str | Path, data: str | Path | None, split: str | None) -> Dataset:
     """A split of ``data``, by default of what the run trained on (`open_held_out`)."""
-    return open_held_out(data if data is not None else trained_on(path), split)
+    source = data if data is not None else trained_on(path)
+    if data is None and not Path(source).exists():
+        raise UserError(f"no data at {source}, where {path} trained: say where they are now with --data DIR")
+    return open_held_out(source, split)
 
 
 def open_held_out(source: str | Path, split: str | None = None) -> StoredDataset:
@@ -61,14 +67,17 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """`evaluate` of a run folder or bundle, with its provenance.
 
-    Writes ``evaluation.json`` and, of ``num_samples`` trajectories, ``rollouts.npz`` into ``out``, by default
-    the run folder; a bundle without a run folder is left as it is. ``data`` defaults to the test split of the
-    folder that the run trained on; the windows of a single file that it trained on are evaluated only if ``data`` or
-    ``split`` asks for them. An evaluation on other data or settings is replaced only with ``overwrite``.
+    Writes ``evaluation.json`` and, of ``num_samples`` trajectories, ``rollouts.npz`` into ``out``, by default the
+    run folder; a bundle without a run folder is left as it is. ``data`` defaults to the test split of the folder that
+    the run trained on; the windows of a single file that it trained on are evaluated only if ``data`` or ``split``
+    asks for them. An evaluation on other data or settings is replaced, with what was drawn of it, only with
+    ``overwrite``.
     """
     began = time.perf_counter()
     surrogate = load(path)
     folder = Path(out) if out is not None else run_folder(path)
+    if folder is not None:
+        check_writable(folder)
     dataset = chosen_data(path, data, split)
     if data is None and split is None and Path(file := trained_on(path)).is_file():
         raise UserError(
@@ -98,6 +107,8 @@ def evaluate_run(
     seed = surrogate.provenance.get("seed")
     result |= provenance(seed=seed, seconds=time.perf_counter() - began, device=device)
     if folder is not None:
+        if (folder / EVALUATION_FILE).exists():
+            remove_drawn(folder)
         if num_samples:
             save_samples(folder / ROLLOUTS_FILE, surrogate, dataset, result["num_frames"], num_samples, precision)
         write_json(folder / EVALUATION_FILE, result)
@@ -147,6 +158,12 @@ def save_samples(
         partial.unlink(missing_ok=True)
 
 
+def remove_drawn(folder: Path) -> None:
+    """Remove the roll-outs and figures of an earlier evaluation: beside new numbers they would pass for theirs."""
+    for path in (folder / ROLLOUTS_FILE, *(path for name in DRAWN for path in (folder / "figures").glob(name))):
+        path.unlink(missing_ok=True)
+
+
 def run_folder(path: str | Path) -> Path | None:
     """The run folder that ``path`` is, or that its bundle lies in; none for a bundle on its own."""
     for folder in (Path(path), Path(path).parent):
@@ -164,6 +181,13 @@ def trained_on(path: str | Path) -> str:
         if data:
             return str(data)
     raise UserError(f"{path} does not say what it was trained on: name the dataset with --data DIR")
+
+
+def check_writable(folder: Path) -> None:
+    """Raise where results cannot be written into ``folder``: better before they are computed than after."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write results into {folder}: name another folder for them with --out DIR")
 
 
 def check_replaceable(path: Path, result: dict[str, Any]) -> None:

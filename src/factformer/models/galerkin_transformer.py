@@ -93,5 +93,5 @@ def _coarse_shape(grid: Grid, factor: float) -> tuple[int, ...]:
 
 
 def _resized(grid: Grid, shape: tuple[int, ...]) -> Grid:
-    """The grid with ``shape`` points; axes with explicit coordinates cannot be resampled."""
-    return grid.resample([n if grid.is_uniform(m) else grid.shape[m] for m, n in enumerate(shape)])
+    """The grid with ``shape`` points; uneven axes cannot be resampled."""
+    return grid.resample([n if grid.is_even(m) else grid.shape[m] for m, n in enumerate(shape)])

@@ -117,7 +117,7 @@ class Convolution(nn.Module):
             return self.weight, self.dilation
         distances = [
             self.dilation * self.home.spacing(m) / grid.spacing(m)
-            if self.home.is_uniform(m) and grid.is_uniform(m)
+            if self.home.is_even(m) and grid.is_even(m)
             else float(self.dilation)  # points of no even spacing stay as many neighbours apart as at home
             for m in range(grid.num_axes)
         ]

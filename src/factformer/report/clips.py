@@ -30,6 +30,7 @@ from factformer.report.planes import (
     difference_limits,
     middle_planes,
     picture_aspect,
+    to_scale,
 )
 from factformer.report.runs import ReportRun, Rollout
 
@@ -207,7 +208,7 @@ def _describe(part: Component, runs: Sequence[ReportRun], num_samples: int) -> d
 
 
 def _describe_plane(plane: Plane, shape: Sequence[int], grid: Grid | None, stride: int) -> dict[str, Any]:
-    """Size, box, height over width of its picture and, along each axis, the points kept and whether they are even."""
+    """Size, box, height over width of its picture, whether to scale, and the points kept along each axis, if even."""
     coordinates = [np.arange(float(size)) if grid is None else grid.axis(m).numpy() for m, size in enumerate(shape)]
     edges = [cell_edges(axis, shape, grid) for axis in plane.axes]
     kept = [coordinates[axis][::stride] for axis in plane.axes]
@@ -217,6 +218,7 @@ def _describe_plane(plane: Plane, shape: Sequence[int], grid: Grid | None, strid
         "width": len(kept[0]),
         "height": len(kept[1]) if len(kept) == 2 else 1,
         "aspect": picture_aspect(*edges) if len(edges) == 2 else None,
+        "to_scale": len(edges) == 1 or to_scale(*edges),
         "extent": [[float(ends[0]), float(ends[-1])] for ends in edges],
         "points": [[float(f"{x:.6g}") for x in points] for points in kept],
         "even": [grid is None or grid.is_even(axis) for axis in plane.axes],

@@ -111,6 +111,11 @@ def picture_aspect(right: Array, up: Array) -> float:
     return min(max(box_aspect(right, up), 1 / LONGEST), LONGEST)
 
 
+def to_scale(right: Array, up: Array) -> bool:
+    """Whether the picture of a box has its proportions."""
+    return box_aspect(right, up) == picture_aspect(right, up)
+
+
 def axis_name(axis: int) -> str:
     return f"x{_subscript(axis)}"
 

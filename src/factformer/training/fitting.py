@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer.config import assignments
+from factformer.data.agreement import require_open_end
 from factformer.data.numbers import as_tensor
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
@@ -51,6 +52,7 @@ def fit(
     updates: int = 1000,
     out: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     machine: Machine = Machine(),  # noqa: B008 - immutable
     progress: bool = True,
     settings: Mapping[str, Any] | None = None,
@@ -67,8 +69,8 @@ def fit(
     ``model`` is any of the catalog. By default it is `factformer_plus`, trained frame by frame with Muon and a
     little noise on the context; the others march up to four frames per call and train with AdamW.
 
-    ``out`` keeps the run folder, so that ``resume=True`` can go on with it. A run that is stopped by a signal
-    raises `InterruptedError`.
+    ``out`` keeps the run folder, so that ``resume=True`` can go on with it; ``overwrite=True`` replaces the run that
+    is there. A run that is stopped by a signal raises `InterruptedError`.
     """
     if isinstance(train_array, Dataset):
         given = {
@@ -93,9 +95,13 @@ def fit(
             )
         if not isinstance(grid, Grid):
             raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {grid!r}")
-        if not isinstance(num_context_frames, Integral):
-            raise UserError(f"num_context_frames= takes a whole number, got {num_context_frames!r}")
+        for key, count in (("num_context_frames", num_context_frames), ("horizon", horizon)):
+            if count is not None and not isinstance(count, Integral):
+                raise UserError(f"{key}= takes a whole number, got {count!r}")
+        require_open_end(grid, boundary)
         steady, room = inputs is not None, frames.shape[1] - num_context_frames
+        if horizon is not None and 0 < room < horizon:
+            raise UserError(f"horizon={horizon}, but of {frames.shape[1]} frames {room} are left after the context")
         problem = Problem(
             name=name or "custom",
             grid=grid,
@@ -122,7 +128,7 @@ def fit(
     with tempfile.TemporaryDirectory(prefix="factformer-") as scratch:
         outcome = train(
             experiment, dataset, held_out, folder=out or Path(scratch) / "run", machine=machine,
-            resume=resume, command="factformer.fit", reporter=LiveReporter(silent=not progress),
+            resume=resume, overwrite=overwrite, command="factformer.fit", reporter=LiveReporter(silent=not progress),
         )  # fmt: skip
     if outcome.surrogate is None:
         where = f"; go on with resume=True, out={str(out)!r}" if out else "; give out= to be able to go on"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from factformer import catalog
 from factformer.config import unknown_name
+from factformer.data.agreement import describe_difference
 from factformer.data.store import Dataset, open_dataset
 from factformer.errors import UserError
 from factformer.problem import Problem
@@ -70,12 +71,26 @@ def open_data(experiment: Experiment) -> tuple[Dataset, Dataset | None]:
         try:
             open_dataset(path, split).require(problem)
         except UserError as error:
-            raise UserError(f"{path}: {error}; choose other --data or make it with {make}") from None
+            advice = f"choose other --data or make it with {make}"
+            if known and _differs_in_size_alone(experiment):
+                advice = f"--set data.resolution=null takes the data as they are; or {advice}"
+            raise UserError(f"{path}: {error}; {advice}") from None
         dataset = open_dataset(path, split, **changes)
         if dataset.num_trajectories < 1:
             raise UserError(f"the {split} split of {path} is empty; make it with {make}")
         splits.append(dataset)
     return splits[0], splits[1] if len(splits) > 1 else None
+
+
+def _differs_in_size_alone(experiment: Experiment) -> bool:
+    """Whether the data are of the experiment's PDE, but at another resolution than it names."""
+    if experiment.data.resolution is None:
+        return False
+    try:
+        found = open_dataset(experiment.data.path, "train").problem
+        return not describe_difference(wanted_problem(experiment.override(["data.resolution=null"])), found)
+    except UserError:
+        return False
 
 
 def _problem_of(path: Path, experiment: Experiment) -> Problem:

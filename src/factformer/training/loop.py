@@ -37,7 +37,7 @@ def train(
     ``resume`` the run goes on from its last checkpoint, or begins if there is none.
     """
     if resume and overwrite:
-        raise UserError("either --resume a run or --overwrite it, not both")
+        raise UserError("either resume a run (--resume) or overwrite it (--overwrite), not both")
     run = RunFolder(folder)
     if resume and run.config.is_file():
         check_same(Experiment.read(run.config), experiment, run.path)
@@ -58,4 +58,6 @@ def train(
         fabric.barrier()
         if resume:
             trainer.resume()
+            if fabric.is_global_zero:
+                run.note_data(experiment.data.path)
         return trainer.run_to_end(request, command)

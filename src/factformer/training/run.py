@@ -7,13 +7,17 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from factformer import __version__
+from factformer.config import assignment
+from factformer.data.agreement import describe_difference
 from factformer.errors import UserError
+from factformer.problem import Problem
 from factformer.training import checkpoint
 from factformer.training.experiment import Experiment, differences
 
@@ -44,8 +48,8 @@ class RunFolder:
             raise UserError(f"{self.path} is a file; a run needs a folder")
         if self.exists and not overwrite:
             raise UserError(
-                f"{self.path} holds a run already; go on with it (--resume, resume=True), replace it (--overwrite) "
-                "or choose another folder"
+                f"{self.path} holds a run already; go on with it (--resume, resume=True), replace it (--overwrite, "
+                "overwrite=True) or choose another folder"
             )
 
     def create(self, experiment: Experiment, command: str, overwrite: bool = False) -> None:
@@ -63,6 +67,12 @@ class RunFolder:
             write_atomically(self.config, experiment.to_yaml())
         except OSError as error:
             raise UserError(checkpoint.describe_write_error(self.path, error)) from error
+
+    def note_data(self, path: str) -> None:
+        """Keep where the data of the run lie now: what comes after training looks for them there."""
+        saved = Experiment.read(self.config)
+        if path and path != saved.data.path:
+            write_atomically(self.config, saved.override([assignment("data.path", path)]).to_yaml())
 
     def append(self, values: dict[str, Any]) -> None:
         """One line of the log."""
@@ -87,15 +97,34 @@ class RunFolder:
 def check_same(saved: Experiment, wanted: Experiment, folder: Path) -> None:
     """Raise where a run would go on under another configuration than it began with.
 
-    No ``data.resolution`` is that of the data, which the checkpoints know: what a run has noted may be an old default.
+    No ``data.resolution`` is that of the data, which the checkpoints know: what a run has noted may be an old default,
+    and what is asked for now is held against the data.
     """
-    free = FREE_KEYS if wanted.data.resolution is not None else (*FREE_KEYS, "data.resolution")
+    unsaid = None in (saved.data.resolution, wanted.data.resolution)
+    free = (*FREE_KEYS, "data.resolution") if unsaid else FREE_KEYS
     found = [item for item in differences(saved, wanted) if item.split(" ", 1)[0] not in free]
     if found:
         raise UserError(
             f"{folder} was trained with another configuration: {'; '.join(found[:3])}"
-            f"{' and more' if len(found) > 3 else ''}; drop the change or choose another --out"
+            f"{' and more' if len(found) > 3 else ''}; drop the change or choose another folder"
         )
+
+
+def check_identity(path: Path, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raise where a checkpoint is of another model, dataset, seed or problem than the run that would go on from it."""
+    advice = "choose another folder or start over (--overwrite, overwrite=True)"
+    for key in ("model", "dataset", "seed"):
+        old, new = saved.get(key), here[key]
+        if old != new:
+            raise UserError(f"checkpoint {path} comes from another {key}: {old!r} there, {new!r} here; {advice}")
+    if "problem" not in saved:  # as older versions wrote them
+        return
+    there, wanted = Problem.from_dict(saved["problem"]), Problem.from_dict(here["problem"])
+    difference = describe_difference(there, wanted)
+    if not difference and there.num_context_frames != wanted.num_context_frames:
+        difference = f"{there.num_context_frames} context frames expected, {wanted.num_context_frames} found"
+    if difference:
+        raise UserError(f"checkpoint {path} comes from another problem: {difference}; {advice}")
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -33,7 +33,7 @@ from factformer.training.noise import ContextNoise
 from factformer.training.objective import Objective
 from factformer.training.outcome import Outcome, provenance
 from factformer.training.progress import Reporter
-from factformer.training.run import RunFolder
+from factformer.training.run import RunFolder, check_identity
 from factformer.training.schedule import learning_rate_factor
 from factformer.training.signals import StopRequest
 from factformer.training.state import RunState, Tally, build_optimizer, shipped
@@ -115,6 +115,7 @@ class Trainer:
             "model": experiment.model.fingerprint(),
             "dataset": dataset.fingerprint,
             "seed": config.seed,
+            "problem": problem.to_dict(),
         }
 
     def resume(self) -> None:
@@ -125,12 +126,7 @@ class Trainer:
                 self.run.reset_log("")
             return
         snapshot = checkpoint.load(path)
-        for key, value in self.identity.items():
-            if snapshot.state.get(key) != value:
-                raise UserError(
-                    f"checkpoint {path} comes from another {key}: {snapshot.state.get(key)!r} there, "
-                    f"{value!r} here; choose another --out or start over with --overwrite"
-                )
+        check_identity(path, snapshot.state, self.identity)
         self.state.restore(snapshot, self.fabric.global_rank)
         if self.fabric.is_global_zero:
             checkpoint.clean(self.run.checkpoints)

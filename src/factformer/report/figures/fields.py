@@ -26,6 +26,7 @@ from factformer.report.planes import (
     difference_limits,
     middle_planes,
     picture_aspect,
+    to_scale,
 )
 from factformer.report.runs import Rollout
 from factformer.report.style import (
@@ -153,8 +154,7 @@ def _panels(
     for c, plane in enumerate(planes):
         if c == 0 or plane != planes[c - 1]:
             arrows = f"{axis_name(plane.axes[0])} →, {axis_name(plane.axes[1])} ↑"
-            true = box_aspect(*edges[c]) == picture_aspect(*edges[c])
-            grid[2, c].set_xlabel(arrows if true else f"{arrows}\nnot to scale", fontsize=8, color=MUTED)
+            grid[2, c].set_xlabel(arrows if to_scale(*edges[c]) else f"{arrows}\nnot to scale", fontsize=8, color=MUTED)
     below = "prediction − truth" if height > 1.4 else "prediction\n− truth"
     for rows, image, name in ((grid[:2], images[0], label), (grid[2:], images[2], below)):
         bar = figure.colorbar(image, ax=rows, aspect=30 if len(rows) > 1 else 15, pad=0.015)
@@ -202,7 +202,7 @@ def draw_plane(axes: Axes, values: Array, edges: Edges, limits: Limits, colors: 
     right, up = edges
     scale: dict[str, Any] = {"cmap": colors, "vmin": limits.low, "vmax": limits.high}
     drawn: Any
-    if evenly_spaced(np.diff(right)) and evenly_spaced(np.diff(up)):
+    if evenly_spaced(np.diff(right), right) and evenly_spaced(np.diff(up), up):
         extent = (right[0], right[-1], up[0], up[-1])
         kind = "bicubic" if smooth else "nearest"
         drawn = axes.imshow(values, origin="lower", extent=extent, interpolation=kind, **scale)

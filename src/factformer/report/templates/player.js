@@ -209,7 +209,9 @@ class Player {
   caption() {
     if (!this.clip) return "";
     const arrows = ["→", "↑"];
-    return this.clip.plane.axes.map((name, a) =>
-      `${name} ${arrows[a]} ${this.clip.plane.extent[a].map((value) => formatNumber(value)).join(" … ")}`).join(", ");
+    const { plane } = this.clip;
+    const axes = plane.axes.map((name, a) =>
+      `${name} ${arrows[a]} ${plane.extent[a].map((value) => formatNumber(value)).join(" … ")}`).join(", ");
+    return plane.to_scale ? axes : `${axes} · not to scale`;
   }
 }
