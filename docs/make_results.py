@@ -148,6 +148,33 @@ def _gains(name: str) -> str:
     return f"`{name}` {min(gains):.2f} to {max(gains):.2f} (`results/cpu/sensitivity_{name}.json`)"
 
 
+def against_solver() -> list[str]:
+    """What the solver that made the data needs for the same frames, on a CPU and on a GPU."""
+    measured = json.loads((ROOT / "results" / "cpu" / "solver_kolmogorov-128.json").read_text(encoding="utf-8"))
+    rows = [
+        [row["contender"], str(row["resolution"]), f"{row['seconds']:#.3g}",
+         f"{row['relative_l2']['vorticity']:.4f}" if row.get("relative_l2") else "–"]
+        for row in measured["rows"]
+    ]  # fmt: skip
+    solved = json.loads((ROOT / "results" / "speed" / "solvers_h200.json").read_text(encoding="utf-8"))["results"][0]
+    alone = json.loads((ROOT / "results" / "kolmogorov-128" / "factformer_plus-15min.json").read_text(encoding="utf-8"))
+    num_frames = measured["num_frames"]
+    solver = 1000 * solved["seconds"] / solved["trajectories"] / solved["frames"] * num_frames
+    surrogate = 1000 * alone["seconds_per_sequence"]
+    return [
+        "Seconds for what the surrogate `kolmogorov-128` predicts, against the solver that made its data and the same",
+        f"solver on coarser grids from the same frame: {measured['batch_size']} new flows, {num_frames} frames,",
+        f"{measured['hardware']} (`results/cpu/solver_kolmogorov-128.json`, `factformer benchmark solver`).", "",
+        *markdown(["contender", "points per axis", "seconds", "vorticity"], rows), "",
+        "On a CPU this surrogate is slower than its solver, which is a fast one for a periodic box; what it gains is",
+        "accuracy on a coarse grid. A surrogate pays where steps of the solver are dear or there is none to hand.",
+        f"On an H200 {num_frames} frames of one flow take it {surrogate:.0f} ms in float32 at a batch of",
+        f"{alone['batch_size']}, and the solver at {solved['resolution']}² {solver:.0f} ms at a batch of",
+        f"{solved['batch_size']} (`results/speed/solvers_h200.json`). In bfloat16 a call is several times faster",
+        "([speed](performance.md)); that comparison has not been run.",
+    ]  # fmt: skip
+
+
 def darcy_points() -> list[str]:
     """What no model can know on a coarse grid, and what the solver makes of the same points."""
     measured = json.loads((ROOT / "results" / "cpu" / "darcy_points.json").read_text(encoding="utf-8"))
@@ -257,6 +284,10 @@ def results_page(found: dict[str, Finding]) -> str:
         "With one frame per call, which did more for `factformer_plus` here than anything else.",
         "",
         *pages.equal_cost("smoke-recipe", found),
+        "",
+        "## Against the solver",
+        "",
+        *against_solver(),
         "",
         "## Ablations",
         "",
