@@ -121,6 +121,7 @@ def test_data_that_do_not_fit(capsys, data, tmp_path):
     run = ("--out", tmp_path / "run")
     assert "generate kolmogorov_flow" in complaint(capsys, "demo", "--data", tmp_path / "none", *run)
     line = complaint(capsys, "demo", "--data", data, *run, settings=["data.resolution=32"])
+    assert "the train split of" in line
     assert "grid (32, 32) expected, (16, 16) found" in line
     assert "--set data.resolution=null takes the data as they are; or choose other --data" in line
     line = complaint(capsys, "turbulence", "--data", data, *run, settings=["data.resolution=16"])

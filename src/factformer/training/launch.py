@@ -68,13 +68,14 @@ def open_data(experiment: Experiment) -> tuple[Dataset, Dataset | None]:
     for split in ("train", "valid"):
         if split == "valid" and not _has_split(path, split):
             continue
+        found = open_dataset(path, split)
         try:
-            open_dataset(path, split).require(problem)
+            found.require(problem)
         except UserError as error:
             advice = f"choose other --data or make it with {make}"
             if known and _differs_in_size_alone(experiment):
                 advice = f"--set data.resolution=null takes the data as they are; or {advice}"
-            raise UserError(f"{path}: {error}; {advice}") from None
+            raise UserError(f"the {split} split of {path}: {error}; {advice}") from None
         dataset = open_dataset(path, split, **changes)
         if dataset.num_trajectories < 1:
             raise UserError(f"the {split} split of {path} is empty; make it with {make}")
