@@ -176,6 +176,7 @@ def ablations() -> list[Entry]:
         "factformer_plus, seed 1": ("training.seed=1",),
         "factformer_plus, seed 2": ("training.seed=2",),
         "no local branch": ("model.local_branch=false",),
+        "no local branch, four frames per call": ("model.local_branch=false", "protocol.marching_steps=4"),
         "frames, not increments": ("model.residual=false",),
         "four frames per call": ("protocol.marching_steps=4",),
         "local kernel 5": ("model.local_kernel=5",),
@@ -185,6 +186,7 @@ def ablations() -> list[Entry]:
         "no weight average": ("training.ema_decay=null",),
         "no noise": ("training.noise=0",),
         "AdamW, learning rate 1e-3": ("training.optimizer=adamw", "training.learning_rate=1e-3"),
+        "AdamW, learning rate 3e-3": ("training.optimizer=adamw", "training.learning_rate=3e-3"),
     }
     papers = {
         "factformer": (),
