@@ -88,10 +88,12 @@ def benchmark(
 
     table = benchmark_table(result)
     if out is not None:
+        from factformer.data.files import whole_file
         from factformer.evaluation.provenance import write_json
 
         write_json(out, result)
-        out.with_suffix(".md").write_text(table.to_markdown(), encoding="utf-8")
+        with whole_file(out.with_suffix(".md")) as partial:
+            partial.write_text(table.to_markdown(), encoding="utf-8")
     if json:
         print_json(result)
         return

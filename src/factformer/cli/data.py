@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_module
 import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from factformer.cli._answers import Json, print_json
 
 
 def generate(
@@ -27,7 +28,7 @@ def generate(
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the problem or a value of the preset."),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace data of other settings in that folder.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")] = False,
+    json: Json = False,
 ) -> None:
     """Solve a problem many times and store the frames, in The Well's layout.
 
@@ -72,7 +73,7 @@ def convert(
         typer.Option("--set", metavar="KEY=VALUE", help="A value of the problem: frame_dt=0.1, parameters.drag=0."),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")] = False,
+    json: Json = False,
 ) -> None:
     """Bring arrays of other programs into our store: npy, npz, mat, PDEBench and The Well files.
 
@@ -115,7 +116,7 @@ def _tell(paths: list[Path], json: bool) -> None:
             }
         )
     if json:
-        typer.echo(json_module.dumps({"files": entries}, indent=2))
+        print_json({"files": entries})
         return
     for entry in entries:
         size = " x ".join(map(str, entry["grid"]))

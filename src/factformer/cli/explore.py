@@ -27,9 +27,7 @@ def version_option(
     """Learn fast surrogates of partial differential equations on grids."""
 
 
-def list_contents(
-    json: Json = False,
-) -> None:
+def list_contents(json: Json = False) -> None:
     """Problems, models, recipes and trained bundles.
 
     Example: factformer list

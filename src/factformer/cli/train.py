@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from factformer.cli._answers import Json, print_json
+
 
 def train(
     recipe: Annotated[
@@ -54,13 +56,12 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="Also log to Weights & Biases.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Train a surrogate; SIGINT, SIGTERM and --max-minutes save and stop, --resume goes on exactly.
 
     Example: factformer train kolmogorov --data data/kolmogorov_flow --out runs/kolmogorov --set model.dim=64
     """
-    import json as json_module
     import sys
 
     from factformer import recipes
@@ -91,7 +92,7 @@ def train(
     if outcome.rank != 0:
         return
     if json:
-        typer.echo(json_module.dumps(outcome.summary(), indent=2))
+        print_json(outcome.summary())
     elif outcome.finished:
         typer.echo(f"trained {outcome.update} updates; bundle at {outcome.folder / 'bundle'}")
     else:

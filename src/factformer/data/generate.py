@@ -30,6 +30,7 @@ from factformer.problem import Problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 THREADED_POINTS = 2**16
+OTHERWISE = "choose another folder, or make all of its splits anew with --overwrite"
 """Points of a solver's grid from which on several threads pay; below, they spend their time waiting for each other."""
 
 
@@ -193,9 +194,6 @@ class _Job:
             return host.numpy()
 
         return fetch
-
-
-OTHERWISE = "choose another folder, or make all of its splits anew with --overwrite"
 
 
 def _require_same_folder(writer: SplitWriter, overwrite: bool) -> None:

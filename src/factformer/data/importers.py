@@ -115,7 +115,6 @@ class ImportedDataset(Dataset):
         return compute_normalizer(self)
 
 
-
 def _rounded(values: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # what is too large counts as infinite, and is reported as such
         return values.astype(np.float32, copy=False)

@@ -14,6 +14,7 @@ import yaml
 from numpy.typing import NDArray
 
 from factformer.bundle import load
+from factformer.data.files import whole_file
 from factformer.data.normalization import Normalizer
 from factformer.data.store import Dataset, StoredDataset, open_dataset
 from factformer.errors import UserError
@@ -141,21 +142,15 @@ def save_samples(
     if dataset.problem.grid.num_axes > 2 and _fits_half(surrogate.normalizer):
         with np.errstate(over="ignore"):  # a prediction that left all bounds is infinite then
             arrays = {name: values.astype(np.float16) for name, values in arrays.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
     fields = json.dumps([[item.name, item.num_channels] for item in surrogate.problem.outputs])
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            arrays |= {
-                "fields": np.array(fields),
-                "frame_dt": np.array(surrogate.problem.frame_dt),
-                "trajectories": np.array(chosen),
-                "grid": np.array(json.dumps(dataset.problem.grid.to_dict())),
-            }
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    arrays |= {
+        "fields": np.array(fields),
+        "frame_dt": np.array(surrogate.problem.frame_dt),
+        "trajectories": np.array(chosen),
+        "grid": np.array(json.dumps(dataset.problem.grid.to_dict())),
+    }
+    with whole_file(path) as partial:
+        np.savez_compressed(partial, allow_pickle=False, **arrays)
 
 
 def remove_drawn(folder: Path) -> None:

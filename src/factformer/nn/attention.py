@@ -21,7 +21,7 @@ class FactorizedAttention(nn.Module):
     ``V`` has ``heads · head_dim`` channels and each ``A⁽ᵐ⁾`` is built from the field's projection onto axis
     ``m`` with ``kernel_dim`` functions per head. Each head of the result is normalised over the whole domain
     and its channels before the output network ``f``; ``norm_eps`` is far below the variance that freshly
-    initialised kernels give (about 1e-23 in 2-D), since a usual 1e-5 would switch the attention off for good.
+    initialised kernels give, since a usual 1e-5 is of its size, or far above where they are not brought near one.
     With ``parallel`` the integrals along the axes are taken of ``V`` each and added, ``Σ_m V ×_m A⁽ᵐ⁾``: a point
     then sees those that share all but one of its coordinates.
     """

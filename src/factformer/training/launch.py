@@ -73,7 +73,7 @@ def open_data(experiment: Experiment) -> tuple[Dataset, Dataset | None]:
             found.require(problem)
         except UserError as error:
             advice = f"choose other --data or make it with {make}"
-            if known and _differs_in_size_alone(experiment):
+            if known and _differs_in_size_alone(experiment, found.problem):
                 advice = f"--set data.resolution=null takes the data as they are; or {advice}"
             raise UserError(f"the {split} split of {path}: {error}; {advice}") from None
         dataset = open_dataset(path, split, **changes)
@@ -83,15 +83,11 @@ def open_data(experiment: Experiment) -> tuple[Dataset, Dataset | None]:
     return splits[0], splits[1] if len(splits) > 1 else None
 
 
-def _differs_in_size_alone(experiment: Experiment) -> bool:
+def _differs_in_size_alone(experiment: Experiment, found: Problem) -> bool:
     """Whether the data are of the experiment's PDE, but at another resolution than it names."""
     if experiment.data.resolution is None:
         return False
-    try:
-        found = open_dataset(experiment.data.path, "train").problem
-        return not describe_difference(wanted_problem(experiment.override(["data.resolution=null"])), found)
-    except UserError:
-        return False
+    return not describe_difference(wanted_problem(experiment.override(["data.resolution=null"])), found)
 
 
 def _problem_of(path: Path, experiment: Experiment) -> Problem:

@@ -16,6 +16,7 @@ import torch
 from factformer import __version__
 from factformer.config import assignment
 from factformer.data.agreement import describe_difference
+from factformer.data.files import write_atomically
 from factformer.errors import UserError
 from factformer.problem import Problem
 from factformer.training import checkpoint
@@ -125,20 +126,6 @@ def check_identity(path: Path, saved: Mapping[str, Any], here: Mapping[str, Any]
         difference = f"{there.num_context_frames} context frames expected, {wanted.num_context_frames} found"
     if difference:
         raise UserError(f"checkpoint {path} comes from another problem: {difference}; {advice}")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a small file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with scratch.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def versions() -> dict[str, str]:
