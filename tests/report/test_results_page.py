@@ -128,6 +128,19 @@ def test_the_best_model_is_first_and_bold_whoever_it_is():
     assert sum("not run yet" in line for line in lines) == len(GROUPS["kolmogorov"]()) - 2
 
 
+def test_our_recipe_stands_beside_the_papers_for_each_model():
+    plain = finding("kolmogorov-128/dilated_resnet-3min.json", "dilated_resnet", 0.2)
+    ours = finding("kolmogorov-128/dilated_resnet-our-recipe-3min.json", "dilated_resnet", 0.1)
+    plus = finding("kolmogorov-128/factformer_plus-3min.json", "factformer_plus", 0.05)
+    lines = pages.equal_cost("kolmogorov-recipe", found(plain, ours, plus))
+    assert lines[0].endswith("| paper's recipe, all frames |")
+    assert lines[2].startswith("| **`factformer_plus`** | 0.0500") and lines[2].endswith("| – |")
+    assert lines[3].startswith("| `dilated_resnet` | 0.1000") and lines[3].endswith("| 0.2000 ± 0.0010 |")
+    words = pages.recipe_effects(found(plain, ours, plus))
+    assert "`dilated_resnet` has 0.1000 ± 0.0010 there instead of 0.2000 ± 0.0010" in words
+    assert "`factformer` has not been run" in words
+
+
 def test_rows_of_another_test_set_are_marked():
     items = [finding(f"kolmogorov-128/{m}-3min.json", m, 0.1 + i / 100) for i, m in enumerate(("fno", "ffno"))]
     odd = finding("kolmogorov-128/factformer-3min.json", "factformer", 0.05, test_set="other")

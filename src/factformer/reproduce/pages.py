@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scipy.stats import t as student
@@ -34,11 +34,11 @@ def equal_cost(group: str, found: Found) -> list[str]:
     there, missing = of_entries(entries, found)
     fields = FIELDS[problem]
     steady = group == "darcy"
-    published = PAPER_TABLES.get(group)
+    title, beside = _beside(group, found)
     columns = ["model"]
     for field in fields:
         columns += [f"{field}"] if steady else [f"{field}, all frames", f"{field}, last frame"]
-    columns += ["updates", "parameters"] + (["paper's, all frames"] if published else [])
+    columns += ["updates", "parameters"] + ([title] if title else [])
     test_sets = {finding.test_set for finding in there}
     usual = _usual([finding.test_set for finding in there])
     rows = []
@@ -50,11 +50,11 @@ def equal_cost(group: str, found: Found) -> list[str]:
             if not steady:
                 row.append(finding.shown_final(field))
         row += [f"{finding.updates:,}", format_count(finding.result["parameters"])]
-        rows.append(row + ([_published(published, finding.model, finding.protocol, fields)] if published else []))
+        rows.append(row + ([beside(finding.model, finding.protocol)] if title else []))
     for entry in missing:
         empty = [NOT_RUN] * (len(columns) - 1)
-        if published:
-            empty[-1] = _published(published, entry.run.model, entry.run.protocol, fields)
+        if title:
+            empty[-1] = beside(entry.run.model, entry.run.protocol)
         rows.append([f"`{entry.run.model}`{', autoregressive' * (entry.run.protocol == 'autoregressive')}", *empty])
     lines = markdown(columns, rows)
     if there:
@@ -261,11 +261,30 @@ def _conditions(there: Sequence[Finding]) -> str:
     return f"{size}{windows}; {clock} of training on {machines}; ± is the standard error over these solutions."
 
 
-def _published(table: paper.Benchmark, model: str, protocol: str, fields: Sequence[str]) -> str:
-    for result in table.results:
-        if (result.model, result.protocol) == (model, protocol):
-            return " / ".join(f"{result.errors[field][0]:.4f}" for field in fields)
-    return "–"
+def _beside(group: str, found: Found) -> tuple[str, Callable[[str, str], str]]:
+    """Title of the last column and its cell for a model and protocol: published, or with the paper's recipe."""
+    problem = group.removesuffix(RECIPE)
+    fields = FIELDS[problem]
+    errors: dict[tuple[str, str], str] = {}
+    title = ""
+    if group != problem:
+        title = "paper's recipe, all frames"
+        there, _ = of_entries([entry for entry in GROUPS[problem]() if entry.run.model != PLUS], found)
+        errors = {(one.model, one.protocol): " / ".join(one.shown(field) for field in fields) for one in there}
+    elif published := PAPER_TABLES.get(group):
+        title = "paper's, all frames"
+        for result in published.results:
+            errors[result.model, result.protocol] = " / ".join(f"{result.errors[field][0]:.4f}" for field in fields)
+    return title, lambda model, protocol: errors.get((model, protocol), "–")
+
+
+def recipe_effects(found: Found) -> str:
+    """What models of the paper make of our recipe, in words: this error, instead of that with the paper's."""
+    problem, (field,) = "kolmogorov", FIELDS["kolmogorov"]
+    _, usual = _beside(problem + RECIPE, found)
+    there, missing = of_entries(GROUPS[problem + RECIPE](), found)
+    parts = [f"{one.label} has {one.shown(field)} there instead of {usual(one.model, one.protocol)}" for one in there]
+    return " and ".join(parts + [f"`{entry.run.model}` has not been run" for entry in missing])
 
 
 def behind_paper(group: str, found: Found) -> list[str]:
