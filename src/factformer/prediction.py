@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from factformer.data.layout import AXIS_NAMES
 from factformer.data.progress import ProgressBar
 from factformer.data.store import Dataset, open_dataset
 from factformer.errors import UserError
-from factformer.evaluation.accuracy import check_setting
+from factformer.evaluation.accuracy import check_setting, other_parameters
 from factformer.problem import Problem
 from factformer.report.animation import write_animation
 from factformer.report.planes import components
@@ -41,6 +41,8 @@ class Context:
     frames: Float[Tensor, "batch context *grid channel"]
     start: int
     num_available: int
+    made_with: Mapping[str, Any] = field(default_factory=dict)
+    """Provenance of the data, where they tell it."""
 
     def __str__(self) -> str:
         """Such as ``frames 20 to 23 of 24``, counted from 0."""
@@ -53,7 +55,8 @@ class Context:
 class Prediction:
     """What `predict_file` wrote: where, the shape ``(batch, frame, *grid, channel)`` of what, and after which frames.
 
-    A steady problem has nothing that its answer comes ``after``; ``other_grid`` is empty on the trained one.
+    A steady problem has nothing that its answer comes ``after``; ``other_grid`` and ``other_parameters`` are empty
+    where they are those of the training data, or not known.
     """
 
     out: Path
@@ -61,6 +64,7 @@ class Prediction:
     fields: tuple[str, ...]
     after: str = ""
     other_grid: str = ""
+    other_parameters: str = ""
 
 
 def predict_file(
@@ -123,6 +127,7 @@ def predict_file(
     return Prediction(
         out, frames.shape, names, after="" if problem.steady else str(context),
         other_grid="" if grid.shape == problem.grid.shape else f"not the {home} points that it was trained on",
+        other_parameters=other_parameters(surrogate, context.made_with),
     )  # fmt: skip
 
 
@@ -165,12 +170,12 @@ def read_context(
             raise UserError(f"{problem.name!r} is steady: its samples have no frames to start from, leave out --start")
         if data.num_frames != 1:
             raise UserError(f"{path} holds {data.num_frames} frames a sample: {problem.name!r} is steady and takes one")
-        return Context(data.read_inputs(slice(None)), 0, 1)
+        return Context(data.read_inputs(slice(None)), 0, 1, data.provenance)
     first, count = first if start is None else start, problem.num_context_frames
     if not 0 <= first <= data.num_frames - count:
         asked = "" if start is None else f" from frame {start} on, counted from 0"
         raise UserError(f"{path} holds {data.num_frames} frames, too few for {count} context frames{asked}")
-    return Context(data.read(slice(None), slice(first, first + count)), first, data.num_frames)
+    return Context(data.read(slice(None), slice(first, first + count)), first, data.num_frames, data.provenance)
 
 
 def _columns(path: Path, problem: Problem, names: Mapping[str, str], layout: str | None) -> list[Column]:

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from factformer import build_surrogate
+from factformer import build_surrogate, load
 from factformer.bundle import save_bundle
 from factformer.cli import main
 from factformer.data.generate import generate
@@ -49,6 +49,20 @@ def test_evaluate_prints_json_and_writes_the_run_folder(folder, capsys):
     assert json.loads((folder / "run" / "evaluation.json").read_text()) == result
     drawn = {path.name for path in (folder / "run" / "figures").iterdir()}
     assert drawn == {"error-vorticity.png", "spectrum-vorticity.png", "rollout-vorticity-0.png"}
+
+
+def test_other_parameters_than_those_trained_on_are_told(folder, capsys, tmp_path):
+    surrogate = load(folder / "run")
+    for number, said in ((1000, False), (500, True)):
+        bundle = save_bundle(surrogate, tmp_path / f"{number}", {"data_parameters": {"reynolds": number, "old": 1}})
+        short = ["--data", folder / "data", "--frames", "2", "--starts", "1", "--no-figures"]
+        code, out, error = run(capsys, "evaluate", bundle, *short)
+        assert code == 0, error
+        assert ("other data than it was trained on: reynolds=1000.0 instead of 500\n" in out) == said
+        there = ["--input", folder / "data" / "test.hdf5", "--frames", "2", "--out", tmp_path / f"{number}.npy"]
+        code, out, error = run(capsys, "rollout", bundle, *there)
+        assert code == 0, error
+        assert ("other data than it was trained on: reynolds=1000.0 instead of 500\n" in out) == said
 
 
 def test_evaluate_prints_a_table(folder, capsys, tmp_path):

@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from factformer import cli
+from factformer import cli, load
 from factformer.data import convert
 from factformer.data.generate import generate
 
@@ -71,6 +71,8 @@ def test_train_makes_a_run_and_resume_is_idempotent(capsys, data, tmp_path):
     assert {"update", "loss", "seconds"} <= read_log(run)[0].keys()
     environment = json.loads((run / "environment.json").read_text())
     assert environment["versions"]["torch"] == torch.__version__
+    made_with = load(run).provenance["data_parameters"]
+    assert (made_with["reynolds"], made_with["forcing_wavenumber"]) == (1000.0, 8)
     weights = (run / "bundle" / "model.safetensors").read_bytes()
     code, out, _ = call(capsys, "--out", run, "--resume", "--json", settings=[])
     assert code == 0

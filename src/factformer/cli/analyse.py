@@ -87,6 +87,8 @@ def evaluate(
         f"sequence and {result['peak_memory_mb'] or float('nan'):.0f} MB at batch {result['batch_size']} on "
         f"{result['hardware']}"
     )
+    if result["other_parameters"]:
+        typer.echo(f"other data than it was trained on: {result['other_parameters']}")
     if folder is not None:
         typer.echo(f"written to {folder}")
 

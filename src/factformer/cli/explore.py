@@ -109,3 +109,5 @@ def rollout(
     after = f", continued after {result.after}" if result.after else ""
     other = f"; {result.other_grid}" if result.other_grid else ""
     typer.echo(f"{result.out}: frames {tuple(result.shape)} of {', '.join(result.fields)}{after}{other}")
+    if result.other_parameters:
+        typer.echo(f"other data than it was trained on: {result.other_parameters}")

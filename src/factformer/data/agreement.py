@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -73,6 +74,17 @@ def describe_difference(expected: Problem, found: Problem) -> str:
     if not expected.steady and not np.isclose(expected.frame_dt, found.frame_dt, rtol=1e-5, atol=0):
         return f"frame interval {expected.frame_dt:g} expected, {found.frame_dt:g} found"
     return ""
+
+
+def describe_parameters(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """In which parameters that both of them tell two datasets differ; empty if in none."""
+    others = [name for name in expected if name in found and not _alike(expected[name], found[name])]
+    return ", ".join(f"{name}={found[name]} instead of {expected[name]}" for name in others)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    numbers = all(isinstance(value, (int, float)) for value in (one, other))
+    return bool(np.isclose(one, other, rtol=1e-5, atol=0)) if numbers else one == other
 
 
 def describe_geometry(expected: Grid, found: Grid) -> str:

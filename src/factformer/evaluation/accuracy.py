@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from factformer import metrics
-from factformer.data.agreement import describe_geometry
+from factformer.data.agreement import describe_geometry, describe_parameters
 from factformer.data.store import Dataset, compute_normalizer
 from factformer.errors import UserError
 from factformer.evaluation.provenance import hardware
@@ -109,6 +109,7 @@ def evaluate(
         "model": surrogate.config.name,
         "grid": list(dataset.problem.grid.shape),
         "split": dataset.split,
+        "other_parameters": other_parameters(surrogate, dataset.provenance),
         "dataset_fingerprint": dataset.fingerprint,
         "precision": precision,
         "hardware": hardware(target),
@@ -218,6 +219,14 @@ def check_setting(mine: Problem, theirs: Problem) -> None:
             f"the surrogate advances {mine.frame_dt:g} per frame and the dataset {theirs.frame_dt:g}: "
             "take data with the same frame interval"
         )
+
+
+def other_parameters(surrogate: Surrogate, made_with: Mapping[str, Any]) -> str:
+    """In which parameters data differ from those it was trained on, by their provenance; empty if in none known.
+
+    Such data may be what somebody wants to know about, so this is said and not refused.
+    """
+    return describe_parameters(surrogate.provenance.get("data_parameters", {}), made_with.get("parameters", {}))
 
 
 def paper_batch_size(num_axes: int) -> int:

@@ -146,6 +146,9 @@ def facts(runs: Sequence[ReportRun]) -> list[str]:
         if run.evaluation.get("num_diverged"):
             whose = "them" if len(runs) == 1 else f"those of {name}"
             result.append(f"{run.evaluation['num_diverged']} of {whose} diverged")
+        if run.evaluation.get("other_parameters"):
+            whose = "other data than trained on" if len(runs) == 1 else f"other data than {name} was trained on"
+            result.append(f"{whose}: {run.evaluation['other_parameters']}")
     return [*result, str(evaluation["hardware"])] if evaluation.get("hardware") else result
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from factformer.data.store import Dataset
 from factformer.surrogate import Surrogate
 from factformer.training.experiment import Experiment
 from factformer.training.run import versions
@@ -37,7 +38,7 @@ class Outcome:
         }
 
 
-def provenance(experiment: Experiment, dataset: str, counters: Counters, command: str) -> dict[str, Any]:
+def provenance(experiment: Experiment, dataset: Dataset, counters: Counters, command: str) -> dict[str, Any]:
     """Everything that led to the weights: seed, data, settings, versions, and how well they did."""
     best = experiment.training.ship == "best" and counters.best is not None
     return {
@@ -45,7 +46,8 @@ def provenance(experiment: Experiment, dataset: str, counters: Counters, command
         "recipe": experiment.recipe,
         "scale": experiment.scale,
         "seed": experiment.training.seed,
-        "dataset": dataset,
+        "dataset": dataset.fingerprint,
+        "data_parameters": dataset.provenance.get("parameters", {}),
         "updates": counters.update,
         "training_seconds": round(counters.seconds, 3),
         "rollbacks": counters.attempt,

@@ -310,7 +310,7 @@ class Trainer:
         self.save()
         surrogate = new_surrogate(self.experiment, self.dataset, self.protocol)
         surrogate.load_state_dict(self.weights_to_ship())
-        surrogate.provenance = provenance(self.experiment, self.dataset.fingerprint, counters, command)
+        surrogate.provenance = provenance(self.experiment, self.dataset, counters, command)
         if self.fabric.is_global_zero:
             save_bundle(surrogate, self.run.bundle, overwrite=True)
         self.fabric.barrier()
