@@ -17,13 +17,13 @@ from factformer.config import unknown_name
 from factformer.data.arrays import describe_arrays, open_arrays
 from factformer.data.convert import is_well
 from factformer.data.files import whole_file
-from factformer.data.generate import require_device
 from factformer.data.importers import Column, ImportedDataset, assign_columns
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.progress import ProgressBar
 from factformer.data.store import Dataset, open_dataset
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import check_setting, other_parameters
+from factformer.evaluation.timing import autocast, resolve_device
 from factformer.problem import Problem
 from factformer.report.animation import write_animation
 from factformer.report.planes import components
@@ -77,7 +77,8 @@ def predict_file(
     fields: Mapping[str, str] | None = None,
     layout: str | None = None,
     animation: Path | None = None,
-    device: str = "cpu",
+    device: str | None = None,
+    precision: str = "32-true",
     overwrite: bool = False,
     progress: bool = False,
 ) -> Prediction:
@@ -89,8 +90,9 @@ def predict_file(
     for path in [out] + [animation] * (animation is not None):
         if path is not None and path.exists() and not overwrite:
             raise UserError(f"{path} exists; add --overwrite to replace it or choose another name")
-    require_device(device)
-    surrogate = load(bundle).to(device)
+    target = resolve_device(device)
+    region = autocast(target, precision)
+    surrogate = load(bundle).to(target)
     problem = surrogate.problem
     context = read_context(source, problem, start=start, fields=fields, layout=layout)
     try:
@@ -100,12 +102,13 @@ def predict_file(
     batches = context.frames.split(BATCH)
     predicted = []
     with (
-        torch.inference_mode(),
+        torch.no_grad(),
+        region,
         ProgressBar("rolling out", num_frames * len(batches), enabled=progress) as bar,
     ):
         for batch in batches:
             rolled = []
-            for frame in rollout(surrogate, batch.to(device), num_frames):
+            for frame in rollout(surrogate, batch.to(target), num_frames):
                 rolled.append(frame.cpu())
                 bar.advance()
             predicted.append(torch.stack(rolled, dim=1))

@@ -91,6 +91,19 @@ def test_rollout_says_when_the_grid_is_not_the_trained_one(capsys, bundle, tmp_p
         assert bool(answer["other_grid"]) == (shape != home)
 
 
+def test_rollout_in_bfloat16_is_near_and_is_not_the_same(capsys, bundle, tmp_path):
+    np.save(tmp_path / "in.npy", np.random.default_rng(0).normal(size=(1, 3, 6, 5, 3)).astype(np.float32))
+    words = ["rollout", bundle, "--input", tmp_path / "in.npy", "--frames", 3, "--out"]
+    for precision in ("32-true", "bf16-mixed"):
+        assert run(capsys, *words, tmp_path / f"{precision}.npy", "--precision", precision)[0] == 0
+    exact, rounded = (np.load(tmp_path / f"{precision}.npy") for precision in ("32-true", "bf16-mixed"))
+    assert rounded.dtype == np.float32
+    assert 0 < np.linalg.norm(rounded - exact) < 0.05 * np.linalg.norm(exact)
+    code, _, error = run(capsys, *words, tmp_path / "half.npy", "--precision", "16")
+    assert (code, "choose one of 32-true, bf16-mixed" in error) == (2, True)
+    assert not (tmp_path / "half.npy").exists()
+
+
 def test_rollout_takes_one_sample_and_the_last_frames(capsys, bundle, tmp_path):
     frames = np.random.default_rng(0).normal(size=(7, 6, 5, 3)).astype(np.float32)
     for name, part in (("long", frames), ("short", frames[None, -3:])):

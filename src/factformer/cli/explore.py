@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from factformer.cli._answers import Json, print_json
+from factformer.cli._answers import Device, Json, Precision, print_json
 
 
 def show_version(wanted: bool) -> None:
@@ -88,7 +88,8 @@ def rollout(
         typer.Option(help="Axes of the arrays by letter: n trajectory, t frame, x y z w, c channel."),
     ] = None,
     animate: Annotated[Path | None, typer.Option(help="Also write an animated GIF of the first sample.")] = None,
-    device: Annotated[str, typer.Option(help="Device to predict on, such as cpu or cuda.")] = "cpu",
+    device: Device = None,
+    precision: Precision = "32-true",
     overwrite: Annotated[bool, typer.Option(help="Replace existing output files.")] = False,
     json: Json = False,
 ) -> None:
@@ -101,7 +102,7 @@ def rollout(
 
     result = predict_file(
         bundle, input, frames, out, start=start, fields=parse_assignments(field or []), layout=layout,
-        animation=animate, device=device, overwrite=overwrite, progress=True,
+        animation=animate, device=device, precision=precision, overwrite=overwrite, progress=True,
     )  # fmt: skip
     if json:
         print_json({**asdict(result), "out": str(result.out)})

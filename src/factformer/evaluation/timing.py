@@ -14,6 +14,7 @@ from torch import Tensor
 
 from factformer.errors import UserError
 from factformer.evaluation.memory import peak_memory
+from factformer.pdes import require_device
 from factformer.rollout import rollout
 from factformer.surrogate import Surrogate
 
@@ -31,13 +32,9 @@ class Cost:
 
 def resolve_device(device: torch.device | str | None) -> torch.device:
     """The named device, or a GPU where there is one; a GPU that is not there is a user's mistake."""
-    try:
-        target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError:
-        raise UserError(f"unknown device {device!r}: use cpu, cuda or cuda:N") from None
-    if target.type == "cuda" and not torch.cuda.is_available():
-        raise UserError("no CUDA device is available here: use --device cpu")
-    return target
+    target = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    require_device(target)
+    return torch.device(target)
 
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
