@@ -299,7 +299,7 @@ def results_page(found: dict[str, Finding]) -> str:
         "### The same recipe for all",
         "",
         "With one frame per call, which did more for `factformer_plus` here than anything else. It",
-        "brings `factformer` little; the errors of `dilated_resnet` grow over four times as many calls.",
+        "brings `factformer` little; the errors of `dilated_resnet` are larger with it and grow over the frames.",
         "",
         *pages.equal_cost("smoke-recipe", found),
         "",

@@ -135,6 +135,7 @@ def test_mistakes_are_named(pde: PDE) -> None:
         ({"num_frames": 2.5}, "whole number"),
         ({"frame_dt": "soon"}, "frame_dt a number"),
         ({"device": "cuda:x"}, "unknown device"),
+        ({"device": "meta"}, "unknown device"),
         ({"device": "cuda:77"}, "asked for, but there"),
     ],
 )

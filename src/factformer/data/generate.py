@@ -30,8 +30,8 @@ from factformer.problem import Problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 THREADED_POINTS = 2**16
-OTHERWISE = "choose another folder, or make all of its splits anew with --overwrite"
 """Points of a solver's grid from which on several threads pay; below, they spend their time waiting for each other."""
+OTHERWISE = "choose another folder, or make all of its splits anew with --overwrite"
 
 
 def generate(

@@ -85,7 +85,9 @@ def require_device(device: torch.device | str) -> None:
     try:
         wanted = torch.device(device)
     except RuntimeError:
-        raise UserError(f"unknown device {str(device)!r}: use cpu, cuda or cuda:<number>") from None
+        wanted = None
+    if wanted is None or wanted.type not in ("cpu", "cuda"):
+        raise UserError(f"unknown device {str(device)!r}: use cpu, cuda or cuda:<number>")
     if wanted.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device {str(device)!r} asked for, but there is no GPU here; use cpu (--device cpu)")
     if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
