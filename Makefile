@@ -16,7 +16,8 @@ test: $(VENV)/.dev
 	$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff check src tests benchmarks docs lab
+	$(BIN)/ruff format --check src tests benchmarks docs lab
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

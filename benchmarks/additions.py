@@ -49,9 +49,13 @@ def measure(name: str, options: argparse.Namespace, data: Path, seed: int) -> di
     model, switches = {**VARIANTS, **OTHERS}[name]
     budget = f"training.budget_minutes={options.minutes}" if options.minutes else f"training.updates={options.updates}"
     settings = [
-        *switches, *options.set, budget, f"training.seed={seed}",
-        f"data.path={data}", f"data.resolution={options.resolution}",
-    ]  # fmt: skip
+        *switches,
+        *options.set,
+        budget,
+        f"training.seed={seed}",
+        f"data.path={data}",
+        f"data.resolution={options.resolution}",
+    ]
     # Additions are all trained alike, models of the paper as the paper does.
     recipe = experiment(options.scale, PLUS if name in VARIANTS else model)
     planned = recipe.override([f"model.name={model}", *settings])
@@ -88,21 +92,31 @@ def main() -> None:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         counts = {"train": options.trajectories, "test": max(4, options.trajectories // 5)}
-        generate("kolmogorov_flow", folder, splits=list(counts), trajectories=counts, resolution=options.resolution,
-                 simulation_resolution=2 * options.resolution, device=device)  # fmt: skip
+        generate(
+            "kolmogorov_flow",
+            folder,
+            splits=list(counts),
+            trajectories=counts,
+            resolution=options.resolution,
+            simulation_resolution=2 * options.resolution,
+            device=device,
+        )
         rows = []
         for name in options.variants:
             for seed in range(options.seeds):
                 rows.append(measure(name, options, Path(folder), seed))
                 row = rows[-1]
-                print(f"{name:26s} seed {seed}  error {row['relative_l2']:.4f}  final {row['relative_l2_final']:.4f}  "
-                      f"{row['updates']} updates  {row['seconds']:.0f} s", flush=True)  # fmt: skip
+                print(
+                    f"{name:26s} seed {seed}  error {row['relative_l2']:.4f}  final {row['relative_l2_final']:.4f}  "
+                    f"{row['updates']} updates  {row['seconds']:.0f} s",
+                    flush=True,
+                )
     if options.out:
         settings = {key: value for key, value in vars(options).items() if key != "out"}
         options.out.parent.mkdir(parents=True, exist_ok=True)
         origin = provenance(seed=0, seconds=time.perf_counter() - began, device=device)
         record = {"settings": settings, "rows": rows, **origin}
-        options.out.write_text(json.dumps(record, indent=2) + "\n")
+        options.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -38,10 +38,20 @@ def run(options: argparse.Namespace) -> int:
         data[recipe] = Data(int(train), int(test), DATA[recipe].storage, DATA[recipe].batch_size)
     work = options.work or Path(tempfile.mkdtemp(prefix="campaign-"))
     campaign = Campaign(
-        options.results, work, seconds=options.seconds, scale=options.scale, device=options.device, data=data,
-        assignments=options.set, minutes=options.minutes, state=options.state, pack=options.pack,
-        fresh=options.fresh, beside=options.beside, say=lambda message: print(message, flush=True),
-    )  # fmt: skip
+        options.results,
+        work,
+        seconds=options.seconds,
+        scale=options.scale,
+        device=options.device,
+        data=data,
+        assignments=options.set,
+        minutes=options.minutes,
+        state=options.state,
+        pack=options.pack,
+        fresh=options.fresh,
+        beside=options.beside,
+        say=lambda message: print(message, flush=True),
+    )
     statuses = campaign.run(entries)
     print(summary(statuses), flush=True)
     if campaign.device.type == "cuda" and not campaign.device_answers() and campaign.left() > 120:

@@ -40,9 +40,7 @@ def main() -> None:
     began = time.perf_counter()
     surrogate = factformer.load(options.name).to(options.device)
     problem = surrogate.problem
-    with fresh_solutions(
-        problem, options.trajectories, options.seed, options.set, device=options.device
-    ) as dataset:
+    with fresh_solutions(problem, options.trajectories, options.seed, options.set, device=options.device) as dataset:
         scores = evaluate(surrogate, dataset, num_frames=options.frames, num_starts=options.starts, timing=False)
     made = provenance(seed=options.seed, seconds=time.perf_counter() - began, device=options.device)
     if options.frames:
@@ -50,7 +48,9 @@ def main() -> None:
         if finding is None:
             raise SystemExit(f"no result file of the run that {options.name} comes from")
         far = beyond(scores) | {"bundle": f"{options.name}, stored in float16", **made}
-        write_json(RESULTS / finding.path, {**json.loads((RESULTS / finding.path).read_text()), "beyond": far})
+        write_json(
+            RESULTS / finding.path, {**json.loads((RESULTS / finding.path).read_text(encoding="utf-8")), "beyond": far}
+        )
         print(json.dumps({name: field["relative_l2_per_frame"] for name, field in far["fields"].items()}))
         return
     fields = {name: {key: field[key] for key in KEPT if key in field} for name, field in scores["fields"].items()}
@@ -59,11 +59,13 @@ def main() -> None:
     record = {
         "what": "the stored float16 bundle on solutions made anew with another seed, in float32",
         "results": {
-            **fields, "dataset_fingerprint": dataset.fingerprint,
-            "num_trajectories": options.trajectories, "num_starts": options.starts,
+            **fields,
+            "dataset_fingerprint": dataset.fingerprint,
+            "num_trajectories": options.trajectories,
+            "num_starts": options.starts,
         },
         **made,
-    }  # fmt: skip
+    }
     write_json(RESULTS / options.name / "storage.json", record)
 
 

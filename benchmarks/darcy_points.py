@@ -74,8 +74,16 @@ def main() -> None:
         rows[str(size)] = row
         print(size, {name: round(scores["relative_l2"], 5) for name, scores in row.items()}, flush=True)
     made = provenance(seed=options.seed, seconds=time.perf_counter() - began)
-    write_json(OUT, {"benchmark": "what the points of a coarse grid know of Darcy flow", "samples": options.samples,
-                     "full_grid": FULL, "rows": rows, **made})  # fmt: skip
+    write_json(
+        OUT,
+        {
+            "benchmark": "what the points of a coarse grid know of Darcy flow",
+            "samples": options.samples,
+            "full_grid": FULL,
+            "rows": rows,
+            **made,
+        },
+    )
 
 
 if __name__ == "__main__":

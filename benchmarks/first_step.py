@@ -1,6 +1,6 @@
 """Seconds until a fresh process has made its first call and its first training step, with all kernels compiled.
 
-    python benchmarks/first_step.py            with whatever Triton has in its cache; twice: cold, then warm
+python benchmarks/first_step.py            with whatever Triton has in its cache; twice: cold, then warm
 """
 
 from __future__ import annotations

@@ -24,7 +24,15 @@ def fresh_solutions(
     """A test set by the solver of the training data, with ``size`` points per axis instead of the problem's."""
     with tempfile.TemporaryDirectory() as folder:
         generate(
-            problem.name, folder, preset="paper", splits=["test"], trajectories=number, seed=seed, device=device,
-            resolution=size or problem.grid.shape[0], settings=list(settings), progress=True,
-        )  # fmt: skip
+            problem.name,
+            folder,
+            preset="paper",
+            splits=["test"],
+            trajectories=number,
+            seed=seed,
+            device=device,
+            resolution=size or problem.grid.shape[0],
+            settings=list(settings),
+            progress=True,
+        )
         yield open_dataset(folder, "test")

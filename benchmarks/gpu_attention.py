@@ -1,8 +1,8 @@
 """Kernels of one factorized-attention layer on a GPU: correctness in bfloat16, then time against the bytes they move.
 
-    python benchmarks/gpu_attention.py --check               fused against plain, odd sizes, both against float64
-    python benchmarks/gpu_attention.py --cases 256 128 box   every kernel of one layer, forward and backward, in order
-    python benchmarks/gpu_attention.py --variants            other tiles of the largest kernels
+python benchmarks/gpu_attention.py --check               fused against plain, odd sizes, both against float64
+python benchmarks/gpu_attention.py --cases 256 128 box   every kernel of one layer, forward and backward, in order
+python benchmarks/gpu_attention.py --variants            other tiles of the largest kernels
 """
 
 from __future__ import annotations
@@ -184,23 +184,52 @@ def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]
         plans = {f"w4 s{s} r{r}": c.Plan(Tiling(64, 1, 4, s), True, 1, r) for s, r in ((6, 3), (8, 2))}
     for label, plan in plans.items():
         for axis in (0, last):
-            add(f"contract {label} axis {axis}", 2 * heads, c, "contraction_plan", plan,
-                lambda axis=axis: c.contract_into(matrix, values, axis))
-        add(f"contract {label} back", 2 * heads, c, "contraction_plan", plan,
-            lambda: c.contract_into(matrix.transpose(-1, -2), values, last))
-        add(f"contract {label} statistics", 2 * heads, c, "contraction_plan", plan,
-            lambda: c.contract_into(matrix, values, last, eps=1e-6))
+            add(
+                f"contract {label} axis {axis}",
+                2 * heads,
+                c,
+                "contraction_plan",
+                plan,
+                lambda axis=axis: c.contract_into(matrix, values, axis),
+            )
+        add(
+            f"contract {label} back",
+            2 * heads,
+            c,
+            "contraction_plan",
+            plan,
+            lambda: c.contract_into(matrix.transpose(-1, -2), values, last),
+        )
+        add(
+            f"contract {label} statistics",
+            2 * heads,
+            c,
+            "contraction_plan",
+            plan,
+            lambda: c.contract_into(matrix, values, last, eps=1e-6),
+        )
     tilings = [Tiling(256, 1, 8, 4), Tiling(256, 1, 8, 3), Tiling(128, 1, 8, 4)] if size > 128 else []
     for tiling in tilings:
         for axis in (0, last):
-            add(f"kernel gradient {tuple(tiling)} axis {axis}", 2 * heads, k, "gradient_tiling", tiling,
-                lambda axis=axis: k.kernel_gradient(grads, values, axis, torch.bfloat16))
+            add(
+                f"kernel gradient {tuple(tiling)} axis {axis}",
+                2 * heads,
+                k,
+                "gradient_tiling",
+                tiling,
+                lambda axis=axis: k.kernel_gradient(grads, values, axis, torch.bfloat16),
+            )
     cuts = [(8, 3, 1)] if size > 128 else [(8, 3, 1), (8, 2, 2)] if size > 64 else [(4, 3, 3), (4, 4, 2)]
     for warps, stages, resident in cuts:
         for axis in (0, last):
-            add(f"joint w{warps} s{stages} r{resident} axis {axis}", 3 * heads, k, "joint_tiling",
+            add(
+                f"joint w{warps} s{stages} r{resident} axis {axis}",
+                3 * heads,
+                k,
+                "joint_tiling",
                 (Tiling(size, 1, warps, stages), resident),
-                lambda axis=axis: k.joint_gradient(matrix, grads, values, axis, torch.bfloat16))
+                lambda axis=axis: k.joint_gradient(matrix, grads, values, axis, torch.bfloat16),
+            )
     layer, grid, *_ = case.make(batch=1)
     mean = torch.randn(batch, size, case.dim, device="cuda", requires_grad=True)
     axis_kernel = layer.axes()[0]
@@ -239,8 +268,14 @@ def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]
     probes = [torch.randn_like(x) for x in outputs]
     many = 8 if rest_size * case.grid[-1] >= 2**16 else 1
     for cut in ((8, many, 4, 3), (8, many, 4, 2), (8, many, 4, 4), (4, many, 2, 3), (8, 2 * many, 4, 3)):
-        add(f"prenorm gradient {cut}", 4 * u, p, "gradient_tiling", p.GradientTiling(*cut),
-            lambda: torch.autograd.grad(outputs, [field, encoding, gain, bias], probes, retain_graph=True))
+        add(
+            f"prenorm gradient {cut}",
+            4 * u,
+            p,
+            "gradient_tiling",
+            p.GradientTiling(*cut),
+            lambda: torch.autograd.grad(outputs, [field, encoding, gain, bias], probes, retain_graph=True),
+        )
     first = torch.randn(case.dim, heads * case.head_dim, device="cuda", requires_grad=True)
     second = torch.randn(case.dim, case.dim, device="cuda", requires_grad=True)
     moments = torch.rand(batch, heads, 2, device="cuda") + 0.5

@@ -1,8 +1,8 @@
 """Latent marching and decoder alone on a GPU: time by kernel, errors against float64, and tiles tried out.
 
-    python benchmarks/gpu_marching.py --check          errors of the fused bfloat16 path against float64
-    python benchmarks/gpu_marching.py --time 256 128   time of each kernel, forward and backward
-    python benchmarks/gpu_marching.py --tiles 256      the same with other tiles, one after the other
+python benchmarks/gpu_marching.py --check          errors of the fused bfloat16 path against float64
+python benchmarks/gpu_marching.py --time 256 128   time of each kernel, forward and backward
+python benchmarks/gpu_marching.py --tiles 256      the same with other tiles, one after the other
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def main() -> None:
     print(comparison_table(table).to_markdown())
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps({**table, "checks": checks}, indent=2) + "\n")
+        arguments.out.write_text(json.dumps({**table, "checks": checks}, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -27,13 +27,19 @@ from factformer.pdes import find_pde
 CASES: dict[str, tuple[int, int, int, float, int, dict[str, Any], float]] = {
     "kolmogorov_flow": (120, 512, 193, 1 / 16, 40, {}, 25.0),
     "kolmogorov_flow, Heun, dt 1/1024": (
-        120, 512, 193, 1 / 16, 40, {"integrator": "crank_nicolson_heun", "dt": 1 / 1024}, 25.0,
+        120,
+        512,
+        193,
+        1 / 16,
+        40,
+        {"integrator": "crank_nicolson_heun", "dt": 1 / 1024},
+        25.0,
     ),
     "isotropic_turbulence": (1100, 60, 21, 0.05, 50, {}, 60.0),
     "isotropic_turbulence, dt 0.005": (1100, 60, 21, 0.05, 50, {"dt": 0.005}, 60.0),
     "smoke_buoyancy": (2200, 64, 29, 0.75, 50, {}, 60.0),
     "darcy_flow": (1100, 421, 1, 1.0, 100, {}, 20.0),
-}  # fmt: skip
+}
 
 
 def floor_seconds(case: str, count: int, bandwidth: float) -> float | None:
@@ -108,10 +114,19 @@ def measure(case: str, fraction: float, device: str) -> dict[str, Any]:
         peak = torch.cuda.max_memory_allocated() / 2**30
         torch.cuda.reset_peak_memory_stats()
     total = sum(marks.values())
-    return {"case": case, "trajectories": count, "resolution": resolution, "frames": num_frames, "seconds": total,
-            "seconds_initial": marks["initial"],
-            "seconds_first_frame": seconds_first, "limit_seconds": limit * count / CASES[case][0],
-            "batch_size": batch_size, "peak_gib": peak, "parameters": parameters.model_dump(mode="json")}  # fmt: skip
+    return {
+        "case": case,
+        "trajectories": count,
+        "resolution": resolution,
+        "frames": num_frames,
+        "seconds": total,
+        "seconds_initial": marks["initial"],
+        "seconds_first_frame": seconds_first,
+        "limit_seconds": limit * count / CASES[case][0],
+        "batch_size": batch_size,
+        "peak_gib": peak,
+        "parameters": parameters.model_dump(mode="json"),
+    }
 
 
 def now(device: str) -> float:
@@ -136,16 +151,22 @@ def main() -> None:
         row["floor_seconds"] = floor_seconds(case, row["trajectories"], bandwidth)
         rows.append(row)
         floor = "" if row["floor_seconds"] is None else f", by bytes {row['floor_seconds']:.1f} s"
-        print(f"{case:36s} {row['trajectories']:5d} trajectories {row['seconds']:8.2f} s "
-              f"(initial states {row['seconds_initial']:.2f} s; first frame of all "
-              f"{row['seconds_first_frame']:.1f} s), limit {row['limit_seconds']:.1f} s{floor}, "
-              f"peak {row['peak_gib']:.1f} GiB", flush=True)  # fmt: skip
+        print(
+            f"{case:36s} {row['trajectories']:5d} trajectories {row['seconds']:8.2f} s "
+            f"(initial states {row['seconds_initial']:.2f} s; first frame of all "
+            f"{row['seconds_first_frame']:.1f} s), limit {row['limit_seconds']:.1f} s{floor}, "
+            f"peak {row['peak_gib']:.1f} GiB",
+            flush=True,
+        )
         if options.out is not None:
             seconds = time.perf_counter() - began
-            result = {"results": rows, "copy_bytes_per_second": bandwidth,
-                      **provenance(seed=0, seconds=seconds, device=options.device)}
+            result = {
+                "results": rows,
+                "copy_bytes_per_second": bandwidth,
+                **provenance(seed=0, seconds=seconds, device=options.device),
+            }
             options.out.parent.mkdir(parents=True, exist_ok=True)
-            options.out.write_text(json.dumps(result, indent=2) + "\n")
+            options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

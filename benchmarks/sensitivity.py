@@ -68,8 +68,10 @@ def main() -> None:
     if options.out:
         made = provenance(seed=options.seed, seconds=time.perf_counter() - began)
         what = "growth in one call of noise in the context, by the axes along which it varies"
-        write_json(options.out, {"benchmark": what, "level": LEVEL, "rows": rows,
-                                 "dataset_fingerprint": dataset.fingerprint, **made})  # fmt: skip
+        write_json(
+            options.out,
+            {"benchmark": what, "level": LEVEL, "rows": rows, "dataset_fingerprint": dataset.fingerprint, **made},
+        )
 
 
 if __name__ == "__main__":

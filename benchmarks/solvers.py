@@ -83,9 +83,16 @@ def exponax_kolmogorov(initial: Tensor, dt: float, steps: int) -> Callable[[], T
 
     jax.config.update("jax_enable_x64", True)
     stepper = exponax.stepper.KolmogorovFlowVorticity(
-        2, 2 * math.pi, initial.shape[1], dt, diffusivity=1e-3, drag=-0.1, injection_mode=8, order=4,
+        2,
+        2 * math.pi,
+        initial.shape[1],
+        dt,
+        diffusivity=1e-3,
+        drag=-0.1,
+        injection_mode=8,
+        order=4,
         convection_scale=-1.0,
-    )  # fmt: skip
+    )
     run = jax.jit(jax.vmap(exponax.repeat(stepper, steps)))
     state = jax.numpy.asarray(initial.movedim(-1, 1).numpy())
     return lambda: torch.from_numpy(np.array(run(state)))[:, 0]
@@ -138,11 +145,19 @@ def measure(name: str, size: int, batch: int, steps: int, dtype: torch.dtype, re
             best[label] = min(best[label], time.process_time() - began)
     scale = answers["ours"].norm()
     return [
-        {"problem": name, "resolution": size, "batch": batch, "steps": steps, "dtype": str(dtype).split(".")[1],
-         "contender": label, "milliseconds": 1e3 * seconds / batch / steps, "ratio": seconds / best["ours"],
-         "difference": float((answers[label] - answers["ours"]).norm() / scale)}
+        {
+            "problem": name,
+            "resolution": size,
+            "batch": batch,
+            "steps": steps,
+            "dtype": str(dtype).split(".")[1],
+            "contender": label,
+            "milliseconds": 1e3 * seconds / batch / steps,
+            "ratio": seconds / best["ours"],
+            "difference": float((answers[label] - answers["ours"]).norm() / scale),
+        }
         for label, seconds in best.items()
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:
@@ -161,13 +176,16 @@ def main() -> None:
         for size, batch, steps, dtype in CASES[name]:
             for row in measure(name, size, batch, steps, dtype, options.repeats):
                 rows.append(row)
-                print("| {problem} | {resolution} | {batch} | {dtype} | {contender} | {milliseconds:.2f} | {ratio:.1f} "
-                      "| {difference:.1e} |".format(**row), flush=True)  # fmt: skip
+                print(
+                    "| {problem} | {resolution} | {batch} | {dtype} | {contender} | {milliseconds:.2f} | {ratio:.1f} "
+                    "| {difference:.1e} |".format(**row),
+                    flush=True,
+                )
     if options.out is not None:
         made = provenance(seed=0, seconds=time.perf_counter() - began)
         result = {"threads": options.threads, "results": rows, **made}
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=2) + "\n")
+        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

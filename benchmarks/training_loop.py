@@ -36,9 +36,16 @@ def build_trainer(arguments: argparse.Namespace, residence: str, folder: Path) -
     experiment = recipes.build(
         arguments.recipe,
         arguments.scale,
-        [f"data.residence={residence}", "training.updates=1000000", "protocol.curriculum=0", "training.ema_decay=0.999",
-         "protocol.pushforward=0", "training.checkpoint_every=1000000", *arguments.set],
-    )  # fmt: skip
+        [
+            f"data.residence={residence}",
+            "training.updates=1000000",
+            "protocol.curriculum=0",
+            "training.ema_decay=0.999",
+            "protocol.pushforward=0",
+            "training.checkpoint_every=1000000",
+            *arguments.set,
+        ],
+    )
     problem = wanted_problem(experiment)
     generator = torch.Generator().manual_seed(0)
     shape = (arguments.trajectories, arguments.frames, *problem.grid.shape)
@@ -46,8 +53,12 @@ def build_trainer(arguments: argparse.Namespace, residence: str, folder: Path) -
     dataset: Dataset = ArrayDataset(frames, problem)
     if residence == "stream":  # from a file, as it is when frames do not fit into memory
         np.save(folder.with_name("frames.npy"), frames.numpy())
-        file = convert(folder.with_name("frames.npy"), folder.with_name("train.hdf5"), experiment.problem,
-                       resolution=experiment.data.resolution)  # fmt: skip
+        file = convert(
+            folder.with_name("frames.npy"),
+            folder.with_name("train.hdf5"),
+            experiment.problem,
+            resolution=experiment.data.resolution,
+        )
         dataset = open_dataset(file)
     fabric = start(Machine(arguments.device), experiment.training.precision)
     run = RunFolder(folder)
@@ -150,7 +161,7 @@ def main() -> None:
     print(text)
     if arguments.out is not None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text + "\n")
+        arguments.out.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

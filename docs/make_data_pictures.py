@@ -1,6 +1,6 @@
 """The pictures of docs/data.md: simulate each problem and draw it.
 
-    python docs/make_data_pictures.py            about two minutes on two cores; writes docs/images/data-*.png
+python docs/make_data_pictures.py            about two minutes on two cores; writes docs/images/data-*.png
 """
 
 from __future__ import annotations

@@ -80,25 +80,42 @@ def screening() -> list[str]:
     """Ideas on small problems on a CPU, which decided what was worth a GPU's time."""
     result = json.loads((ROOT / "results" / "cpu" / "screening.json").read_text(encoding="utf-8"))
     lines = [
-        "## On a CPU", "",
-        "Small models and short trainings, to choose what is tried above (`results/cpu/screening.json`).", "",
-    ]  # fmt: skip
+        "## On a CPU",
+        "",
+        "Small models and short trainings, to choose what is tried above (`results/cpu/screening.json`).",
+        "",
+    ]
     for study in result["studies"]:
         second, far, rough = (key in study["rows"][0] for key in ("velocity", "far", "spectrum_error"))
         rows = [
-            [", ".join(f"`{text}`" if "=" in text else text for text in row["settings"]) or "–",
-             f"{row['relative_l2']:.4f} ± {row['standard_error']:.4f}",
-             *([f"{row['velocity']:.4f} ± {row['velocity_standard_error']:.4f}"] if second else []),
-             *([f"{row['far']['relative_l2_final']:.2f} ± {row['far']['standard_error_final']:.2f}",
-                f"{row['far']['correlation_time']:.2f}", f"{row['far']['spectrum_error']:.3f}"] if far else []),
-             *([f"{row['spectrum_error']:.3f}"] if rough else []),
-             f"{row['updates']:,}"]
+            [
+                ", ".join(f"`{text}`" if "=" in text else text for text in row["settings"]) or "–",
+                f"{row['relative_l2']:.4f} ± {row['standard_error']:.4f}",
+                *([f"{row['velocity']:.4f} ± {row['velocity_standard_error']:.4f}"] if second else []),
+                *(
+                    [
+                        f"{row['far']['relative_l2_final']:.2f} ± {row['far']['standard_error_final']:.2f}",
+                        f"{row['far']['correlation_time']:.2f}",
+                        f"{row['far']['spectrum_error']:.3f}",
+                    ]
+                    if far
+                    else []
+                ),
+                *([f"{row['spectrum_error']:.3f}"] if rough else []),
+                f"{row['updates']:,}",
+            ]
             for row in sorted(study["rows"], key=lambda row: row["relative_l2"])
-        ]  # fmt: skip
+        ]
         errors = ["density", "velocity"] if second else ["error"]
         errors += ["last of 64 frames", "correlated until", "spectrum"] if far else ["spectrum"] if rough else []
-        lines += [f"### {study['title']}", "", f"{study['what'][0].upper()}{study['what'][1:]}.", "",
-                  *markdown(["settings", *errors, "updates"], rows), ""]  # fmt: skip
+        lines += [
+            f"### {study['title']}",
+            "",
+            f"{study['what'][0].upper()}{study['what'][1:]}.",
+            "",
+            *markdown(["settings", *errors, "updates"], rows),
+            "",
+        ]
     return lines
 
 
@@ -108,7 +125,8 @@ def divergence() -> list[str]:
     first, last = measured["rows"][0], measured["rows"][-1]
     squares = {row["bundle"]: row["sum_of_squares"] for row in measured["bundles"]["rows"]}
     return [
-        "## Why runs diverged", "",
+        "## Why runs diverged",
+        "",
         "The normalisation of the heads removes the size of the kernels, so that nothing holds it in training. In the",
         f"paper's network for boxes a layer's values grew from {max(first['rms_by_layer']):.0e} to "
         f"{max(last['rms_by_layer']):.0e} in {last['update']} updates of Muon",
@@ -117,8 +135,9 @@ def divergence() -> list[str]:
         f"`kolmogorov-128` and {squares['turbulence-60']:.0e}",
         "in `turbulence-60`. This is the likely cause of the runs that went back, above and in the tables of the",
         "boxes. Since then a power of two keeps the kernels near one ([design](design.md)); runs that say they",
-        "diverged were made before.", "",
-    ]  # fmt: skip
+        "diverged were made before.",
+        "",
+    ]
 
 
 def disturbances() -> list[str]:
@@ -128,7 +147,8 @@ def disturbances() -> list[str]:
     rows = [[row["bundle"], *(f"{row['gain'][key]:.2f}" for key in names)] for row in measured["rows"]]
     boxes = ", ".join(_gains(name) for name in ("turbulence-60", "smoke-64"))
     return [
-        "## Why roll-outs left the flow", "",
+        "## Why roll-outs left the flow",
+        "",
         "With one frame per call `kolmogorov-128` was good for sixteen frames and went astray soon after; the first",
         "sign were stripes along the axes. Kernels are made from means along axes, and an error there feeds on itself:",
         f"the table has the size of what noise of {measured['level']:.1%} in the context does to the next frame, over",
@@ -137,10 +157,13 @@ def disturbances() -> list[str]:
         "White noise averages out of the means (it was not tried at 128 points); noise in training that has a part on",
         "every mean brings the gains below one. Long pushforward helps, too, at a higher error (the rounds above).",
         "A gain acts once per call, with four frames per call a quarter as often. All of this is one run each at 128",
-        "points; at 64 a run without noise stays with the flow as well ([ablations](results.md#ablations)).", "",
-        *markdown(["kolmogorov-128, noise that varies", *names.values()], rows), "",
-        f"In three dimensions the gains were lower without noise in training: {boxes}.", "",
-    ]  # fmt: skip
+        "points; at 64 a run without noise stays with the flow as well ([ablations](results.md#ablations)).",
+        "",
+        *markdown(["kolmogorov-128, noise that varies", *names.values()], rows),
+        "",
+        f"In three dimensions the gains were lower without noise in training: {boxes}.",
+        "",
+    ]
 
 
 def _gains(name: str) -> str:
@@ -153,9 +176,12 @@ def against_solver() -> list[str]:
     """What the solver that made the data needs for the same frames, on a CPU and on a GPU."""
     cpu, gpu, full = (
         json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
-        for name in ("cpu/solver_kolmogorov-128.json", "speed/solver_kolmogorov-128_bf16_h200.json",
-                     "speed/solver_kolmogorov-128_h200.json")
-    )  # fmt: skip
+        for name in (
+            "cpu/solver_kolmogorov-128.json",
+            "speed/solver_kolmogorov-128_bf16_h200.json",
+            "speed/solver_kolmogorov-128_h200.json",
+        )
+    )
     surrogate, reference, *coarse = gpu["rows"]
     near, fast = surrogate["relative_l2"]["vorticity"], surrogate["seconds"]
     beaten = [row for row in coarse if row["relative_l2"]["vorticity"] > near and row["seconds"] > fast]
@@ -165,20 +191,31 @@ def against_solver() -> list[str]:
     return [
         "Seconds for what the surrogate `kolmogorov-128` predicts, against the solver that made its data and the same",
         f"solver on coarser grids from the same frame of {surrogate['resolution']}² points: new flows, "
-        f"{gpu['num_frames']} frames (`factformer benchmark solver`).", "",
+        f"{gpu['num_frames']} frames (`factformer benchmark solver`).",
+        "",
         f"{gpu['batch_size']} flows at once on {gpu['hardware']} (`results/speed/solver_kolmogorov-128_bf16_h200.json` "
-        "and, for float32, `…-128_h200.json`):", "",
-        *markdown(columns, [_contender(surrogate, ", bfloat16"), _contender(full["rows"][0], ", float32"),
-                            *(_contender(row) for row in gpu["rows"][1:])]), "",
-        f"{cpu['batch_size']} flows at once on {cpu['hardware']} (`results/cpu/solver_kolmogorov-128.json`):", "",
-        *markdown(columns, [_contender(row) for row in cpu["rows"]]), "",
+        "and, for float32, `…-128_h200.json`):",
+        "",
+        *markdown(
+            columns,
+            [
+                _contender(surrogate, ", bfloat16"),
+                _contender(full["rows"][0], ", float32"),
+                *(_contender(row) for row in gpu["rows"][1:]),
+            ],
+        ),
+        "",
+        f"{cpu['batch_size']} flows at once on {cpu['hardware']} (`results/cpu/solver_kolmogorov-128.json`):",
+        "",
+        *markdown(columns, [_contender(row) for row in cpu["rows"]]),
+        "",
         *_lines(
             f"On the GPU, in bfloat16, the surrogate is {reference['seconds'] / fast:.1f} times as fast as the solver "
             f"that made its data{ahead}. In float32 and on a CPU the surrogate is slower: this is a fast solver for a "
             "periodic box, and what is gained there is accuracy on a coarse grid. A surrogate pays where steps of the "
             "solver are dear or there is none to hand."
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _lines(text: str) -> list[str]:
@@ -212,9 +249,11 @@ def darcy_points() -> list[str]:
         "lies between two of them is lost to it. Completed between the points (the best of four ways) and solved again",
         "on the full grid, the coefficient gives the solution to within the first row; a model that has learnt how",
         "they look may come somewhat nearer, but what is not there it cannot know. The second row is the solver",
-        f"on the same points, without a model ({measured['samples']} solutions, `benchmarks/darcy_points.py`).", "",
-        *markdown(["points", *(f"{size}²" for size in measured["rows"])], rows), "",
-    ]  # fmt: skip
+        f"on the same points, without a model ({measured['samples']} solutions, `benchmarks/darcy_points.py`).",
+        "",
+        *markdown(["points", *(f"{size}²" for size in measured["rows"])], rows),
+        "",
+    ]
 
 
 def repeats(found: dict[str, Finding]) -> list[str]:
@@ -340,16 +379,21 @@ def readme(text: str, found: dict[str, Finding]) -> str:
         f"over 16 frames ([measurement](results/{finding.path})){warning}.*"
     )
     lines = [
-        "![Kolmogorov flow at Re = 1000: truth, prediction and their difference](docs/images/rollout.gif)", "",
-        caption, "",
-        "Models at equal cost (relative L2 error on unseen solutions, best first; [all results](docs/results.md)):", "",
-        *pages.summary(found), "",
+        "![Kolmogorov flow at Re = 1000: truth, prediction and their difference](docs/images/rollout.gif)",
+        "",
+        caption,
+        "",
+        "Models at equal cost (relative L2 error on unseen solutions, best first; [all results](docs/results.md)):",
+        "",
+        *pages.summary(found),
+        "",
         *_lines(
             "The models of the paper train as the paper says; `factformer_plus` is ours, with a recipe that was chosen "
             f"for it, partly on the flows of the first row. With that recipe {pages.recipe_effects(found)} "
             "([details](docs/results.md#the-same-recipe-for-all))."
-        ), "",
-    ]  # fmt: skip
+        ),
+        "",
+    ]
     return BLOCK.sub(lambda match: match[1] + "\n".join(lines) + match[2], text)
 
 
@@ -374,9 +418,14 @@ def write_picture() -> None:
         show_bundle(PICTURED, Path(folder))
         (rollout,) = read_rollouts(Path(folder) / "rollouts.npz")["rollouts"]
     write_animation(
-        ROOT / "docs" / "images" / "rollout.gif", rollout.prediction, rollout.truth,
-        component=components(problem.outputs)[0], grid=problem.grid, frame_dt=problem.frame_dt, overwrite=True,
-    )  # fmt: skip
+        ROOT / "docs" / "images" / "rollout.gif",
+        rollout.prediction,
+        rollout.truth,
+        component=components(problem.outputs)[0],
+        grid=problem.grid,
+        frame_dt=problem.frame_dt,
+        overwrite=True,
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from jaxtyping import install_import_hook
 layers = (Path(__file__).parents[1] / "src" / "factformer" / "nn").glob("*.py")
 install_import_hook(
     [
-        "factformer.metrics", "factformer.surrogate", "factformer.rollout",
+        "factformer.metrics",
+        "factformer.surrogate",
+        "factformer.rollout",
         *(f"factformer.nn.{path.stem}" for path in layers if path.stem != "__init__"),
     ],
     "beartype.beartype",

@@ -25,8 +25,13 @@ def test_a_bundle_is_held_against_the_truth_and_persistence(zoo, tmp_path):
 
 
 def test_the_page_shows_both(zoo, tmp_path):
-    page = run_demo(tmp_path / "demo", updates=2, trajectories={"train": 1, "valid": 1, "test": 1}, bundle="flow",
-                    say=lambda line: None)  # fmt: skip
+    page = run_demo(
+        tmp_path / "demo",
+        updates=2,
+        trajectories={"train": 1, "valid": 1, "test": 1},
+        bundle="flow",
+        say=lambda line: None,
+    )
     text = page.read_text(encoding="utf-8")
     assert "trained on this machine" in text
     assert "The bundle flow of the zoo" in text

@@ -73,7 +73,7 @@ def save_bundle(
                 **(provenance or {}),
             },
         }
-        (scratch / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
+        (scratch / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         shutil.copymode(scratch / DESCRIPTION, scratch / WEIGHTS)  # safetensors keeps its files from everyone else
         scratch.chmod(0o755)
         if target.exists():
@@ -151,7 +151,7 @@ def _read_description(folder: Path) -> dict[str, Any]:
             raise UserError(f"the run {folder} has not finished; go on with `factformer train --resume --out {folder}`")
         raise UserError(f"{folder} is not a bundle: it has no {DESCRIPTION}")
     try:
-        description = json.loads(file.read_text())
+        description = json.loads(file.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise UserError(f"{file} is not valid JSON: the bundle is damaged; copy it again") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:

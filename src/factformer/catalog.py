@@ -37,6 +37,6 @@ def summaries(folder: str) -> dict[str, str]:
     result = {}
     for name in names(folder):
         spec = find_spec(f"factformer.{folder}.{name}")
-        source = Path(spec.origin).read_text() if spec is not None and spec.origin else ""
+        source = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
         result[name] = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
     return result

@@ -83,8 +83,11 @@ def apply_overrides(values: Mapping[str, Any], assignments: Iterable[str]) -> di
         for depth, key in enumerate(keys[:-1]):
             if not isinstance(section.get(key), dict):
                 here = ".".join(keys[:depth])
-                raise unknown_name("section", ".".join([here] * bool(here) + [key]),
-                                   [k for k, v in section.items() if isinstance(v, dict)])
+                raise unknown_name(
+                    "section",
+                    ".".join([here] * bool(here) + [key]),
+                    [k for k, v in section.items() if isinstance(v, dict)],
+                )
             section = section[key]
         value = _parse_scalar(text)
         if isinstance(value, dict) and isinstance(section.get(keys[-1]), dict):

@@ -58,9 +58,15 @@ def run_demo(
     counts = trajectories or TRAJECTORIES
     say(f"1/5  simulate {sum(counts.values())} turbulent flows ({experiment.problem})")
     generate(
-        experiment.problem, data, trajectories=counts, resolution=experiment.data.resolution,
-        simulation_resolution=SIMULATION_RESOLUTION, batch_size=6, parameters=PARAMETERS, progress=True,
-    )  # fmt: skip
+        experiment.problem,
+        data,
+        trajectories=counts,
+        resolution=experiment.data.resolution,
+        simulation_resolution=SIMULATION_RESOLUTION,
+        batch_size=6,
+        parameters=PARAMETERS,
+        progress=True,
+    )
     say(f"2/5  train {experiment.model.name} for {updates} updates")
     command = f"factformer demo --out {folder} --updates {updates}"
     run_experiment(experiment, run, command=command, reporter=LiveReporter())
@@ -85,10 +91,17 @@ def show_bundle(name: str, folder: Path, say: Callable[[str], None] = print) -> 
     size = problem.grid.shape[0]
     say(f"4/5  roll out the trained bundle {name} on a new flow of {size} x {size} points")
     generate(
-        problem.name, folder / "data", preset="paper", splits=["test"], trajectories=1, resolution=size,
-        simulation_resolution=2 * size, seed=FRESH_SEED,
-        settings=[f"num_frames={problem.num_context_frames + problem.horizon}"], progress=True,
-    )  # fmt: skip
+        problem.name,
+        folder / "data",
+        preset="paper",
+        splits=["test"],
+        trajectories=1,
+        resolution=size,
+        simulation_resolution=2 * size,
+        seed=FRESH_SEED,
+        settings=[f"num_frames={problem.num_context_frames + problem.horizon}"],
+        progress=True,
+    )
     result = evaluate_run(path, folder / "data", out=folder, num_starts=1, timing=False, num_samples=1)
     pictures = {}
     (rollout,) = read_rollouts(folder / "rollouts.npz")["rollouts"]
@@ -111,4 +124,6 @@ def _prepare(folder: Path, overwrite: bool) -> None:
             raise UserError(f"{folder} holds an earlier demo; add --overwrite to replace it")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARKER).write_text("Made by `factformer demo`; replaced by the next one with --overwrite.\n")
+    (folder / MARKER).write_text(
+        "Made by `factformer demo`; replaced by the next one with --overwrite.\n", encoding="utf-8"
+    )

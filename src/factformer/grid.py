@@ -84,8 +84,13 @@ class Grid:
                 raise UserError(f"extent of axis {m} must be a positive length, got {length}")
             if axis is not None:
                 _require_length(m, axis[-1] - axis[0], length, wraps[m])
-        for name, value in (("shape", sizes), ("extent", lengths), ("periodic", wraps), ("points", kinds),
-                            ("coordinates", explicit)):
+        for name, value in (
+            ("shape", sizes),
+            ("extent", lengths),
+            ("periodic", wraps),
+            ("points", kinds),
+            ("coordinates", explicit),
+        ):
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -234,8 +239,12 @@ class Grid:
                     f"one in {step} of {size} points is no grid of the same box along axis {m}: that takes evenly "
                     f"spaced nodes and a multiple of {step} intervals"
                 )
-        return self.resample([size // step if wraps else (size - 1) // step + 1
-                              for size, wraps in zip(self.shape, self.periodic, strict=True)])
+        return self.resample(
+            [
+                size // step if wraps else (size - 1) // step + 1
+                for size, wraps in zip(self.shape, self.periodic, strict=True)
+            ]
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready description; `Grid.from_dict` reads it back."""

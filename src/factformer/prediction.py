@@ -122,16 +122,23 @@ def predict_file(
             np.savez_compressed(partial, frames=frames, frame_dt=problem.frame_dt)
     if animation is not None:
         write_animation(
-            animation, frames[0], component=components(problem.outputs)[0], grid=grid,
-            frame_dt=None if problem.steady else problem.frame_dt, overwrite=overwrite,
-        )  # fmt: skip
+            animation,
+            frames[0],
+            component=components(problem.outputs)[0],
+            grid=grid,
+            frame_dt=None if problem.steady else problem.frame_dt,
+            overwrite=overwrite,
+        )
     names = tuple(f.name for f in problem.outputs)
     home = " x ".join(map(str, problem.grid.shape))
     return Prediction(
-        out, frames.shape, names, after="" if problem.steady else str(context),
+        out,
+        frames.shape,
+        names,
+        after="" if problem.steady else str(context),
         other_grid="" if grid.shape == problem.grid.shape else f"not the {home} points that it was trained on",
         other_parameters=other_parameters(surrogate, context.made_with),
-    )  # fmt: skip
+    )
 
 
 def read_context(

@@ -140,9 +140,13 @@ def test_inspect_writes_numbers_and_pictures(folder, capsys, tmp_path):
     assert summary["num_samples"] == 3
     assert len(summary["kernels"]) == 4
     assert {path.name for path in tmp_path.iterdir()} == {
-        "attention.json", "kernels.npz", "energy-axis1.png", "energy-axis2.png", "kernels-layer1.png",
+        "attention.json",
+        "kernels.npz",
+        "energy-axis1.png",
+        "energy-axis2.png",
+        "kernels-layer1.png",
         "kernels-layer2.png",
-    }  # fmt: skip
+    }
     _, count, _ = run(capsys, "inspect", folder / "run", "--parameters")
     assert int(count) > 1000
     again = ("inspect", folder / "run", "--samples", "2", "--out", tmp_path)

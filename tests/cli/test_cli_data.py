@@ -33,9 +33,26 @@ def run(app: typer.Typer, *words: str | Path) -> str:
 
 
 def test_generate_writes_all_splits_and_tells(app: typer.Typer, tmp_path: Path) -> None:
-    words = ("generate", "kolmogorov_flow", "--out", tmp_path, "--preset", "tiny", "--trajectories", "1",
-             "--resolution", "16", "--simulation-resolution", "30", "--set", "reynolds=50",
-             "--set", "num_frames=4", "--set", "warmup=0")  # fmt: skip
+    words = (
+        "generate",
+        "kolmogorov_flow",
+        "--out",
+        tmp_path,
+        "--preset",
+        "tiny",
+        "--trajectories",
+        "1",
+        "--resolution",
+        "16",
+        "--simulation-resolution",
+        "30",
+        "--set",
+        "reynolds=50",
+        "--set",
+        "num_frames=4",
+        "--set",
+        "warmup=0",
+    )
     text = run(app, *words)
     assert len(text.splitlines()) == 3
     assert "train split, 1 trajectories of 4 frames, vorticity on 16 x 16" in text
@@ -65,10 +82,23 @@ def test_convert_reads_fields_layout_and_range(app: typer.Typer, tmp_path: Path)
     values = np.random.default_rng(0).normal(size=(5, 12, 10, 30)).astype("f4")
     np.savez(tmp_path / "run.npz", w=values, other=values[0])
     text = run(
-        app, "convert", tmp_path / "run.npz", "--problem", "kolmogorov_flow", "--out", tmp_path / "test.hdf5",
-        "--field", "vorticity=w", "--layout", "nxyt", "--trajectories", "1:4",
-        "--set", "frame_dt=0.5", "--json",
-    )  # fmt: skip
+        app,
+        "convert",
+        tmp_path / "run.npz",
+        "--problem",
+        "kolmogorov_flow",
+        "--out",
+        tmp_path / "test.hdf5",
+        "--field",
+        "vorticity=w",
+        "--layout",
+        "nxyt",
+        "--trajectories",
+        "1:4",
+        "--set",
+        "frame_dt=0.5",
+        "--json",
+    )
     (entry,) = json.loads(text)["files"]
     assert (entry["trajectories"], entry["frames"], entry["grid"], entry["split"]) == (
         3,

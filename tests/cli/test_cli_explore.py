@@ -14,9 +14,18 @@ from factformer.bundle import save_bundle
 from factformer.cli import main
 
 COMMANDS = [
-    "list", "demo", "generate", "convert", "train", "evaluate", "rollout", "inspect", "benchmark", "report",
+    "list",
+    "demo",
+    "generate",
+    "convert",
+    "train",
+    "evaluate",
+    "rollout",
+    "inspect",
+    "benchmark",
+    "report",
     "reproduce",
-]  # fmt: skip
+]
 
 
 def run(capsys, *words):
@@ -131,11 +140,24 @@ def test_rollout_says_which_frames_it_continues_and_starts_where_asked(capsys, b
     (tmp_path / "box.yaml").write_text(
         "{name: box, num_axes: 2, outputs: {p: 1, u: 2}, extent: 1.0, periodic: true, num_context_frames: 2}"
     )
-    assert run(capsys, "convert", tmp_path / "fields.npz", "--problem", tmp_path / "box.yaml", "--out",
-               tmp_path / "test.hdf5")[0] == 0  # fmt: skip
+    assert (
+        run(
+            capsys,
+            "convert",
+            tmp_path / "fields.npz",
+            "--problem",
+            tmp_path / "box.yaml",
+            "--out",
+            tmp_path / "test.hdf5",
+        )[0]
+        == 0
+    )
     for file, options, first in (
-        ("array.npy", (), 4), ("array.npy", ("--start", 1), 1), ("test.hdf5", (), 0), ("test.hdf5", ("--start", 3), 3),
-    ):  # fmt: skip
+        ("array.npy", (), 4),
+        ("array.npy", ("--start", 1), 1),
+        ("test.hdf5", (), 0),
+        ("test.hdf5", ("--start", 3), 3),
+    ):
         files = ["--input", tmp_path / file, "--out", tmp_path / "out.npy", "--overwrite"]
         code, text, _ = run(capsys, "rollout", bundle, "--frames", 2, *files, *options)
         assert code == 0
@@ -159,8 +181,18 @@ def test_rollout_refuses_a_dataset_of_another_setting(capsys, bundle, tmp_path, 
     np.savez(tmp_path / "fields.npz", p=frames[..., 0], u=frames[..., 1:])
     said = {"name": "box", "num_axes": 2, "outputs": "{p: 1, u: 2}", "extent": 1.0, "periodic": "true", **change}
     (tmp_path / "box.yaml").write_text("".join(f"{key}: {value}\n" for key, value in said.items()))
-    assert run(capsys, "convert", tmp_path / "fields.npz", "--problem", tmp_path / "box.yaml", "--out",
-               tmp_path / "test.hdf5")[0] == 0  # fmt: skip
+    assert (
+        run(
+            capsys,
+            "convert",
+            tmp_path / "fields.npz",
+            "--problem",
+            tmp_path / "box.yaml",
+            "--out",
+            tmp_path / "test.hdf5",
+        )[0]
+        == 0
+    )
     files = ["--input", tmp_path / "test.hdf5", "--out", tmp_path / "out.npy"]
     code, _, error = run(capsys, "rollout", bundle, "--frames", 2, *files)
     assert (code, words in error) == (2, True), error
@@ -174,8 +206,10 @@ def test_rollout_reads_arrays_as_convert_does(capsys, bundle, tmp_path):
     np.savez(tmp_path / "parts.npz", p=p, vx=u, vy=v, time=np.array(0.5))
     np.save(tmp_path / "turned.npy", frames.transpose(0, 2, 3, 1, 4))
     for name, options in (
-        ("whole.npy", ()), ("parts.npz", ("--field", "u=vx,vy")), ("turned.npy", ("--layout", "nxytc")),
-    ):  # fmt: skip
+        ("whole.npy", ()),
+        ("parts.npz", ("--field", "u=vx,vy")),
+        ("turned.npy", ("--layout", "nxytc")),
+    ):
         files = ["--input", tmp_path / name, "--out", tmp_path / f"out-{name[:5]}.npy"]
         assert run(capsys, "rollout", bundle, "--frames", 2, *files, *options)[0] == 0
     expected = np.load(tmp_path / "out-whole.npy")
@@ -283,8 +317,9 @@ def test_import_stays_light():
 
 def test_a_steady_problem_answers_every_sample(capsys, tmp_path):
     grid = factformer.Grid((6, 5), 1.0, False)
-    problem = factformer.Problem("map", grid, (factformer.Field("y"),), (factformer.Field("x"),), steady=True,
-                                 boundary="zero")  # fmt: skip
+    problem = factformer.Problem(
+        "map", grid, (factformer.Field("y"),), (factformer.Field("x"),), steady=True, boundary="zero"
+    )
     sizes = {"dim": 8, "depth": 1, "heads": 1, "head_dim": 8, "kernel_dim": 8}
     path = save_bundle(factformer.build_surrogate(problem, marching_steps=1, **sizes), tmp_path / "map")
     samples = np.random.default_rng(0).normal(size=(20, 6, 5, 1)).astype(np.float32)

@@ -20,10 +20,20 @@ from factformer.data import convert
 from factformer.data.generate import generate
 
 SMALL = [
-    "data.resolution=16", "data.num_context_frames=2", "model.dim=8", "model.depth=1", "model.heads=2",
-    "model.head_dim=4", "model.kernel_dim=4", "protocol.marching_steps=2", "training.batch_size=2",
-    "training.updates=6", "training.checkpoint_every=2", "training.log_every=2", "training.validate_every=4",
-]  # fmt: skip
+    "data.resolution=16",
+    "data.num_context_frames=2",
+    "model.dim=8",
+    "model.depth=1",
+    "model.heads=2",
+    "model.head_dim=4",
+    "model.kernel_dim=4",
+    "protocol.marching_steps=2",
+    "training.batch_size=2",
+    "training.updates=6",
+    "training.checkpoint_every=2",
+    "training.log_every=2",
+    "training.validate_every=4",
+]
 
 
 @pytest.fixture(scope="session")
@@ -31,9 +41,14 @@ def data(tmp_path_factory):
     """Kolmogorov flow on the coarsest grid that holds its force."""
     folder = tmp_path_factory.mktemp("data") / "kolmogorov"
     generate(
-        "kolmogorov_flow", folder, preset="tiny", resolution=16, simulation_resolution=32,
-        splits=["train", "valid"], trajectories={"train": 2, "valid": 1},
-    )  # fmt: skip
+        "kolmogorov_flow",
+        folder,
+        preset="tiny",
+        resolution=16,
+        simulation_resolution=32,
+        splits=["train", "valid"],
+        trajectories={"train": 2, "valid": 1},
+    )
     return folder
 
 
@@ -81,8 +96,12 @@ def test_train_makes_a_run_and_resume_is_idempotent(capsys, data, tmp_path):
 
 
 def test_another_model_and_protocol_by_name(capsys, data, tmp_path):
-    settings = ["model.name=dilated_resnet", "protocol.name=autoregressive", "model.norm_groups=2",
-                *(s for s in SMALL if not s.startswith(("model.h", "model.k")))]  # fmt: skip
+    settings = [
+        "model.name=dilated_resnet",
+        "protocol.name=autoregressive",
+        "model.norm_groups=2",
+        *(s for s in SMALL if not s.startswith(("model.h", "model.k"))),
+    ]
     code, _, error = call(capsys, "demo", "--data", data, "--out", tmp_path / "run", settings=settings)
     assert code == 0, error
     assert read_log(tmp_path / "run")[-1]["unroll"] == 2
@@ -90,12 +109,25 @@ def test_another_model_and_protocol_by_name(capsys, data, tmp_path):
 
 def test_one_window_is_learnt_to_under_one_percent(capsys, data, tmp_path):
     settings = [
-        "data.resolution=16", "data.num_context_frames=2", "data.stride=1000", "model.dim=48", "model.depth=2",
-        "model.heads=4", "model.kernel_dim=16", "model.residual=true", "protocol.marching_steps=1",
-        "protocol.pushforward=0", "training.batch_size=2", "training.updates=250", "training.learning_rate=4e-3",
-        "training.augment=false", "training.ema_decay=null", "training.checkpoint_every=1000",
-        "training.validate_every=1000", "training.log_every=5",
-    ]  # fmt: skip
+        "data.resolution=16",
+        "data.num_context_frames=2",
+        "data.stride=1000",
+        "model.dim=48",
+        "model.depth=2",
+        "model.heads=4",
+        "model.kernel_dim=16",
+        "model.residual=true",
+        "protocol.marching_steps=1",
+        "protocol.pushforward=0",
+        "training.batch_size=2",
+        "training.updates=250",
+        "training.learning_rate=4e-3",
+        "training.augment=false",
+        "training.ema_decay=null",
+        "training.checkpoint_every=1000",
+        "training.validate_every=1000",
+        "training.log_every=5",
+    ]
     code, _, error = call(capsys, "demo", "--data", data, "--out", tmp_path / "run", settings=settings)
     assert code == 0, error
     assert read_log(tmp_path / "run")[-1]["loss"] < 0.01
@@ -131,8 +163,15 @@ def test_data_that_do_not_fit(capsys, data, tmp_path):
     assert "data.resolution=null" not in line
     assert "pressure" in line
     other = tmp_path / "other"
-    generate("kolmogorov_flow", other, preset="tiny", resolution=16, simulation_resolution=32, splits=["valid"],
-             trajectories=1)  # fmt: skip
+    generate(
+        "kolmogorov_flow",
+        other,
+        preset="tiny",
+        resolution=16,
+        simulation_resolution=32,
+        splits=["valid"],
+        trajectories=1,
+    )
     assert "no train split" in complaint(capsys, "demo", "--data", other, *run)
     assert not (tmp_path / "run").exists()
 
@@ -217,9 +256,7 @@ def test_a_run_on_own_data_goes_on_whatever_resolution_it_has_noted(capsys, tmp_
     given = (tmp_path / "flow.yaml", "--data", tmp_path / "data", "--out", run)
     assert call(capsys, *given, settings=SMALL[2:])[0] == 0
     assert call(capsys, "--out", run, "--resume", settings=["data.resolution=12"])[0] == 0
-    assert "are on (12,) points" in complaint(
-        capsys, "--out", run, "--resume", settings=["data.resolution=24"]
-    )
+    assert "are on (12,) points" in complaint(capsys, "--out", run, "--resume", settings=["data.resolution=24"])
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("resolution: null", "resolution: 64"))  # once the default
     assert "--set data.resolution=null" in complaint(capsys, "--out", run, "--resume", settings=[])
@@ -258,8 +295,10 @@ def test_a_signal_ends_the_process_well_and_says_how_to_go_on(data, tmp_path, nu
     settings = [*(s for s in SMALL if "updates" not in s), "training.updates=100000"]
     process = subprocess.Popen(
         [sys.executable, "-m", "factformer.cli", *words("demo", "--data", data, "--out", run, settings=settings)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not (run / "metrics.jsonl").exists():
         time.sleep(0.05)

@@ -36,10 +36,16 @@ PROBLEMS = {
         flow("plane_odd", Grid((9, 11), (1.0, 2.0), (True, False)), "zero"),
         flow("space_even", Grid((6, 4, 8), 1.0, False, "cells"), "zero"),
         flow("space_odd", Grid((5, 7, 3), 6.28, True)),
-        Problem("steady", Grid((9, 8), 1.0, False), (Field("solution"),), (Field("coefficient"),),
-                boundary="zero", steady=True),
+        Problem(
+            "steady",
+            Grid((9, 8), 1.0, False),
+            (Field("solution"),),
+            (Field("coefficient"),),
+            boundary="zero",
+            steady=True,
+        ),
     )
-}  # fmt: skip
+}
 EVERY = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
 SOME = pytest.mark.parametrize(
     "problem", [PROBLEMS[name] for name in ("plane_odd", "space_odd")], ids=lambda problem: problem.name

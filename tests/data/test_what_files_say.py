@@ -41,8 +41,16 @@ def even(size: int, length: float = 1.0, first: float = 0.5) -> np.ndarray:
 @pytest.fixture
 def flow(tmp_path: Path) -> Path:
     settings = ["frame_dt=0.25", "warmup=1", "num_frames=12"]
-    (path,) = generate("kolmogorov_flow", tmp_path / "own", preset="tiny", splits=["train"], trajectories=3,
-                       resolution=16, simulation_resolution=32, settings=settings)  # fmt: skip
+    (path,) = generate(
+        "kolmogorov_flow",
+        tmp_path / "own",
+        preset="tiny",
+        splits=["train"],
+        trajectories=3,
+        resolution=16,
+        simulation_resolution=32,
+        settings=settings,
+    )
     return path
 
 
@@ -363,8 +371,10 @@ def test_a_single_trajectory_needs_no_axis_of_trajectories(tmp_path: Path) -> No
     np.save(tmp_path / "vector.npy", values)
     np.save(tmp_path / "last.npy", np.moveaxis(values[..., 0], 0, -1))
     for name, problem, layout in (
-        ("scalar", FLOW, None), ("last", FLOW, "xyt"), ("vector", {**FLOW, "outputs": {"velocity": 2}}, None),
-    ):  # fmt: skip
+        ("scalar", FLOW, None),
+        ("last", FLOW, "xyt"),
+        ("vector", {**FLOW, "outputs": {"velocity": 2}}, None),
+    ):
         data = import_dataset(tmp_path / f"{name}.npy", problem, layout=layout)
         expected = torch.from_numpy(values if name == "vector" else values[..., :1])
         assert torch.equal(data.read([0])[0], expected)

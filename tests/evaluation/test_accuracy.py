@@ -128,15 +128,11 @@ def test_start_frames_spread_over_the_trajectory():
 def test_a_diverged_roll_out_is_counted_and_written_as_null(tmp_path):
     problem = make_problem()
 
-    def predict(
-        frames, num_steps, grid
-    ):  # the largest trajectory leaves the finite numbers in the first call
+    def predict(frames, num_steps, grid):  # the largest trajectory leaves the finite numbers in the first call
         blown = exact(frames, num_steps, grid)
         return torch.where(blown.flatten(1).std(1).view(-1, 1, 1, 1, 1) > 2.5, blown / 0, blown)
 
-    result = evaluate(
-        surrogate_that(problem, predict, marching_steps=2), travelling_waves(problem), timing=False
-    )
+    result = evaluate(surrogate_that(problem, predict, marching_steps=2), travelling_waves(problem), timing=False)
     assert result["num_diverged"] == 4
     write_json(tmp_path / "evaluation.json", result)
     read = json.loads((tmp_path / "evaluation.json").read_text())
@@ -156,9 +152,13 @@ def test_a_truth_that_is_not_finite_is_not_blamed_on_the_surrogate(frame):
 
 def test_a_steady_problem_is_held_against_the_training_mean():
     problem = make_problem(
-        fields=(Field("solution"),), inputs=(Field("coefficient"),), steady=True,
-        num_context_frames=1, horizon=1, frame_dt=1.0,
-    )  # fmt: skip
+        fields=(Field("solution"),),
+        inputs=(Field("coefficient"),),
+        steady=True,
+        num_context_frames=1,
+        horizon=1,
+        frame_dt=1.0,
+    )
     generator = torch.Generator().manual_seed(0)
     outputs = torch.randn(4, 1, 12, 12, 1, generator=generator) + 3
     data = ArrayDataset(outputs, problem, "test", inputs=outputs / 2)  # a bundle must do without the training split
@@ -239,8 +239,9 @@ def test_without_statistics_errors_are_relative_to_the_data_all_the_same():
 
 def errors_on(x):
     """Of persistence, on a plane of given coordinates."""
-    problem = Problem("made-up", Grid.from_axes([x, x]), (Field("density"),), boundary="zero",
-                      num_context_frames=2, horizon=4)  # fmt: skip
+    problem = Problem(
+        "made-up", Grid.from_axes([x, x]), (Field("density"),), boundary="zero", num_context_frames=2, horizon=4
+    )
     return evaluate(surrogate_that(problem, persistent), travelling_waves(problem), timing=False)["fields"]["density"]
 
 

@@ -69,9 +69,7 @@ def test_full_attention_is_decomposed_without_its_kernel(model):
     ((attention, u, grid),) = record_attention(surrogate, contexts(1)[0])[0]
     queries, keys = full_factors(attention, u, grid)
     full = cumulative_energy(torch.linalg.svdvals((queries @ keys.mT).double())).mean((0, 1))
-    torch.testing.assert_close(
-        torch.tensor(rows[0]["cumulative_energy"], dtype=torch.float64), full, rtol=0, atol=1e-5
-    )
+    torch.testing.assert_close(torch.tensor(rows[0]["cumulative_energy"], dtype=torch.float64), full, rtol=0, atol=1e-5)
 
 
 def test_linear_attention_factors_give_its_kernel():

@@ -86,8 +86,11 @@ def test_case_survives_json():
 def test_suites_vary_what_they_say():
     cases = benchmarks.attention_over_kernel_dim((16, 32), size=16)
     assert [(case.model, case.overrides["kernel_dim"]) for case in cases] == [
-        ("factformer", 16), ("linear_attention", 16), ("factformer", 32), ("linear_attention", 32)
-    ]  # fmt: skip
+        ("factformer", 16),
+        ("linear_attention", 16),
+        ("factformer", 32),
+        ("linear_attention", 32),
+    ]
     assert {case.problem.grid.shape for case in benchmarks.attention_over_grid((6, 8))} == {
         (6,) * 3,
         (8,) * 3,

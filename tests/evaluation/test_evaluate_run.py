@@ -95,9 +95,7 @@ def test_another_evaluation_is_not_overwritten_unasked(folder):
     with pytest.raises(UserError, match="num_windows"):
         evaluate_run(folder / "run", folder / "data", out=folder / "other", **{**options, "num_starts": 2})
     assert (folder / "other" / "evaluation.json").read_text() == before
-    evaluate_run(
-        folder / "run", folder / "data", out=folder / "other", num_frames=3, overwrite=True, **options
-    )
+    evaluate_run(folder / "run", folder / "data", out=folder / "other", num_frames=3, overwrite=True, **options)
     assert json.loads((folder / "other" / "evaluation.json").read_text())["num_frames"] == 3
 
 
@@ -125,8 +123,10 @@ def test_a_folder_that_takes_no_results_is_named_before_they_are_computed(folder
         evaluate_run(folder / "run", folder / "data")
 
 
-@pytest.mark.parametrize(("level", "spread", "kind"), [(0.0, 1.0, np.float16), (101325.0, 500.0, np.float32),
-                                                       (1000.0, 1.0, np.float32), (0.0, 1e-6, np.float32)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("level", "spread", "kind"),
+    [(0.0, 1.0, np.float16), (101325.0, 500.0, np.float32), (1000.0, 1.0, np.float32), (0.0, 1e-6, np.float32)],
+)
 def test_samples_of_boxes_are_halved_where_that_shows_them(level, spread, kind, tmp_path):
     problem = Problem("box", Grid((4, 4, 4), 1.0, True), (Field("p"),), num_context_frames=2, horizon=2)
     frames = level + spread * torch.randn(2, 6, 4, 4, 4, 1, generator=torch.Generator().manual_seed(0))

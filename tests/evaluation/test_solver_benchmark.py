@@ -28,9 +28,11 @@ def test_the_solver_on_its_own_grid_is_exact_and_on_a_coarser_one_is_not(kolmogo
     result = benchmark_solver(surrogate, kolmogorov, resolutions=(32, 26))
     names = [(row["contender"], row["resolution"]) for row in result["rows"]]
     assert names == [
-        ("surrogate (factformer)", 32), ("solver (reference)", 32),
-        ("solver (coarse)", 32), ("solver (coarse)", 26),
-    ]  # fmt: skip
+        ("surrogate (factformer)", 32),
+        ("solver (reference)", 32),
+        ("solver (coarse)", 32),
+        ("solver (coarse)", 26),
+    ]
     untrained, reference, same, coarse = result["rows"]
     assert untrained["relative_l2"]["vorticity"] > 0.5
     assert reference["relative_l2"] is None

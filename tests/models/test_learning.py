@@ -1,6 +1,6 @@
 """Every model learns a known operator: the heat equation on a circle over a fixed time, solved exactly.
 
-    u(x, T) = Σ_k e^{-νk²T} û_k(0) e^{ikx}
+u(x, T) = Σ_k e^{-νk²T} û_k(0) e^{ikx}
 """
 
 import math

@@ -15,17 +15,27 @@ from factformer.surrogate import build_surrogate
 
 VELOCITY = Field("velocity", 3)
 KOLMOGOROV = Problem(
-    "kolmogorov_flow", Grid((256, 256), 2 * math.pi, True), (Field("vorticity"),),
-    num_context_frames=10, horizon=16,
-)  # fmt: skip
+    "kolmogorov_flow",
+    Grid((256, 256), 2 * math.pi, True),
+    (Field("vorticity"),),
+    num_context_frames=10,
+    horizon=16,
+)
 TURBULENCE = Problem(
-    "isotropic_turbulence", Grid((60,) * 3, 2 * math.pi, True), (Field("pressure"), VELOCITY),
-    num_context_frames=10, horizon=10,
-)  # fmt: skip
+    "isotropic_turbulence",
+    Grid((60,) * 3, 2 * math.pi, True),
+    (Field("pressure"), VELOCITY),
+    num_context_frames=10,
+    horizon=10,
+)
 SMOKE = Problem(
-    "smoke_buoyancy", Grid((64,) * 3, 8.0, False, "cells"), (Field("density"), VELOCITY),
-    num_context_frames=4, horizon=16, boundary="zero",
-)  # fmt: skip
+    "smoke_buoyancy",
+    Grid((64,) * 3, 8.0, False, "cells"),
+    (Field("density"), VELOCITY),
+    num_context_frames=4,
+    horizon=16,
+    boundary="zero",
+)
 STEPS = {"kolmogorov_flow": 4, "isotropic_turbulence": 2, "smoke_buoyancy": 4}
 
 

@@ -19,9 +19,15 @@ from factformer.problem import Field, Problem
 from factformer.surrogate import Surrogate, build_surrogate
 
 SIZES = {
-    "dim": 32, "depth": 2, "heads": 2, "head_dim": 8, "kernel_dim": 16, "modes": 6, "fourier_std": 1.0,
+    "dim": 32,
+    "depth": 2,
+    "heads": 2,
+    "head_dim": 8,
+    "kernel_dim": 16,
+    "modes": 6,
+    "fourier_std": 1.0,
     "rotary_scale": 8.0,  # resolved at the coarsest grid
-}  # fmt: skip
+}
 PERIODIC = Problem("torus", Grid((24, 24), 1.0, True), (Field("u"),))
 WALLS = Problem("box", Grid((24, 24), 1.0, False, "cells"), (Field("u"),), boundary="reflect")
 

@@ -114,9 +114,7 @@ def test_it_agrees_with_neuraloperator(shape, kept):
     All axes but the last are even: on odd ones the package (2.0.0) undoes ``fftshift`` by itself, which moves
     the modes by one.
     """
-    package = pytest.importorskip(
-        "neuralop.layers.spectral_convolution", reason="neuraloperator is not installed"
-    )
+    package = pytest.importorskip("neuralop.layers.spectral_convolution", reason="neuraloperator is not installed")
     torch.manual_seed(0)
     ours = SpectralConvolution(range(len(shape)), kept, 3, 5)
     modes = [*(2 * count for count in kept[:-1]), 2 * (kept[-1] - 1)]
@@ -136,9 +134,17 @@ def test_the_fno_layer_agrees_with_neuraloperator_s_block():
     torch.manual_seed(0)
     ours = Layer(dim=4, num_axes=2, num_modes=3, activate=True)
     theirs = package.FNOBlocks(
-        4, 4, n_modes=[6, 4], n_layers=1, fno_skip="linear", channel_mlp_skip=None, use_channel_mlp=False,
-        factorization=None, implementation="reconstructed", non_linearity=torch.nn.functional.gelu,
-    )  # fmt: skip
+        4,
+        4,
+        n_modes=[6, 4],
+        n_layers=1,
+        fno_skip="linear",
+        channel_mlp_skip=None,
+        use_channel_mlp=False,
+        factorization=None,
+        implementation="reconstructed",
+        non_linearity=torch.nn.functional.gelu,
+    )
     state = theirs.state_dict()
     spectral = torch.view_as_complex(ours.spectral.weight.detach())
     (weight_name,) = [name for name in state if name.endswith("weight.tensor")]

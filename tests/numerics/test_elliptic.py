@@ -93,8 +93,9 @@ def test_layers_have_their_one_dimensional_solution() -> None:
     preconditioner = dirichlet_poisson((size - 2,), spacing, dtype=torch.float64, device="cpu")
     errors = {}
     for harmonic in (True, False):
-        solution, _ = conjugate_gradients(divergence_form(a, spacing, harmonic), torch.ones_like(exact),
-                                          preconditioner, tolerance=1e-12)
+        solution, _ = conjugate_gradients(
+            divergence_form(a, spacing, harmonic), torch.ones_like(exact), preconditioner, tolerance=1e-12
+        )
         errors[harmonic] = float((solution - exact).norm() / exact.norm())
     assert errors[True] < 1e-3  # the harmonic mean is the exact resistance of the face with the jump
     assert errors[True] < 0.1 * errors[False] < 0.02
@@ -110,8 +111,9 @@ def test_samples_of_a_batch_do_not_see_each_other() -> None:
     assert torch.isfinite(together).all()
     assert residual.max() < 1e-11
     for sample in range(3):
-        alone, _ = conjugate_gradients(divergence_form(a[sample : sample + 1], spacing), right[:1], preconditioner,
-                                       tolerance=1e-12)
+        alone, _ = conjugate_gradients(
+            divergence_form(a[sample : sample + 1], spacing), right[:1], preconditioner, tolerance=1e-12
+        )
         torch.testing.assert_close(alone[0], together[sample], rtol=1e-9, atol=0)
 
 
@@ -129,8 +131,12 @@ def test_iterations_are_bounded_by_the_contrast_whatever_the_grid() -> None:
 
         generator = torch.Generator().manual_seed(1)
         a = 3 + 9 * (torch.rand(1, size, size, generator=generator, dtype=torch.float64) > 0.5).double()
-        conjugate_gradients(divergence_form(a, spacing), torch.ones(1, size - 2, size - 2, dtype=torch.float64),
-                            preconditioner, tolerance=1e-8)
+        conjugate_gradients(
+            divergence_form(a, spacing),
+            torch.ones(1, size - 2, size - 2, dtype=torch.float64),
+            preconditioner,
+            tolerance=1e-8,
+        )
         counts.append(calls)
     assert max(counts) <= 24  # (√4 - 1)/(√4 + 1) = 1/3 per iteration at contrast 4
 

@@ -33,8 +33,18 @@ def _few_large_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @triton.jit
-def _there_and_back(source, there, back, table, S: tl.constexpr, R: tl.constexpr, LIST: tl.constexpr,
-                    LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr):  # fmt: skip
+def _there_and_back(
+    source,
+    there,
+    back,
+    table,
+    S: tl.constexpr,
+    R: tl.constexpr,
+    LIST: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDE_LIST: tl.constexpr,
+    WIDE_LANES: tl.constexpr,
+):
     column = tl.arange(0, R)[None, :]
     re = ()
     im = ()
@@ -124,10 +134,13 @@ def test_a_broken_trajectory_is_alone() -> None:
     assert broken[1].isnan().all()
 
 
-@pytest.mark.parametrize(("name", "size", "channels", "settings"), [
-    ("kolmogorov_flow", 16, 1, {"dt": 1 / 64, "forcing_wavenumber": 2}),
-    pytest.param("isotropic_turbulence", 12, 3, {"dt": 1 / 32, "viscosity": 0.05}, marks=pytest.mark.slow),
-])
+@pytest.mark.parametrize(
+    ("name", "size", "channels", "settings"),
+    [
+        ("kolmogorov_flow", 16, 1, {"dt": 1 / 64, "forcing_wavenumber": 2}),
+        pytest.param("isotropic_turbulence", 12, 3, {"dt": 1 / 32, "viscosity": 0.05}, marks=pytest.mark.slow),
+    ],
+)
 def test_solvers_give_the_same_with_kernels(
     name: str, size: int, channels: int, settings: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,8 +35,7 @@ def test_fourier_projection(shape: tuple[int, ...]) -> None:
 
 
 def random_faces(cells: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
-    return [torch.randn(2, *(size - (m == c) for m, size in enumerate(cells)), dtype=dtype)
-            for c in range(len(cells))]
+    return [torch.randn(2, *(size - (m == c) for m, size in enumerate(cells)), dtype=dtype) for c in range(len(cells))]
 
 
 @pytest.mark.parametrize("cells", [(9,), (8, 11), (7, 8, 5), (300, 4)])
@@ -65,8 +64,9 @@ def test_staggered_operators_are_second_order() -> None:
         cells = Grid((size,), 1.0, periodic=False, points="cells").axis(0)
         u = torch.sin(math.pi * faces)[:, None] * torch.cos(cells)[None, :]
         v = torch.cos(cells)[:, None] * torch.sin(2 * math.pi * faces)[None, :]
-        exact = (math.pi * torch.cos(math.pi * cells)[:, None] * torch.cos(cells)
-                 + 2 * math.pi * torch.cos(cells)[:, None] * torch.cos(2 * math.pi * cells))
+        exact = math.pi * torch.cos(math.pi * cells)[:, None] * torch.cos(cells) + 2 * math.pi * torch.cos(cells)[
+            :, None
+        ] * torch.cos(2 * math.pi * cells)
         difference = staggered_divergence([u[None], v[None]], spacing)[0] - exact
         errors["divergence"].append(float(difference.square().mean().sqrt()))
         # zero at the ghost points, half a cell outside: the box of the ghost is longer by one cell
@@ -82,10 +82,13 @@ def test_staggered_operators_are_second_order() -> None:
 def test_staggered_positions() -> None:
     """Means along the right axes: a field that is linear in each coordinate comes out exact."""
     cells = (4, 5, 6)
-    coordinates = [[torch.arange(size - (m == c), dtype=torch.float64) + (1.0 if m == c else 0.5)
-                    for m, size in enumerate(cells)] for c in range(3)]
-    velocity = [torch.stack(torch.meshgrid(*axes, indexing="ij"))[(c + 1) % 3][None] for c, axes in
-                enumerate(coordinates)]  # component c is the coordinate along the next axis
+    coordinates = [
+        [torch.arange(size - (m == c), dtype=torch.float64) + (1.0 if m == c else 0.5) for m, size in enumerate(cells)]
+        for c in range(3)
+    ]
+    velocity = [
+        torch.stack(torch.meshgrid(*axes, indexing="ij"))[(c + 1) % 3][None] for c, axes in enumerate(coordinates)
+    ]  # component c is the coordinate along the next axis
     at_cells = staggered.at_cells(velocity)
     own = torch.meshgrid(*coordinates[0], indexing="ij")
     here = staggered.at_faces(at_cells, velocity, 0)

@@ -44,8 +44,9 @@ def test_a_finer_cut_adds_small_scales_and_keeps_the_large_ones(num_axes: int) -
     coarse, fine = (3,) * num_axes, (6,) * num_axes
     spectrum = Spectrum([1.0] * num_axes, coarse)
     inner = spectrum.coefficients(
-        Spectrum([1.0] * num_axes, fine).values(hermitian_noise(fine, generators(1)[0]).to(torch.complex128),
-                                                [13] * num_axes)
+        Spectrum([1.0] * num_axes, fine).values(
+            hermitian_noise(fine, generators(1)[0]).to(torch.complex128), [13] * num_axes
+        )
     )
     torch.testing.assert_close(inner, hermitian_noise(coarse, generators(1)[0]).to(torch.complex128))
 
@@ -90,8 +91,9 @@ def test_neumann_field_has_no_slope_at_the_walls_and_the_right_variance() -> Non
     weights = grid.weights(0)[:, None] * grid.weights(1)
     measured = float((fields.square().mean(0) * weights).sum())
     assert measured == pytest.approx(float(power.sum()), rel=0.1)
-    smooth = neumann_field(grid, lambda squared: torch.exp(-squared / 200), generators(3), dtype=torch.float64,
-                           device="cpu")
+    smooth = neumann_field(
+        grid, lambda squared: torch.exp(-squared / 200), generators(3), dtype=torch.float64, device="cpu"
+    )
     slope = (-3 * smooth[:, 0] + 4 * smooth[:, 1] - smooth[:, 2]) / 2  # second order at the wall
     assert slope.abs().max() < 0.05 * (smooth[:, 17] - smooth[:, 16]).abs().max()
     assert (smooth * weights).sum((1, 2)).abs().max() < 1e-3

@@ -78,8 +78,10 @@ def test_etd_coefficients_are_right_at_and_near_zero() -> None:
     torch.testing.assert_close(f3, dt * (-4 - 3 * z - z**2 + z.exp() * (4 - z)) / z**3)
 
 
-@pytest.mark.parametrize(("interval", "dt", "count"), [(1.0, 0.1, 10), (1 / 16, 1 / 512, 32), (0.05, 0.002, 25),
-                                                       (1.0, 0.3, 4), (0.1, 5.0, 1), (0.3, 0.1, 3)])
+@pytest.mark.parametrize(
+    ("interval", "dt", "count"),
+    [(1.0, 0.1, 10), (1 / 16, 1 / 512, 32), (0.05, 0.002, 25), (1.0, 0.3, 4), (0.1, 5.0, 1), (0.3, 0.1, 3)],
+)
 def test_steps_fill_the_interval(interval: float, dt: float, count: int) -> None:
     assert num_steps(interval, dt) == count
 
@@ -88,8 +90,10 @@ def test_stages_are_the_integrators() -> None:
     state = torch.tensor([[1.0, -0.5, 0.8, 0.3]], dtype=torch.float64)
     pairs = [
         (runge_kutta4(nonlinear, 0.1), staged(runge_kutta4_stages(0.1), nonlinear)),
-        (crank_nicolson_heun(LINEAR, nonlinear, 0.1, torch.float64),
-         staged(crank_nicolson_heun_stages(LINEAR, 0.1), nonlinear)),
+        (
+            crank_nicolson_heun(LINEAR, nonlinear, 0.1, torch.float64),
+            staged(crank_nicolson_heun_stages(LINEAR, 0.1), nonlinear),
+        ),
         (etdrk4(LINEAR, nonlinear, 0.1, torch.float64), staged(etdrk4_stages(LINEAR, 0.1), nonlinear)),
     ]
     for step, other in pairs:

@@ -24,8 +24,11 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_transforms_match_scipy_along_every_axis(way: str, shape: tuple[int, ...]) -> None:
     values = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for axis in range(1, len(shape)):
-        for ours, theirs, kind in ((sine_transform, scipy.fft.dst, 1), (cosine_transform, scipy.fft.dct, 2),
-                                   (inverse_cosine_transform, scipy.fft.dct, 3)):
+        for ours, theirs, kind in (
+            (sine_transform, scipy.fft.dst, 1),
+            (cosine_transform, scipy.fft.dct, 2),
+            (inverse_cosine_transform, scipy.fft.dct, 3),
+        ):
             expected = torch.from_numpy(theirs(values.numpy(), kind, axis=axis, norm="ortho"))
             torch.testing.assert_close(ours(values, axis), expected)
             torch.testing.assert_close(ours(values, axis - len(shape)), expected)

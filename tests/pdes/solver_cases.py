@@ -19,8 +19,9 @@ def resolution(pde: PDE) -> int:
     return RESOLUTION.get(pde.name, 16)
 
 
-def start(pde: PDE, count: int = 2, first: int = 0, size: int | None = None,
-          dtype: torch.dtype = torch.float64) -> torch.Tensor:
+def start(
+    pde: PDE, count: int = 2, first: int = 0, size: int | None = None, dtype: torch.dtype = torch.float64
+) -> torch.Tensor:
     """Random initial states from the seeds ``first, first + 1, …``."""
     grid = pde.problem(size or resolution(pde)).grid
     generators = [torch.Generator().manual_seed(first + i) for i in range(count)]

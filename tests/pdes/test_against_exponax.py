@@ -52,7 +52,15 @@ def test_kolmogorov_flow(reynolds: float) -> None:
     size, steps = 96, 128
     initial = smooth_start("kolmogorov_flow", size, modes=16)
     stepper = exponax.stepper.KolmogorovFlowVorticity(
-        2, BOX, size, 1 / 256, diffusivity=1 / reynolds, drag=-0.1, injection_mode=8, order=4, convection_scale=-1.0,
+        2,
+        BOX,
+        size,
+        1 / 256,
+        diffusivity=1 / reynolds,
+        drag=-0.1,
+        injection_mode=8,
+        order=4,
+        convection_scale=-1.0,
     )
     theirs = run_exponax(stepper, initial[0].movedim(-1, 0), steps)[0]
     ours = simulate("kolmogorov_flow", initial, 2, steps / 256, reynolds=reynolds, dt=1 / 256)[0, -1, ..., 0]

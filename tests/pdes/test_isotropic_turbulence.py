@@ -109,8 +109,9 @@ def test_order_in_time() -> None:
     initial = start(PDE, count=1, size=16)
     settings = {"forcing": False, "viscosity": 0.02}
     reference = simulate(NAME, initial, 2, 0.2, dt=0.002, **settings)[:, -1]
-    errors = [relative(simulate(NAME, initial, 2, 0.2, dt=dt, **settings)[:, -1], reference)
-              for dt in (0.04, 0.02, 0.01)]
+    errors = [
+        relative(simulate(NAME, initial, 2, 0.2, dt=dt, **settings)[:, -1], reference) for dt in (0.04, 0.02, 0.01)
+    ]
     assert min(rates(errors)) > 3.75, errors
 
 
@@ -140,8 +141,10 @@ def test_forcing_scales_only_the_large_scales_by_one_factor() -> None:
     """Over one short step: modes with |k| ≤ radius differ by a common real factor, the others not at all."""
     initial = start(PDE, count=1, size=16)
     options = {"viscosity": 0.02, "dt": 0.01}
-    forced, free = (simulate(NAME, initial, 2, 0.01, forcing=f, forcing_radius=2.0, **options)[:, -1, ..., 1:]
-                    for f in (True, False))
+    forced, free = (
+        simulate(NAME, initial, 2, 0.01, forcing=f, forcing_radius=2.0, **options)[:, -1, ..., 1:]
+        for f in (True, False)
+    )
     spectrum, with_force = coefficients(forced)
     _, without = coefficients(free)
     large = spectrum.squared <= 4
@@ -173,8 +176,9 @@ def test_the_start_has_rogallos_spectrum() -> None:
     spectrum = energy_spectrum(velocity)[0]
     k = torch.arange(len(spectrum), dtype=torch.float64)
     tail = slice(5, 29)
-    slope = torch.linalg.lstsq(torch.stack([k[tail].log(), torch.ones(24, dtype=torch.float64)], 1),
-                               spectrum[tail].log()[:, None]).solution[0]
+    slope = torch.linalg.lstsq(
+        torch.stack([k[tail].log(), torch.ones(24, dtype=torch.float64)], 1), spectrum[tail].log()[:, None]
+    ).solution[0]
     assert float(slope) == pytest.approx(-5 / 3, abs=0.08)
     assert int(spectrum.argmax()) == 3
     assert velocity.norm(dim=-1).max() < 9
@@ -184,8 +188,9 @@ def test_the_start_has_rogallos_spectrum() -> None:
 def test_the_released_start_has_a_spike_at_the_origin() -> None:
     """As DATA says of it: max |u| about 50 next to the origin, Re_λ = 31, a slope far flatter than -5/3."""
     grid = PDE.problem(60).grid
-    velocity = PDE.sample_initial(grid, [torch.Generator().manual_seed(0)], dtype=torch.float64, device="cpu",
-                                  initial="released")
+    velocity = PDE.sample_initial(
+        grid, [torch.Generator().manual_seed(0)], dtype=torch.float64, device="cpu", initial="released"
+    )
     speed = velocity[0].norm(dim=-1)
     assert 45 < float(speed.max()) < 65
     where = torch.unravel_index(speed.argmax(), speed.shape)

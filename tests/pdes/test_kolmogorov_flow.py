@@ -90,13 +90,16 @@ def test_order_in_time(integrator: str, order: int) -> None:
     initial = start(PDE, count=1, size=32)
     settings = {"reynolds": 200.0, "forcing_wavenumber": 4}
     reference = simulate(NAME, initial, 2, 0.5, dt=1 / 1024, **settings)[:, -1]
-    errors = [relative(simulate(NAME, initial, 2, 0.5, dt=dt, integrator=integrator, **settings)[:, -1], reference)
-              for dt in (1 / 32, 1 / 64, 1 / 128)]
+    errors = [
+        relative(simulate(NAME, initial, 2, 0.5, dt=dt, integrator=integrator, **settings)[:, -1], reference)
+        for dt in (1 / 32, 1 / 64, 1 / 128)
+    ]
     assert min(rates(errors)) > order - 0.25, errors
 
 
 def test_spectral_convergence_in_space() -> None:
     """From a smooth start the error falls faster than any power: each refinement gains more than the last."""
+
     def initial(size: int) -> torch.Tensor:
         x1, x2 = mesh(size, size)
         return state(torch.sin(x1) * torch.cos(2 * x2) + torch.cos(x1 + x2) + 0.5 * torch.sin(2 * x1 - x2))

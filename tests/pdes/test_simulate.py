@@ -9,10 +9,20 @@ from factformer.errors import UserError
 from factformer.pdes import PDE, check_finite, find_pde
 
 OTHER_VALUES = {
-    "kolmogorov_flow": {"reynolds": 300.0, "forcing_wavenumber": 4, "drag": 0.3, "dt": 0.01,
-                        "integrator": "crank_nicolson_heun"},
-    "isotropic_turbulence": {"viscosity": 0.02, "forcing": False, "forcing_radius": 2.0, "dt": 0.01,
-                             "pressure": "static"},
+    "kolmogorov_flow": {
+        "reynolds": 300.0,
+        "forcing_wavenumber": 4,
+        "drag": 0.3,
+        "dt": 0.01,
+        "integrator": "crank_nicolson_heun",
+    },
+    "isotropic_turbulence": {
+        "viscosity": 0.02,
+        "forcing": False,
+        "forcing_radius": 2.0,
+        "dt": 0.01,
+        "pressure": "static",
+    },
     "smoke_buoyancy": {"viscosity": 0.01, "buoyancy": 0.3, "dt": 0.25, "velocity_points": "cells"},
     "darcy_flow": {"source": 2.0, "face_mean": "harmonic", "points": "cells", "tolerance": 1e-3},
 }
@@ -33,8 +43,10 @@ def test_shapes_dtype_and_frame_zero(pde: PDE, dtype: torch.dtype) -> None:
     assert torch.isfinite(frames).all()
     if not problem.steady:
         tolerance = 1e-12 if dtype == torch.float64 else 1e-5
-        assert any(torch.allclose(frames[:, 0, ..., c : c + initial.shape[-1]], initial, atol=tolerance)
-                   for c in range(problem.num_output_channels))
+        assert any(
+            torch.allclose(frames[:, 0, ..., c : c + initial.shape[-1]], initial, atol=tolerance)
+            for c in range(problem.num_output_channels)
+        )
 
 
 @PDES

@@ -88,8 +88,9 @@ def test_walls_are_closed_and_density_keeps_its_bounds() -> None:
     assert (mass / mass[:, :1] - 1).abs().max() < 0.2
 
 
-def naive_step(density: torch.Tensor, velocity: list[torch.Tensor], dt: float, viscosity: float,
-               buoyancy: float) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def naive_step(
+    density: torch.Tensor, velocity: list[torch.Tensor], dt: float, viscosity: float, buoyancy: float
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """One step up to the projection, point by point in plain Python, for one sample. Faces include the walls."""
     shape, h = density.shape, [8 / size for size in density.shape]
 

@@ -10,8 +10,13 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-CASES = [("kolmogorov_flow", 512, {}), ("kolmogorov_flow", 64, {"integrator": "crank_nicolson_heun"}),
-         ("kolmogorov_flow", 60, {}), ("isotropic_turbulence", 60, {"dt": 0.005}), ("isotropic_turbulence", 20, {})]
+CASES = [
+    ("kolmogorov_flow", 512, {}),
+    ("kolmogorov_flow", 64, {"integrator": "crank_nicolson_heun"}),
+    ("kolmogorov_flow", 60, {}),
+    ("isotropic_turbulence", 60, {"dt": 0.005}),
+    ("isotropic_turbulence", 20, {}),
+]
 
 
 @pytest.mark.parametrize("fused", ["auto", "off"])

@@ -48,9 +48,7 @@ def test_pushforward_sends_gradients_through_the_last_call_only(problem):
     steps, pushed, a = 2, 2, 1.5
     latent = protocol(problem, marching_steps=steps, pushforward=pushed)
     surrogate = Growth(problem, a, steps)
-    loss, terms = latent.loss(
-        surrogate, window_of_ones(latent.window_length), {"marching_steps": 2, "pushforward": 2}
-    )
+    loss, terms = latent.loss(surrogate, window_of_ones(latent.window_length), {"marching_steps": 2, "pushforward": 2})
     loss.backward()
     # The last call predicts c a and c a² with c = a⁴ from gradient-free calls, held against ones.
     c, errors = a**4, [a**4 * a - 1, a**4 * a**2 - 1]
@@ -92,9 +90,7 @@ def test_windows_are_as_long_as_the_longest_update_needs(problem):
     assert protocol(problem, "autoregressive", unroll=5).window_length == CONTEXT + 5
 
 
-@pytest.mark.parametrize(
-    ("progress", "steps"), [(0.0, 1), (0.019, 1), (0.021, 2), (0.041, 3), (0.06, 4), (1.0, 4)]
-)
+@pytest.mark.parametrize(("progress", "steps"), [(0.0, 1), (0.019, 1), (0.021, 2), (0.041, 3), (0.06, 4), (1.0, 4)])
 def test_curriculum_grows_from_one_step_to_all(progress, steps):
     assert marching_steps(progress, 4, 0.06) == steps
 

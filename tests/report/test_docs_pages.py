@@ -111,7 +111,10 @@ def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("mkdocstrings")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
-        cwd=DOCS.parent, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=DOCS.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "reference.html").stat().st_size > 50_000

@@ -69,8 +69,15 @@ def test_page_says_what_was_evaluated(tmp_path, page, plane_run, rival_run):
     assert "<li>2 training windows</li>" in facts(alone)
     assert "test window" not in alone.read_text(encoding="utf-8")
     assert "<li>10 frames seen, 8 predicted</li>" in facts(alone)
-    other = replace(rival_run, evaluation={**rival_run.evaluation, "num_diverged": 1, "num_frames": 6,
-                                            "other_parameters": "drag=0.2 instead of 0.1"})  # fmt: skip
+    other = replace(
+        rival_run,
+        evaluation={
+            **rival_run.evaluation,
+            "num_diverged": 1,
+            "num_frames": 6,
+            "other_parameters": "drag=0.2 instead of 0.1",
+        },
+    )
     fewer = write_report(tmp_path / "fewer", title="t", runs=[other])
     assert "<li>10 frames seen, 6 predicted</li>" in facts(fewer)
     assert "<li>other data than trained on: drag=0.2 instead of 0.1</li>" in facts(fewer)

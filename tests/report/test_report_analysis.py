@@ -19,14 +19,25 @@ from factformer.report.analysis import (
 )
 
 EVALUATION = {
-    "model": "factformer", "problem": "smoke_buoyancy", "num_windows": 8, "split": "test", "num_frames": 16,
-    "floor": "last context frame", "persistence": {"density": 0.5, "velocity": 0.9},
+    "model": "factformer",
+    "problem": "smoke_buoyancy",
+    "num_windows": 8,
+    "split": "test",
+    "num_frames": 16,
+    "floor": "last context frame",
+    "persistence": {"density": 0.5, "velocity": 0.9},
     "fields": {
-        name: {"relative_l2": error, "standard_error": 0.01, "relative_l2_final": 2 * error, "vrmse": None,
-               "spectrum_error": 0.1, "correlation_time": 3.0}
+        name: {
+            "relative_l2": error,
+            "standard_error": 0.01,
+            "relative_l2_final": 2 * error,
+            "vrmse": None,
+            "spectrum_error": 0.1,
+            "correlation_time": 3.0,
+        }
         for name, error in (("density", 0.1), ("velocity", 0.2))
     },
-}  # fmt: skip
+}
 
 
 def test_evaluation_has_a_row_per_field_with_its_floor():
@@ -59,10 +70,17 @@ def test_figures_of_a_steady_problem_show_no_time(tmp_path, monkeypatch):
 
 def summary(axes):
     rows = [
-        {"layer": layer, "axis": axis, "num_singular_values": 4, "rank_bound": 2, "fraction_for_energy": 0.5,
-         "cumulative_energy": [0.6, 0.9, 1.0, 1.0]}
-        for layer in (0, 1) for axis in axes
-    ]  # fmt: skip
+        {
+            "layer": layer,
+            "axis": axis,
+            "num_singular_values": 4,
+            "rank_bound": 2,
+            "fraction_for_energy": 0.5,
+            "cumulative_energy": [0.6, 0.9, 1.0, 1.0],
+        }
+        for layer in (0, 1)
+        for axis in axes
+    ]
     return {"model": "any", "num_samples": 5, "energy_share": 0.9, "kernels": rows}
 
 
@@ -83,14 +101,17 @@ def test_attention_is_drawn_per_axis_and_layer(tmp_path):
 
 def test_a_case_out_of_memory_says_so_in_every_measured_column():
     rows = [
-        {"label": "fits", "status": "ok", "training_seconds": 0.5, "training_memory_mb": 100.0,
-         "forward_flops": 2e9},
+        {"label": "fits", "status": "ok", "training_seconds": 0.5, "training_memory_mb": 100.0, "forward_flops": 2e9},
         {"label": "too large", "status": "OOM", "forward_flops": 4e9},
-    ]  # fmt: skip
+    ]
     table = benchmark_table({"benchmark": "attention", "rows": rows})
     assert [column.key for column in table.columns] == [
-        "label", "training_seconds", "training_memory_mb", "forward_flops", "status"
-    ]  # fmt: skip
+        "label",
+        "training_seconds",
+        "training_memory_mb",
+        "forward_flops",
+        "status",
+    ]
     assert "| too large | OOM | OOM | 4 G | OOM |" in table.to_markdown()
 
 

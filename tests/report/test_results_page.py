@@ -58,15 +58,29 @@ def test_every_result_says_what_made_it():
 def finding(path, model, error, protocol="latent_marching", test_set="abc", updates=1000):
     errors = {"relative_l2": error, "relative_l2_final": 2 * error, "standard_error": 0.001}
     training = {
-        "optimizer": "adamw", "learning_rate": 1e-3, "batch_size": 8, "precision": "bf16-mixed", "augment": False,
-        "ema_decay": None, "seed": 0,
-    }  # fmt: skip
+        "optimizer": "adamw",
+        "learning_rate": 1e-3,
+        "batch_size": 8,
+        "precision": "bf16-mixed",
+        "augment": False,
+        "ema_decay": None,
+        "seed": 0,
+    }
     result = {
-        "model": model, "fields": {"vorticity": errors, "solution": errors}, "dataset_fingerprint": test_set,
-        "parameters": 3_500_000, "hardware": "a machine", "num_windows": 8, "num_trajectories": 2,
-        "training": {"protocol": {"name": protocol, "marching_steps": 4, "pushforward": 2}, "training": training,
-                     "training_seconds": 180.0, "updates": updates},
-    }  # fmt: skip
+        "model": model,
+        "fields": {"vorticity": errors, "solution": errors},
+        "dataset_fingerprint": test_set,
+        "parameters": 3_500_000,
+        "hardware": "a machine",
+        "num_windows": 8,
+        "num_trajectories": 2,
+        "training": {
+            "protocol": {"name": protocol, "marching_steps": 4, "pushforward": 2},
+            "training": training,
+            "training_seconds": 180.0,
+            "updates": updates,
+        },
+    }
     return Finding(path, result)
 
 
@@ -159,8 +173,10 @@ def test_a_roll_out_that_diverged_comes_last_and_says_so():
 
 
 def test_changes_are_held_against_the_mean_of_the_base_runs():
-    base = [finding("research/one-frame-per-call-local-kernel-7.json", "factformer_plus", 0.30),
-            finding("research/one-frame-again.json", "factformer_plus", 0.32)]  # fmt: skip
+    base = [
+        finding("research/one-frame-per-call-local-kernel-7.json", "factformer_plus", 0.30),
+        finding("research/one-frame-again.json", "factformer_plus", 0.32),
+    ]
     idea = finding("research/one-frame-pushforward-10-at-every-tenth-update.json", "factformer_plus", 0.25, updates=500)
     for item in (*base, idea):
         del item.result["fields"]["solution"]
@@ -203,8 +219,10 @@ def test_the_resolution_study_takes_the_runs_at_85_from_the_table():
 
 
 def test_the_resolution_study_says_how_flat_our_line_is():
-    runs = [finding(f"darcy-{size}/factformer_plus-2min.json", "factformer_plus", error, "steady")
-            for size, error in ((61, 0.006), (85, 0.004), (211, 0.005))]  # fmt: skip
+    runs = [
+        finding(f"darcy-{size}/factformer_plus-2min.json", "factformer_plus", error, "steady")
+        for size, error in ((61, 0.006), (85, 0.004), (211, 0.005))
+    ]
     text = "\n".join(resolutions.study(found(*runs)))
     assert "1.50 times the smallest, all within 20% of their mean" in text
     assert "At 141²" not in text

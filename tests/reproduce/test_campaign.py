@@ -29,16 +29,26 @@ FEW = {name: Data(2, 2) for name in ("kolmogorov", "turbulence", "smoke")} | {"d
 
 def tiny(folder, **options):
     return Campaign(
-        folder / "results", folder / "work", scale="tiny", device="cpu", data=FEW,
+        folder / "results",
+        folder / "work",
+        scale="tiny",
+        device="cpu",
+        data=FEW,
         **{"minutes": 0.004, "say": lambda message: None, **options},
-    )  # fmt: skip
+    )
 
 
 def test_simulated_splits_are_those_of_files(tmp_path):
     made = simulate_splits("darcy_flow", find_pde("darcy_flow").presets["tiny"], {"train": 3, "test": 2}, (15, 22))
     for size, splits in made.items():
-        generate("darcy_flow", tmp_path / str(size), preset="tiny", resolution=size, splits=["train", "test"],
-                 trajectories={"train": 3, "test": 2})  # fmt: skip
+        generate(
+            "darcy_flow",
+            tmp_path / str(size),
+            preset="tiny",
+            resolution=size,
+            splits=["train", "test"],
+            trajectories={"train": 3, "test": 2},
+        )
         for name, ours in splits.items():
             theirs = open_dataset(tmp_path / str(size), name)
             assert ours.fingerprint == theirs.fingerprint
@@ -149,8 +159,10 @@ def test_what_is_there_is_not_run_again_and_a_failure_costs_only_itself(tmp_path
     monkeypatch.setattr(module, "train", broken)
     statuses = tiny(tmp_path).run(find_entries(["darcy/fno", "darcy/ffno", "darcy/galerkin"]))
     assert [(status.entry.run.model, status.word) for status in statuses] == [
-        ("fno", "found"), ("ffno", "failed"), ("galerkin_transformer", "done"),
-    ]  # fmt: skip
+        ("fno", "found"),
+        ("ffno", "failed"),
+        ("galerkin_transformer", "done"),
+    ]
     assert "out of luck" in module.summary(statuses)
 
 

@@ -11,9 +11,20 @@ from factformer.reproduce.scales import data_name, describe_case, describe_scale
 from factformer.reproduce.targets import find_target, targets
 
 NAMES = [
-    "table1", "table2", "table3", "table4", "figure-darcy-resolutions", "figure-error-trend", "ablation-heads",
-    "ablation-kernel-dim", "seeds", "figure-cost-2d", "figure-cost-3d", "spectra", "kernels",
-]  # fmt: skip
+    "table1",
+    "table2",
+    "table3",
+    "table4",
+    "figure-darcy-resolutions",
+    "figure-error-trend",
+    "ablation-heads",
+    "ablation-kernel-dim",
+    "seeds",
+    "figure-cost-2d",
+    "figure-cost-3d",
+    "spectra",
+    "kernels",
+]
 RUN = Training("kolmogorov")
 
 
@@ -64,14 +75,19 @@ def test_paper_scale_is_the_papers():
 
 def test_costs_are_of_the_paper_only_where_it_has_the_case():
     def statuses(name, scale):
-        return {cell.row: describe_case(cell.work.case, scale) for cell in find_target(name, scale).cells
-                if isinstance(cell.work, Costing)}  # fmt: skip
+        return {
+            cell.row: describe_case(cell.work.case, scale)
+            for cell in find_target(name, scale).cells
+            if isinstance(cell.work, Costing)
+        }
 
     volumes = statuses("figure-cost-3d", "reduced")
     assert volumes["factformer, 16³"] == "reduced (16³ grid)"
     assert volumes["linear_attention, 32³"] == "paper scale"
-    assert set(statuses("figure-cost-3d", "tiny").values()) == {"reduced (6³ grid, tiny model)",
-                                                                "reduced (8³ grid, tiny model)"}  # fmt: skip
+    assert set(statuses("figure-cost-3d", "tiny").values()) == {
+        "reduced (6³ grid, tiny model)",
+        "reduced (8³ grid, tiny model)",
+    }
     for name in ("table4", "figure-cost-2d", "figure-cost-3d"):
         assert set(statuses(name, "paper").values()) == {"paper scale"}
     assert set(statuses("table4", "tiny").values()) == {"reduced (16² grid, tiny model)"}

@@ -29,14 +29,10 @@ def main() -> None:
     torch.set_num_threads(1)
     rank = os.environ.get("LOCAL_RANK", "0")
     Path(f"{folder}.{rank}.pid").write_text(str(os.getpid()))
-    experiment = tiny_experiment(
-        updates=UPDATES, batch_size=4, log_every=1, checkpoint_every=3, validate_every=6
-    )
+    experiment = tiny_experiment(updates=UPDATES, batch_size=4, log_every=1, checkpoint_every=3, validate_every=6)
     machine = Machine("cpu", int(devices), strategy=strategy)
     reporter = Slow() if "slow" in flags else None
-    train(
-        experiment, *wave_data(), folder=folder, machine=machine, resume="resume" in flags, reporter=reporter
-    )
+    train(experiment, *wave_data(), folder=folder, machine=machine, resume="resume" in flags, reporter=reporter)
 
 
 if __name__ == "__main__":

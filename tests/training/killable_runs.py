@@ -58,7 +58,5 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 def assert_all_checkpoints_load(folder: Path) -> int:
     """Every checkpoint is whole; the last update that is safe."""
-    updates = [
-        checkpoint.load(path).state["update"] for path in checkpoint.checkpoints(folder / "checkpoints")
-    ]
+    updates = [checkpoint.load(path).state["update"] for path in checkpoint.checkpoints(folder / "checkpoints")]
     return max(updates, default=0)

@@ -11,9 +11,13 @@ from factformer.training.experiment import Experiment
 
 TINY_MODEL = {"name": "factformer", "dim": 8, "depth": 1, "heads": 2, "head_dim": 4, "kernel_dim": 4}
 LATENT = {
-    "name": "latent_marching", "marching_steps": 2, "curriculum": 0.3, "pushforward": 1,
-    "pushforward_from": 0.4, "pushforward_every": 2,
-}  # fmt: skip
+    "name": "latent_marching",
+    "marching_steps": 2,
+    "curriculum": 0.3,
+    "pushforward": 1,
+    "pushforward_from": 0.4,
+    "pushforward_every": 2,
+}
 
 
 def waves(num_trajectories: int, num_frames: int = 12, size: int = 8, first: int = 0) -> torch.Tensor:
@@ -41,13 +45,22 @@ def wave_data() -> tuple[ArrayDataset, ArrayDataset]:
 
 def tiny_experiment(protocol: str = "latent_marching", **training) -> Experiment:
     settings = {
-        "updates": 60, "batch_size": 2, "learning_rate": 3e-3, "ema_decay": 0.9, "log_every": 7,
-        "validate_every": 20, "checkpoint_every": 11, "validation_windows": 2, **training,
-    }  # fmt: skip
-    return Experiment.parse({
-        "problem": "waves",
-        "model": TINY_MODEL,
-        "data": {"resolution": 8},
-        "protocol": {**LATENT, "name": protocol},
-        "training": settings,
-    })  # fmt: skip
+        "updates": 60,
+        "batch_size": 2,
+        "learning_rate": 3e-3,
+        "ema_decay": 0.9,
+        "log_every": 7,
+        "validate_every": 20,
+        "checkpoint_every": 11,
+        "validation_windows": 2,
+        **training,
+    }
+    return Experiment.parse(
+        {
+            "problem": "waves",
+            "model": TINY_MODEL,
+            "data": {"resolution": 8},
+            "protocol": {**LATENT, "name": protocol},
+            "training": settings,
+        }
+    )

@@ -30,9 +30,7 @@ def test_channels_first_is_the_surrogate_in_another_layout(surrogate):
 def test_neuraloperators_trainer_drives_a_surrogate(surrogate, capsys):
     neuralop = pytest.importorskip("neuralop")
     frames = waves(8)
-    samples = [
-        {"x": to_channels_first(f[None, :3])[0], "y": to_channels_first(f[None, 3:4])[0]} for f in frames
-    ]
+    samples = [{"x": to_channels_first(f[None, :3])[0], "y": to_channels_first(f[None, 3:4])[0]} for f in frames]
     module = ChannelsFirst(surrogate, num_steps=1)
     trainer = neuralop.Trainer(model=module, n_epochs=12, device="cpu", verbose=False)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
@@ -41,9 +39,12 @@ def test_neuraloperators_trainer_drives_a_surrogate(surrogate, capsys):
     with torch.no_grad():
         before = float(loss(module(**batch), batch["y"]))
     trainer.train(
-        train_loader=DataLoader(samples, batch_size=4), test_loaders={}, optimizer=optimizer,
-        scheduler=torch.optim.lr_scheduler.ConstantLR(optimizer), training_loss=loss,
-    )  # fmt: skip
+        train_loader=DataLoader(samples, batch_size=4),
+        test_loaders={},
+        optimizer=optimizer,
+        scheduler=torch.optim.lr_scheduler.ConstantLR(optimizer),
+        training_loss=loss,
+    )
     with torch.no_grad():
         after = float(loss(module(**batch), batch["y"]))
     assert after < 0.8 * before
@@ -56,9 +57,14 @@ def test_the_wells_dataset_is_a_source(tmp_path):
 
     folder = tmp_path / "data"
     generate(
-        "kolmogorov_flow", folder, preset="tiny", resolution=16, simulation_resolution=32,
-        splits=["train"], trajectories=2,
-    )  # fmt: skip
+        "kolmogorov_flow",
+        folder,
+        preset="tiny",
+        resolution=16,
+        simulation_resolution=32,
+        splits=["train"],
+        trajectories=2,
+    )
     theirs = well.WellDataset(path=str(folder), include_filters=["train.hdf5"], use_normalization=False)
     settings = {f"model.{key}": value for key, value in TINY_MODEL.items() if key != "name"}
     trained = factformer.fit(from_well_dataset(theirs), updates=2, settings=settings, progress=False)

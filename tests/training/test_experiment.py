@@ -59,9 +59,15 @@ def test_every_recipe_builds_at_every_scale_with_every_model(recipe, scale):
         assert recipes.build(recipe, scale, [f"model.name={model}"]).model.name == model
 
 
-@pytest.mark.parametrize(("recipe", "scale", "depth"), [
-    ("kolmogorov", "paper", 4), ("turbulence", "paper", 6), ("turbulence", "small", 3), ("darcy", "paper", 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("recipe", "scale", "depth"),
+    [
+        ("kolmogorov", "paper", 4),
+        ("turbulence", "paper", 6),
+        ("turbulence", "small", 3),
+        ("darcy", "paper", 4),
+    ],
+)
 def test_layers_that_see_one_axis_each_are_as_many_for_every_axis(recipe, scale, depth):
     assert recipes.build(recipe, scale, ["model.name=axial_transformer"]).model.depth == depth
 

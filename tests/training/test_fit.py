@@ -109,9 +109,15 @@ def test_our_model_goes_frame_by_frame_and_others_march():
 def test_a_steady_problem(tmp_path):
     inputs = waves(6, num_frames=1)
     surrogate = factformer.fit(
-        2 * inputs, inputs=inputs, input_fields=["a"], fields=["u"], grid=wave_problem().grid,
-        updates=3, settings=SETTINGS, progress=False,
-    )  # fmt: skip
+        2 * inputs,
+        inputs=inputs,
+        input_fields=["a"],
+        fields=["u"],
+        grid=wave_problem().grid,
+        updates=3,
+        settings=SETTINGS,
+        progress=False,
+    )
     assert surrogate.problem.steady
     assert surrogate(inputs[:2], 1).shape == (2, 1, 8, 8, 1)
 
@@ -176,15 +182,25 @@ def test_a_flow_that_starts_from_rest_is_learned():
     frames[:, :9] = 0
     frames[0] = 0
     surrogate = factformer.fit(
-        frames, grid=wave_problem().grid, fields=["u"], updates=10, settings=SETTINGS, progress=False,
+        frames,
+        grid=wave_problem().grid,
+        fields=["u"],
+        updates=10,
+        settings=SETTINGS,
+        progress=False,
         valid_array=frames,
-    )  # fmt: skip
+    )
     assert all(bool(torch.isfinite(weight).all()) for weight in surrogate.parameters())
     with pytest.raises(UserError, match="leave none to predict"):
         factformer.fit(
-            waves(2), grid=wave_problem().grid, fields=["u"], updates=1, settings=SETTINGS, progress=False,
+            waves(2),
+            grid=wave_problem().grid,
+            fields=["u"],
+            updates=1,
+            settings=SETTINGS,
+            progress=False,
             valid_array=waves(1)[:, :4],
-        )  # fmt: skip
+        )
 
 
 def errors_of(frames, fields, updates=60):
@@ -240,9 +256,15 @@ def test_numbers_that_would_be_lost_are_refused(frames, message):
 def test_noise_has_no_place_in_a_steady_problem():
     with pytest.raises(UserError, match=r"training\.noise"):
         factformer.fit(
-            waves(2, num_frames=1), inputs=waves(2, num_frames=1), input_fields=["a"], fields=["u"], updates=1,
-            grid=wave_problem().grid, settings={**SETTINGS, "training.noise": 0.1}, progress=False,
-        )  # fmt: skip
+            waves(2, num_frames=1),
+            inputs=waves(2, num_frames=1),
+            input_fields=["a"],
+            fields=["u"],
+            updates=1,
+            grid=wave_problem().grid,
+            settings={**SETTINGS, "training.noise": 0.1},
+            progress=False,
+        )
 
 
 def test_the_page_s_run_file_is_what_fit_does():

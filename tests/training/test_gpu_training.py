@@ -31,9 +31,9 @@ def test_the_gpu_follows_the_curve_of_the_cpu(datasets, tmp_path, protocol):
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize("residence", ["device", "stream"])
 def test_every_precision_and_feed_learns(datasets, tmp_path, precision, residence):
-    experiment = tiny_experiment(updates=40, log_every=1, precision=precision).override([
-        f"data.residence={residence}", "protocol.pushforward=0", "protocol.curriculum=0", "training.clip=1"
-    ])  # fmt: skip
+    experiment = tiny_experiment(updates=40, log_every=1, precision=precision).override(
+        [f"data.residence={residence}", "protocol.pushforward=0", "protocol.curriculum=0", "training.clip=1"]
+    )
     train(experiment, *datasets, folder=tmp_path / "run", machine=GPU)
     curve = losses(tmp_path / "run")
     assert sum(curve[-5:]) < sum(curve[:5])

@@ -117,9 +117,11 @@ def test_a_far_offset_of_a_field_changes_nothing_in_the_loss():
         normalizer = ArrayDataset(moved, problem).normalizer()
         deviation, known = normalizer.yardstick()
         assert (known is None) == (offset == 0)
-        losses.append(metrics.grouped_relative_l2(
-            moved[:, :4] + 0.1 * frames[:, 2:], moved[:, :4], problem.output_slices, deviation, known
-        ))  # fmt: skip
+        losses.append(
+            metrics.grouped_relative_l2(
+                moved[:, :4] + 0.1 * frames[:, 2:], moved[:, :4], problem.output_slices, deviation, known
+            )
+        )
     for name, value in losses[0].items():
         assert float(losses[1][name]) == pytest.approx(float(value), rel=0.05)
 

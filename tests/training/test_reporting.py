@@ -82,9 +82,7 @@ def test_trackers_are_opened_by_name(tmp_path, monkeypatch):
     assert calls == [("loss", 0.5, 3), "closed", (3, {"loss": 0.5}), "finished"]
 
 
-@pytest.mark.parametrize(
-    ("option", "module"), [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb")]
-)
+@pytest.mark.parametrize(("option", "module"), [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb")])
 def test_a_tracker_that_is_not_installed_says_how_to_get_it(monkeypatch, tmp_path, option, module):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"factformer\[{option}\]"):

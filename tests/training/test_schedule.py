@@ -11,9 +11,7 @@ def test_one_cycle_follows_the_reference_schedule():
     reference = torch.optim.lr_scheduler.OneCycleLR(optimizer, peak, total_steps=total, pct_start=0.2)
     worst = 0.0
     for update in range(total):
-        ours = peak * learning_rate_factor(
-            "one_cycle", update / total, warmup=0.2, initial=1 / 25, final=1 / 25e4
-        )
+        ours = peak * learning_rate_factor("one_cycle", update / total, warmup=0.2, initial=1 / 25, final=1 / 25e4)
         worst = max(worst, abs(ours - reference.get_last_lr()[0]) / peak)
         optimizer.step()
         reference.step()

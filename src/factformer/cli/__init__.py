@@ -32,9 +32,17 @@ def build_app() -> typer.Typer:
     app.callback()(explore.version_option)
     app.command("list")(explore.list_contents)
     for command in (
-        explore.demo, data.generate, data.convert, train.train, analyse.evaluate, explore.rollout,
-        analyse.inspect, benchmark.benchmark, report.report, analyse.reproduce,
-    ):  # fmt: skip
+        explore.demo,
+        data.generate,
+        data.convert,
+        train.train,
+        analyse.evaluate,
+        explore.rollout,
+        analyse.inspect,
+        benchmark.benchmark,
+        report.report,
+        analyse.reproduce,
+    ):
         app.command()(command)
     return app
 

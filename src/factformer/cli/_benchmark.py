@@ -50,9 +50,18 @@ def run_benchmark(
     if compare and kind != "model":
         raise UserError(f"--compare belongs to benchmark model, got benchmark {kind}")
     full = f"{kind} --compare" if compare else kind
-    given = {"--data": data, "--over": over, "--sizes": sizes, "--problem": problem, "--resolution": resolution,
-             "--models": models, "--batch-size": batch_size, "--precision": precision, "--cases": cases,
-             "--set": assignments}  # fmt: skip
+    given = {
+        "--data": data,
+        "--over": over,
+        "--sizes": sizes,
+        "--problem": problem,
+        "--resolution": resolution,
+        "--models": models,
+        "--batch-size": batch_size,
+        "--precision": precision,
+        "--cases": cases,
+        "--set": assignments,
+    }
     ignored = [option for option, value in given.items() if value and option not in TAKES[full]]
     if ignored:
         raise UserError(f"benchmark {full} has no use for {', '.join(ignored)}")
@@ -66,9 +75,7 @@ def run_benchmark(
         surrogate = load(source)
         if kind == "inference":
             batches: dict[str, Any] = {"batch_sizes": sizes or [batch_size]} if sizes or batch_size else {}
-            return benchmarks.inference(
-                surrogate, device=target, precisions=(precision,), report=report, **batches
-            )
+            return benchmarks.inference(surrogate, device=target, precisions=(precision,), report=report, **batches)
         dataset = open_held_out(data if data is not None else trained_on(source))
         return benchmark_solver(
             surrogate, dataset, resolutions=sizes, batch_size=batch_size, device=target, precision=precision
@@ -107,9 +114,7 @@ def known_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Those options that a model of the catalog has; an option that no model has is an error."""
     for key in options:
         everywhere = {
-            name
-            for other in catalog.names("models")
-            for name in catalog.find("models", other).Config.model_fields
+            name for other in catalog.names("models") for name in catalog.find("models", other).Config.model_fields
         }
         if key not in everywhere:
             raise unknown_name("key", f"model.{key}", [f"model.{name}" for name in everywhere])

@@ -35,9 +35,7 @@ def benchmark(
         str | None,
         typer.Option(help="Comma-separated kernel dimensions, grid sizes, batch sizes or solver grids to go through."),
     ] = None,
-    problem: Annotated[
-        str | None, typer.Option(help="model: the problem.", show_default="kolmogorov_flow")
-    ] = None,
+    problem: Annotated[str | None, typer.Option(help="model: the problem.", show_default="kolmogorov_flow")] = None,
     resolution: Annotated[int | None, typer.Option(help="Points per axis.", min=4)] = None,
     models: Annotated[str | None, typer.Option(help="model: comma-separated names; default: all.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples at once.", min=1)] = None,

@@ -40,10 +40,21 @@ def generate(
     from factformer.data import generate as generate_data
 
     paths = generate_data(
-        problem, out, preset=preset, splits=split or None, trajectories=trajectories, resolution=resolution,
-        simulation_resolution=simulation_resolution, seed=seed, device=device, dtype=dtype,
-        batch_size=batch_size, settings=set or [], overwrite=overwrite, progress=True,
-    )  # fmt: skip
+        problem,
+        out,
+        preset=preset,
+        splits=split or None,
+        trajectories=trajectories,
+        resolution=resolution,
+        simulation_resolution=simulation_resolution,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        batch_size=batch_size,
+        settings=set or [],
+        overwrite=overwrite,
+        progress=True,
+    )
     if os.environ.get("RANK", "0") == "0":
         _tell(paths, json)
 
@@ -83,10 +94,18 @@ def convert(
     from factformer.data.convert import parse_assignments, parse_trajectories
 
     path = convert_file(
-        file, out, problem, split=split, fields=parse_assignments(field or []), layout=layout,
+        file,
+        out,
+        problem,
+        split=split,
+        fields=parse_assignments(field or []),
+        layout=layout,
         trajectories=slice(None) if trajectories is None else parse_trajectories(trajectories),
-        resolution=resolution, settings=set or [], overwrite=overwrite, progress=True,
-    )  # fmt: skip
+        resolution=resolution,
+        settings=set or [],
+        overwrite=overwrite,
+        progress=True,
+    )
     _tell([path], json)
 
 
@@ -97,8 +116,10 @@ def _tell(paths: list[Path], json: bool) -> None:
     for path in paths:
         data = open_dataset(path)
         grid = data.problem.grid
-        axes = ["periodic" if wraps else points if grid.is_even(m) else "uneven"
-                for m, (wraps, points) in enumerate(zip(grid.periodic, grid.points, strict=True))]  # fmt: skip
+        axes = [
+            "periodic" if wraps else points if grid.is_even(m) else "uneven"
+            for m, (wraps, points) in enumerate(zip(grid.periodic, grid.points, strict=True))
+        ]
         entries.append(
             {
                 "path": str(path),

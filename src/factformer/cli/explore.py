@@ -101,9 +101,19 @@ def rollout(
     from factformer.prediction import predict_file
 
     result = predict_file(
-        bundle, input, frames, out, start=start, fields=parse_assignments(field or []), layout=layout,
-        animation=animate, device=device, precision=precision, overwrite=overwrite, progress=True,
-    )  # fmt: skip
+        bundle,
+        input,
+        frames,
+        out,
+        start=start,
+        fields=parse_assignments(field or []),
+        layout=layout,
+        animation=animate,
+        device=device,
+        precision=precision,
+        overwrite=overwrite,
+        progress=True,
+    )
     if json:
         print_json({**asdict(result), "out": str(result.out)})
         return

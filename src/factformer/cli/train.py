@@ -22,12 +22,8 @@ def train(
     data: Annotated[
         Path | None, typer.Option(help="Folder with train.hdf5 and valid.hdf5.", show_default=False)
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Run folder; by default runs/RECIPE.", show_default=False)
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")
-    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Run folder; by default runs/RECIPE.", show_default=False)] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
     max_minutes: Annotated[
         float | None,
@@ -49,9 +45,7 @@ def train(
     ] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="Any config value, e.g. training.updates=500; may be repeated.", show_default=False
-        ),
+        typer.Option("--set", help="Any config value, e.g. training.updates=500; may be repeated.", show_default=False),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="Also log to Weights & Biases.")] = False,
@@ -86,9 +80,15 @@ def train(
     experiment, folder = choose_experiment(recipes.build, recipe, scale, changes, out, resume)
     reporter = open_reporter(folder, quiet=quiet, tensorboard=tensorboard, wandb=wandb)
     outcome = run_experiment(
-        experiment, folder, machine=machine, resume=resume, overwrite=overwrite, max_minutes=max_minutes,
-        command=" ".join(["factformer", *sys.argv[1:]]), reporter=reporter,
-    )  # fmt: skip
+        experiment,
+        folder,
+        machine=machine,
+        resume=resume,
+        overwrite=overwrite,
+        max_minutes=max_minutes,
+        command=" ".join(["factformer", *sys.argv[1:]]),
+        reporter=reporter,
+    )
     if outcome.rank != 0:
         return
     if json:

@@ -211,9 +211,7 @@ def is_well(path: Path) -> bool:
         return "n_trajectories" in file.attrs and "dimensions" in file and "t0_fields" in file
 
 
-def _well_dataset(
-    path: Path, problem: Any, split: str, settings: Sequence[str]
-) -> tuple[Dataset, Mapping[str, Any]]:
+def _well_dataset(path: Path, problem: Any, split: str, settings: Sequence[str]) -> tuple[Dataset, Mapping[str, Any]]:
     description = None if problem is None else describe_problem(problem, settings)
     given = describe_changes(settings) if description is None else description.said
     file = SplitFile(path, **{name: value for name, value in given.items() if name in GRID_KEYS})
@@ -244,10 +242,18 @@ def _array_dataset(
     path, said = found.path, description.said
     steady = bool(description.input_fields)
     outputs, inputs = (
-        assign_columns(path, found.arrays, fields, names, num_axes=description.num_axes, layout=layout, steady=steady,
-                       all_there=not steady)
+        assign_columns(
+            path,
+            found.arrays,
+            fields,
+            names,
+            num_axes=description.num_axes,
+            layout=layout,
+            steady=steady,
+            all_there=not steady,
+        )
         for fields in (description.output_fields, description.input_fields)
-    )  # fmt: skip
+    )
     shape = _common_shape(path, [*outputs, *inputs], "".join(AXIS_NAMES[: description.num_axes]))
     num_frames = outputs[0].size("t")
     problem = description.problem(

@@ -149,9 +149,7 @@ class _Job:
         with _threads_for(grid.num_points):
             self._solve_on(grid, problem, writer, batch, bar)
 
-    def _solve_on(
-        self, grid: Grid, problem: Problem, writer: SplitWriter, batch: range, bar: ProgressBar
-    ) -> None:
+    def _solve_on(self, grid: Grid, problem: Problem, writer: SplitWriter, batch: range, bar: ProgressBar) -> None:
         generators = [torch.Generator().manual_seed(writer.contents.seeds[index]) for index in batch]
         initial = self.equation.sample_initial(
             grid, generators, dtype=self.dtype, device=self.device, initial=self.plan.initial
@@ -209,9 +207,7 @@ def _require_same_folder(writer: SplitWriter, overwrite: bool) -> None:
             raise UserError(f"{path} is of another problem: {difference}; {OTHERWISE}")
         for name, value in there.provenance.get("parameters", {}).items():
             if parameters.get(name) != value:
-                raise UserError(
-                    f"{path} was made with {name}={value}, asked for {parameters.get(name)}; {OTHERWISE}"
-                )
+                raise UserError(f"{path} was made with {name}={value}, asked for {parameters.get(name)}; {OTHERWISE}")
 
 
 @contextmanager

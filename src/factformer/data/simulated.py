@@ -159,9 +159,7 @@ def _moments(values: Tensor) -> list[Moments]:
     return found
 
 
-def _solve(
-    equation: PDE, plan: Preset, memory: Mapping[int, _Memory], batch: range, device: torch.device
-) -> None:
+def _solve(equation: PDE, plan: Preset, memory: Mapping[int, _Memory], batch: range, device: torch.device) -> None:
     grid = equation.problem(plan.simulation_resolution).grid
     steady = equation.problem(plan.simulation_resolution).steady
     contents = next(iter(memory.values())).contents

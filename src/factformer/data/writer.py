@@ -197,10 +197,10 @@ class SplitWriter:
     def _found_state(self) -> str:
         """Of the source, when the unfinished work began."""
         note = self.work / "source"
-        return note.read_text() if note.exists() else ""
+        return note.read_text(encoding="utf-8") if note.exists() else ""
 
     def _notes(self) -> list[dict[str, Any]]:
-        notes = [json.loads(path.read_text()) for path in sorted(self.work.glob("[0-9]*.json"))]
+        notes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.work.glob("[0-9]*.json"))]
         return sorted(notes, key=lambda note: (note["first"], note["end"]))
 
     def _note_path(self, trajectories: range) -> Path:

@@ -303,9 +303,7 @@ class _Scores:
         }
 
     def mean_spectra(self) -> dict[str, list[float] | list[int]]:
-        means = {
-            name: (total / self.num_spectra / self.unit**2).tolist() for name, total in self.spectra.items()
-        }
+        means = {name: (total / self.num_spectra / self.unit**2).tolist() for name, total in self.spectra.items()}
         return {"wavenumber": list(range(len(means["truth"]))), **means}
 
 

@@ -136,6 +136,7 @@ class _Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            encoding="utf-8",
             env=environment,
         )
         self.heard: queue.Queue[dict[str, Any]] = queue.Queue()

@@ -193,6 +193,7 @@ def _measure_apart(case: Case, memory_limit_mb: float, timeout_seconds: float) -
             input=json.dumps(task),
             capture_output=True,
             text=True,
+            encoding="utf-8",
             timeout=timeout_seconds,
             check=False,
             env={**os.environ, "OMP_NUM_THREADS": str(threads)},
@@ -227,7 +228,7 @@ def _limit_memory(megabytes: float) -> None:
 
 def _lines(path: str) -> list[str]:
     try:
-        return Path(path).read_text().splitlines()
+        return Path(path).read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
 

@@ -54,7 +54,7 @@ def _return_free_pages() -> None:
 
 def _reset_high_water_mark() -> bool:
     try:
-        Path("/proc/self/clear_refs").write_text("5")
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     except OSError:
         return False
     return True
@@ -62,7 +62,7 @@ def _reset_high_water_mark() -> bool:
 
 def _resident(key: str) -> float | None:
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     for line in lines:

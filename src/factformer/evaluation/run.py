@@ -88,11 +88,17 @@ def evaluate_run(
     if folder is not None and not overwrite:
         frames = num_frames or surrogate.problem.horizon
         check_compatible(surrogate, dataset, frames)
-        check_replaceable(folder / EVALUATION_FILE, {
-            "dataset_fingerprint": dataset.fingerprint, "split": dataset.split, "num_frames": frames,
-            "num_windows": dataset.num_trajectories * len(start_frames(surrogate, dataset, frames, num_starts)),
-            "grid": list(dataset.problem.grid.shape), "precision": precision,
-        })  # fmt: skip
+        check_replaceable(
+            folder / EVALUATION_FILE,
+            {
+                "dataset_fingerprint": dataset.fingerprint,
+                "split": dataset.split,
+                "num_frames": frames,
+                "num_windows": dataset.num_trajectories * len(start_frames(surrogate, dataset, frames, num_starts)),
+                "grid": list(dataset.problem.grid.shape),
+                "precision": precision,
+            },
+        )
     result = evaluate(
         surrogate,
         dataset,

@@ -66,8 +66,13 @@ def benchmark_solver(
     rate = "solutions_per_second" if steady else "simulated_seconds_per_second"
 
     def row(name: str, resolution: int, seconds: float, relative_l2: Any) -> dict[str, Any]:
-        return {"contender": name, "resolution": resolution, "seconds": seconds, rate: span / seconds,
-                "relative_l2": relative_l2}  # fmt: skip
+        return {
+            "contender": name,
+            "resolution": resolution,
+            "seconds": seconds,
+            rate: span / seconds,
+            "relative_l2": relative_l2,
+        }
 
     stored = dataset.problem.grid.shape[0]
     reference = int(made_by.get("simulation_resolution") or stored)

@@ -39,9 +39,7 @@ class Config(PositionsConfig):
 class Block(nn.Module):
     """A residual branch of dilated convolutions, each followed by a ReLU."""
 
-    def __init__(
-        self, dim: int, kernel_size: int, dilations: tuple[int, ...], padding: tuple[Boundary, ...]
-    ) -> None:
+    def __init__(self, dim: int, kernel_size: int, dilations: tuple[int, ...], padding: tuple[Boundary, ...]) -> None:
         super().__init__()
         self.convolutions = nn.ModuleList(
             Convolution(padding, dim, dim, kernel_size, dilation=dilation) for dilation in dilations
@@ -68,9 +66,7 @@ class Model(PositionedBackbone):
         self.blocks = nn.ModuleList(
             Block(config.dim, config.kernel_size, dilations, problem.padding) for _ in range(config.depth)
         )
-        self.norms = nn.ModuleList(
-            DomainNorm(config.norm_groups, config.dim) for _ in range(config.depth - 1)
-        )
+        self.norms = nn.ModuleList(DomainNorm(config.norm_groups, config.dim) for _ in range(config.depth - 1))
 
     def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
         z = self.placed(z, grid)

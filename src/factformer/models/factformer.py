@@ -1,6 +1,6 @@
 """FactFormer: a stack of factorized-attention layers (Li, Shu & Barati Farimani, NeurIPS 2023).
 
-    u ← u + ψ(x),   u ← u + f( IN( Att(u) ) )       per layer
+u ← u + ψ(x),   u ← u + f( IN( Att(u) ) )       per layer
 """
 
 from __future__ import annotations

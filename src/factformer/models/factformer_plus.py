@@ -60,9 +60,7 @@ class LocalBranch(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.mlp = MLP(dim, feed_forward * dim, dim)
 
-    def add_to(
-        self, u: Float[Tensor, "batch *grid dim"], grid: Grid | None = None
-    ) -> Float[Tensor, "batch *grid dim"]:
+    def add_to(self, u: Float[Tensor, "batch *grid dim"], grid: Grid | None = None) -> Float[Tensor, "batch *grid dim"]:
         """``u + branch(u)``; on a GPU in bfloat16 with fused kernels."""
         weight, step = self.convolution.at(grid)
         fits = local_fits(u.shape[1:-1], self.convolution.padding, weight.shape[2:], step, u.shape[-1])

@@ -58,9 +58,7 @@ class Layer(nn.Module):
 class Model(Backbone):
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.shapes = [
-            _coarse_shape(problem.grid, factor) for factor in (config.coarsening / 2, config.coarsening)
-        ]
+        self.shapes = [_coarse_shape(problem.grid, factor) for factor in (config.coarsening / 2, config.coarsening)]
         self.down = nn.ModuleList(Convolution(problem.padding, config.dim, config.dim) for _ in range(2))
         self.layers = nn.ModuleList(Layer(config, problem.grid.num_axes) for _ in range(config.depth))
         self.up = nn.ModuleList(Convolution(problem.padding, config.dim, config.dim) for _ in range(2))
@@ -78,9 +76,7 @@ class Model(Backbone):
         result: Tensor = z + self.project(self._move(c, middle, grid, interpolation_matrix))
         return result
 
-    def _move(
-        self, u: Tensor, source: Grid, target: Grid, make: Callable[[Grid, Grid, int], Tensor]
-    ) -> Tensor:
+    def _move(self, u: Tensor, source: Grid, target: Grid, make: Callable[[Grid, Grid, int], Tensor]) -> Tensor:
         name = f"{make.__name__} from {source.key}"
         matrices = self.tables.get(
             name, target, 0, u, lambda: tuple(make(source, target, m) for m in range(source.num_axes))

@@ -126,7 +126,10 @@ class AxialKernel(nn.Module):
             queries = queries / math.sqrt(self.kernel_dim)
         if self.options.rotary != "off":
             cosine, sine = self.tables.get(
-                "rotary", grid, self.m, queries,
+                "rotary",
+                grid,
+                self.m,
+                queries,
                 lambda: rotary_table(grid, self.m, self.kernel_dim, self.options.rotary, self.options.rotary_scale),
             )
             queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)

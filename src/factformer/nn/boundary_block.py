@@ -12,9 +12,7 @@ from factformer.nn.convolution import Convolution
 from factformer.problem import Boundary
 
 
-def upsample_nearest(
-    u: Float[Tensor, "batch *coarse dim"], shape: tuple[int, ...]
-) -> Float[Tensor, "batch *grid dim"]:
+def upsample_nearest(u: Float[Tensor, "batch *coarse dim"], shape: tuple[int, ...]) -> Float[Tensor, "batch *grid dim"]:
     """Nearest coarse value on a finer grid of any size."""
     for axis, size in enumerate(shape, start=1):
         index = torch.arange(size, device=u.device) * u.shape[axis] // size

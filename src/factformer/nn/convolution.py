@@ -162,9 +162,7 @@ class Convolution(nn.Module):
         )
         return result
 
-    def _with_outer_axis(
-        self, u: Tensor, weight: Tensor, bias: Tensor, inside: Sequence[int], dilation: int
-    ) -> Tensor:
+    def _with_outer_axis(self, u: Tensor, weight: Tensor, bias: Tensor, inside: Sequence[int], dilation: int) -> Tensor:
         """Four axes: the library stops at three, so the offsets along the first one are summed here."""
         kernel_size = weight.shape[2]
         num_points = (u.shape[2] - dilation * (kernel_size - 1) - 1) // self.stride + 1

@@ -44,9 +44,7 @@ class Decoder(nn.Module):
         self.narrow = nn.Linear(dim, dim // 2)
         self.project = nn.Linear(dim // 2, num_channels)
 
-    def forward(
-        self, z: Float[Tensor, "batch *grid latent"], grid: Grid
-    ) -> Float[Tensor, "batch *grid channel"]:
+    def forward(self, z: Float[Tensor, "batch *grid latent"], grid: Grid) -> Float[Tensor, "batch *grid channel"]:
         z = functional.gelu(self.grouped(self.norm(z, grid)))
         fields: Tensor = self.project(functional.gelu(self.narrow(z)))
         return fields

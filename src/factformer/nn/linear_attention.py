@@ -91,9 +91,7 @@ class LinearAttention(nn.Module):
     ) -> None:
         super().__init__()
         if kernel_dim % 2 or kernel_dim < 2 * num_axes:
-            raise UserError(
-                f"kernel_dim must be even and at least 2 per axis, got {kernel_dim} for {num_axes} axes"
-            )
+            raise UserError(f"kernel_dim must be even and at least 2 per axis, got {kernel_dim} for {num_axes} axes")
         self.heads = heads
         self.rotary: Rotary = rotary
         self.rotary_scale = rotary_scale
@@ -120,9 +118,7 @@ class LinearAttention(nn.Module):
         result: Tensor = self.to_output(merged.to(x.dtype))
         return result
 
-    def kernel(
-        self, u: Float[Tensor, "batch *grid dim"], grid: Grid
-    ) -> Float[Tensor, "batch head points points"]:
+    def kernel(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch head points points"]:
         """``Q̃K̃ᵀ w`` between all points, quadrature weights included."""
         return self.matrix(*self.factors(self.norm(u), grid), grid)
 

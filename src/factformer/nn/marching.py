@@ -19,9 +19,7 @@ class LatentMarching(nn.Module):
         self.norm = nn.LayerNorm(dim_latent)
         self.mlp = MLP(dim_latent, dim_hidden, dim_latent)
 
-    def forward(
-        self, z: Float[Tensor, "batch *grid dim"], num_steps: int
-    ) -> Float[Tensor, "batch step *grid latent"]:
+    def forward(self, z: Float[Tensor, "batch *grid dim"], num_steps: int) -> Float[Tensor, "batch step *grid latent"]:
         """The latent fields after 1, …, ``num_steps`` steps."""
         z = self.expand(z)
         states = []

@@ -11,9 +11,7 @@ class MLP(nn.Sequential):
     """Linear – GELU – Linear on the last axis."""
 
     def __init__(self, dim_in: int, dim_hidden: int, dim_out: int, bias: bool = True) -> None:
-        super().__init__(
-            nn.Linear(dim_in, dim_hidden, bias=bias), nn.GELU(), nn.Linear(dim_hidden, dim_out, bias=bias)
-        )
+        super().__init__(nn.Linear(dim_in, dim_hidden, bias=bias), nn.GELU(), nn.Linear(dim_hidden, dim_out, bias=bias))
 
 
 class GatedMLP(nn.Module):

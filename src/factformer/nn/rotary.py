@@ -23,9 +23,7 @@ from factformer.grid import Grid
 Rotary = Literal["paper", "periodic", "off"]
 
 
-def rotary_frequencies(
-    grid: Grid, m: int, kernel_dim: int, mode: Rotary, scale: float = 64.0
-) -> Float[Tensor, "pair"]:
+def rotary_frequencies(grid: Grid, m: int, kernel_dim: int, mode: Rotary, scale: float = 64.0) -> Float[Tensor, "pair"]:
     """Angular frequencies ``f_l`` of axis ``m``."""
     pair = torch.arange(kernel_dim // 2, dtype=torch.float64)
     frequencies = scale * 10000.0 ** (-2 * pair / kernel_dim)

@@ -119,9 +119,7 @@ def require_even_spacing(grid: Grid, model: str) -> None:
     """Refuse a grid on which a discrete Fourier transform is not a Fourier series."""
     for m in range(grid.num_axes):
         if not grid.is_even(m):
-            raise UserError(
-                f"{model} needs evenly spaced axes and axis {m} is not; use factformer or linear_attention"
-            )
+            raise UserError(f"{model} needs evenly spaced axes and axis {m} is not; use factformer or linear_attention")
 
 
 def _ends(x: Tensor, dim: int, first: int, last: int) -> Tensor:

@@ -53,8 +53,9 @@ class Spectrum:
         self.axes = tuple(range(-self.num_axes, 0))
 
     @classmethod
-    def of_grid(cls, grid: Grid, cutoff: Sequence[int], *, dtype: torch.dtype,
-                device: torch.device | str | None = None) -> Spectrum:
+    def of_grid(
+        cls, grid: Grid, cutoff: Sequence[int], *, dtype: torch.dtype, device: torch.device | str | None = None
+    ) -> Spectrum:
         """The modes of a periodic, uniform grid."""
         for m in range(grid.num_axes):
             if not (grid.periodic[m] and grid.is_uniform(m)):
@@ -127,7 +128,7 @@ class Spectrum:
 
     def coefficients(self, values: Values) -> Coefficients:
         """The coefficients of a field on a uniform grid; modes beyond the cut are dropped."""
-        self._check(values.shape[-self.num_axes:])
+        self._check(values.shape[-self.num_axes :])
         if values.is_cuda:
             return self._coefficients_at_once(values)
         result: Tensor = torch.fft.rfft(values, dim=-1, norm="forward").narrow(-1, 0, self.cutoff[-1] + 1)
@@ -145,7 +146,7 @@ class Spectrum:
         return values
 
     def _coefficients_at_once(self, values: Values) -> Coefficients:
-        shape = values.shape[-self.num_axes:]
+        shape = values.shape[-self.num_axes :]
         transform: Tensor = torch.fft.rfftn(values, dim=self.axes, norm="forward")
         result = transform.new_empty((*values.shape[: -self.num_axes], *self.shape))
         for kept, wide in self._corners(shape):
@@ -166,8 +167,9 @@ class Spectrum:
     def _check(self, shape: Sequence[int]) -> None:
         for m, (size, cutoff) in enumerate(zip(shape, self.cutoff, strict=True)):
             if size < 2 * cutoff + 1:
-                raise UserError(f"axis {m}: {size} points do not resolve wavenumber index {cutoff}, "
-                                f"use at least {2 * cutoff + 1}")
+                raise UserError(
+                    f"axis {m}: {size} points do not resolve wavenumber index {cutoff}, use at least {2 * cutoff + 1}"
+                )
 
 
 def _widen(coefficients: Tensor, size: int, cutoff: int) -> Tensor:

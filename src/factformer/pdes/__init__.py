@@ -105,8 +105,10 @@ def check_finite(pde: str, frames: Tensor, labels: list[str] | None = None) -> N
     rows = bad.any(1).nonzero().flatten().tolist()
     first = int(bad[rows].int().argmax(1).min())
     names = ", ".join(labels[row] if labels else f"{row}" for row in rows[:8]) + ", …" * (len(rows) > 8)
-    raise UserError(f"{pde}: the solution blew up (NaN) from frame {first} on in trajectory {names} of "
-                    f"{len(frames)}; use a smaller dt or check the initial state")
+    raise UserError(
+        f"{pde}: the solution blew up (NaN) from frame {first} on in trajectory {names} of "
+        f"{len(frames)}; use a smaller dt or check the initial state"
+    )
 
 
 def _check_initial(equation: PDE, state: Tensor, num_axes: int) -> None:

@@ -96,9 +96,7 @@ class PDE(ABC):
         """Maps by name that carry solutions to solutions (a member or two of each kind)."""
         return {}
 
-    def augment(
-        self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None
-    ) -> Frames:
+    def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:
         """A random symmetry applied to each sample of a batch of windows; a new tensor.
 
         It is drawn from one ``generator`` for all samples, or from one for each of them.

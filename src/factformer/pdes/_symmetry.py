@@ -16,9 +16,7 @@ Generators = torch.Generator | Sequence[torch.Generator]
 """One for a whole batch, or one for each of its samples."""
 
 
-def take(
-    frames: Frames, indices: Sequence[Indices], permutation: Int[Tensor, "batch axis"] | None = None
-) -> Frames:
+def take(frames: Frames, indices: Sequence[Indices], permutation: Int[Tensor, "batch axis"] | None = None) -> Frames:
     """Move the points of each sample, in one gather.
 
     ``indices[m][b, j]`` is where point ``j`` of axis ``m`` comes from, on axis ``permutation[b, m]`` of the

@@ -59,9 +59,7 @@ class DarcyFlow(PDE):
 
     def problem(self, resolution: int) -> Problem:
         grid = Grid((resolution, resolution), 1.0, periodic=False, points="nodes")
-        return Problem(
-            self.name, grid, (Field("solution"),), (Field("coefficient"),), boundary="zero", steady=True
-        )
+        return Problem(self.name, grid, (Field("solution"),), (Field("coefficient"),), boundary="zero", steady=True)
 
     def sample_initial(
         self,
@@ -76,8 +74,11 @@ class DarcyFlow(PDE):
         self.choose_initial(initial)
         tau, alpha = INVERSE_LENGTH, SPECTRAL_DECAY
         field = neumann_field(
-            grid, lambda squared: tau ** (alpha - 1) * (squared + tau**2) ** (-alpha / 2), generators,
-            dtype=dtype, device=device,
+            grid,
+            lambda squared: tau ** (alpha - 1) * (squared + tau**2) ** (-alpha / 2),
+            generators,
+            dtype=dtype,
+            device=device,
         )
         return torch.where(field >= 0, HIGH, LOW).to(dtype).unsqueeze(-1)
 
@@ -91,8 +92,9 @@ class DarcyFlow(PDE):
         low = coefficient.flatten(1).amin(1)  # before splines, which may overshoot at a node or two
         if bool((low <= 0).any()):
             row = int(low.argmin())
-            raise UserError(f"darcy_flow: the coefficient must be positive, that of sample {row} falls to "
-                            f"{float(low[row]):g}")
+            raise UserError(
+                f"darcy_flow: the coefficient must be positive, that of sample {row} falls to {float(low[row]):g}"
+            )
         grid = self.problem(2).grid.resample(coefficient.shape[1:])
         if parameters.points == "nodes":
             yield _solve(coefficient, grid, parameters).unsqueeze(-1).to(initial.dtype)
@@ -107,8 +109,9 @@ class DarcyFlow(PDE):
         for m, size in enumerate(shape, start=2):
             intervals = frames.shape[m] - 1
             if intervals % (size - 1):
-                raise UserError(f"{size} nodes are no subset of {frames.shape[m]}: "
-                                f"{size - 1} does not divide {intervals}")
+                raise UserError(
+                    f"{size} nodes are no subset of {frames.shape[m]}: {size - 1} does not divide {intervals}"
+                )
             keep = torch.arange(0, intervals + 1, intervals // (size - 1), device=frames.device)
             frames = frames.index_select(m, keep)
         return frames
@@ -131,9 +134,7 @@ class DarcyFlow(PDE):
             maps["rotation by π/2"] = lambda frames: frames.rot90(1, (2, 3))
         return maps
 
-    def augment(
-        self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None
-    ) -> Frames:
+    def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:
         """One of the square's eight symmetries per sample. ``frames`` hold coefficient and solution side by
         side in the channels, so that both move together."""
         batch = len(frames)
@@ -163,8 +164,10 @@ def _solve(coefficient: Tensor, grid: Grid, parameters: Parameters) -> Tensor:
         )
         if not bool((residual <= 2 * parameters.tolerance).all()):  # so that NaN is none either
             row = int(residual.argmax())
-            raise UserError(f"darcy_flow: sample {row} stopped at a residual of {float(residual[row]):.1e} above "
-                            f"tolerance={parameters.tolerance:g}; is the contrast of its coefficient extreme?")
+            raise UserError(
+                f"darcy_flow: sample {row} stopped at a residual of {float(residual[row]):.1e} above "
+                f"tolerance={parameters.tolerance:g}; is the contrast of its coefficient extreme?"
+            )
         return solution
 
     right = coefficient.new_full((len(coefficient), *inner), 1.0)

@@ -53,14 +53,30 @@ class IsotropicTurbulence(PDE):
     num_initial_channels = 3
     downsamplings = ("truncate",)
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": Preset(60, 60, 20, 0.05, {"train": 1000, "valid": 50, "test": 100}, warmup=0.05,
-                        batch_size=10),
-        "released": Preset(60, 60, 20, 0.05, {"train": 1000, "valid": 50, "test": 100}, warmup=0.05,
-                           batch_size=10, initial="released"),
-        "small": Preset(24, 24, 20, 0.05, {"train": 48, "valid": 6, "test": 8}, warmup=0.05, batch_size=2,
-                        parameters={"viscosity": 0.02, "dt": 0.01}),
-        "tiny": Preset(12, 12, 20, 0.05, {"train": 4, "valid": 1, "test": 1}, warmup=0.05, batch_size=6,
-                       parameters={"viscosity": 0.04, "dt": 0.025}),
+        "paper": Preset(60, 60, 20, 0.05, {"train": 1000, "valid": 50, "test": 100}, warmup=0.05, batch_size=10),
+        "released": Preset(
+            60, 60, 20, 0.05, {"train": 1000, "valid": 50, "test": 100}, warmup=0.05, batch_size=10, initial="released"
+        ),
+        "small": Preset(
+            24,
+            24,
+            20,
+            0.05,
+            {"train": 48, "valid": 6, "test": 8},
+            warmup=0.05,
+            batch_size=2,
+            parameters={"viscosity": 0.02, "dt": 0.01},
+        ),
+        "tiny": Preset(
+            12,
+            12,
+            20,
+            0.05,
+            {"train": 4, "valid": 1, "test": 1},
+            warmup=0.05,
+            batch_size=6,
+            parameters={"viscosity": 0.04, "dt": 0.025},
+        ),
     }
 
     def problem(self, resolution: int) -> Problem:
@@ -130,17 +146,16 @@ class IsotropicTurbulence(PDE):
             maps["exchange of x1 and x2"] = lambda frames: frames.transpose(2, 3)[..., [0, 2, 1, 3]]
         return maps
 
-    def augment(
-        self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None
-    ) -> Frames:
+    def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:
         batch, num_axes = len(frames), grid.num_axes
         cubic = len(set(grid.shape)) == 1
         orders = torch.tensor(list(permutations(range(num_axes))))
         permutation = orders[draw(generator, len(orders) if cubic else 1, batch)]
         reflect = [draw(generator, 2, batch) for _ in range(num_axes)]
         shift = [draw(generator, size, batch) for size in grid.shape]
-        moved = take(frames, [moved_points(*item) for item in zip(grid.shape, reflect, shift, strict=True)],
-                     permutation)
+        moved = take(
+            frames, [moved_points(*item) for item in zip(grid.shape, reflect, shift, strict=True)], permutation
+        )
         channels = torch.cat([torch.zeros(batch, 1, dtype=torch.long), permutation + 1], dim=1)
         signs = torch.cat([torch.ones(batch, 1), 1.0 - 2.0 * torch.stack(reflect, dim=1)], dim=1)
         view = (batch, *[1] * (frames.ndim - 2), num_axes + 1)

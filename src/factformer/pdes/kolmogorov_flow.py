@@ -64,10 +64,10 @@ class KolmogorovFlow(PDE):
     parameters = Parameters
     symmetry_parameters = ("forcing_wavenumber",)
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": Preset(256, 512, 160, 1 / 16, {"train": 100, "valid": 10, "test": 20}, warmup=2 + 1 / 16,
-                        batch_size=20),
-        "small": Preset(64, 192, 80, 1 / 16, {"train": 16, "valid": 2, "test": 4}, warmup=2 + 1 / 16,
-                        batch_size=2),
+        "paper": Preset(
+            256, 512, 160, 1 / 16, {"train": 100, "valid": 10, "test": 20}, warmup=2 + 1 / 16, batch_size=20
+        ),
+        "small": Preset(64, 192, 80, 1 / 16, {"train": 16, "valid": 2, "test": 4}, warmup=2 + 1 / 16, batch_size=2),
         "tiny": Preset(32, 48, 32, 1 / 16, {"train": 4, "valid": 1, "test": 1}, warmup=1.0, batch_size=6),
     }
 
@@ -125,8 +125,9 @@ class KolmogorovFlow(PDE):
         for m, size in enumerate(shape, start=2):
             if frames.shape[m] % size:
                 raise UserError(f"{size} is no divisor of the {frames.shape[m]} points to be sampled")
-            frames = frames.index_select(m, torch.arange(0, frames.shape[m], frames.shape[m] // size,
-                                                         device=frames.device))
+            frames = frames.index_select(
+                m, torch.arange(0, frames.shape[m], frames.shape[m] // size, device=frames.device)
+            )
         return frames
 
     def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
@@ -140,14 +141,12 @@ class KolmogorovFlow(PDE):
         if period:
             maps["shift of 2π/n along x2"] = lambda frames: frames.roll(period, 3)
         if half_period:
-            maps["reflection of x1 with a shift of π/n along x2"] = (
-                lambda frames: -reflect_periodic(frames, 2).roll(half_period, 3)
+            maps["reflection of x1 with a shift of π/n along x2"] = lambda frames: (
+                -reflect_periodic(frames, 2).roll(half_period, 3)
             )
         return maps
 
-    def augment(
-        self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None
-    ) -> Frames:
+    def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:
         batch, (size1, size2) = len(frames), grid.shape
         period, half_period = _forcing_periods(grid, parameters)
         shift1 = draw(generator, size1, batch)
@@ -185,8 +184,9 @@ class Symbols:
         k1, k2 = spectrum.wavenumbers
         number = parameters.forcing_wavenumber
         if number > spectrum.cutoff[1]:
-            raise UserError(f"forcing_wavenumber={number} needs over {3 * number} points along the last axis, "
-                            f"got {shape[1]}")
+            raise UserError(
+                f"forcing_wavenumber={number} needs over {3 * number} points along the last axis, got {shape[1]}"
+            )
         # velocity = (∂ψ/∂x2, -∂ψ/∂x1) with ψ̂ = ω̂ / |k|²
         velocity = (1j * k2 * spectrum.inverse_squared, -1j * k1 * spectrum.inverse_squared)
         force = torch.zeros(spectrum.shape, dtype=velocity[0].dtype, device=spectrum.device)

@@ -51,19 +51,17 @@ class SmokeBuoyancy(PDE):
     parameters = Parameters
     symmetry_parameters = ("velocity_points",)
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": Preset(64, 64, 20, FRAME_DT, {"train": 2000, "valid": 100, "test": 200}, warmup=9 * FRAME_DT,
-                        batch_size=8),
-        "small": Preset(24, 24, 20, FRAME_DT, {"train": 64, "valid": 8, "test": 8}, warmup=9 * FRAME_DT,
-                        batch_size=4),
-        "tiny": Preset(12, 12, 20, FRAME_DT, {"train": 4, "valid": 1, "test": 1}, warmup=9 * FRAME_DT,
-                       batch_size=6),
+        "paper": Preset(
+            64, 64, 20, FRAME_DT, {"train": 2000, "valid": 100, "test": 200}, warmup=9 * FRAME_DT, batch_size=8
+        ),
+        "small": Preset(24, 24, 20, FRAME_DT, {"train": 64, "valid": 8, "test": 8}, warmup=9 * FRAME_DT, batch_size=4),
+        "tiny": Preset(12, 12, 20, FRAME_DT, {"train": 4, "valid": 1, "test": 1}, warmup=9 * FRAME_DT, batch_size=6),
     }
 
     def problem(self, resolution: int) -> Problem:
         grid = Grid((resolution,) * 3, BOX, periodic=False, points="cells")
         fields = (Field("density"), Field("velocity", 3))
-        return Problem(self.name, grid, fields, frame_dt=FRAME_DT, num_context_frames=4, horizon=16,
-                       boundary="zero")
+        return Problem(self.name, grid, fields, frame_dt=FRAME_DT, num_context_frames=4, horizon=16, boundary="zero")
 
     def sample_initial(
         self,
@@ -98,8 +96,10 @@ class SmokeBuoyancy(PDE):
         steps = num_steps(frame_dt, parameters.dt)
         spacing = [BOX / size for size in shape]
         step = _step(shape, spacing, frame_dt / steps, parameters, density)
-        velocity = [density.new_zeros((len(density), *(size - (m == c) for m, size in enumerate(shape))))
-                    for c in range(len(shape))]
+        velocity = [
+            density.new_zeros((len(density), *(size - (m == c) for m, size in enumerate(shape))))
+            for c in range(len(shape))
+        ]
         for number in range(num_frames):
             for _ in range(steps if number else 0):
                 density, velocity = step(density, velocity)
@@ -124,9 +124,7 @@ class SmokeBuoyancy(PDE):
             maps["exchange of x1 and x2"] = lambda frames: frames.transpose(2, 3)[..., [0, 2, 1, 3]]
         return maps
 
-    def augment(
-        self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None
-    ) -> Frames:
+    def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:
         batch = len(frames)
         flips = [draw(generator, 2, batch), draw(generator, 2, batch), torch.zeros(batch, dtype=torch.long)]
         swap = draw(generator, 2 if grid.shape[0] == grid.shape[1] else 1, batch)
@@ -153,8 +151,10 @@ def _step(
     """One time step of density on cells and velocity on inner faces."""
     stiffness = 2 * parameters.viscosity * dt * sum(1 / step**2 for step in spacing)
     if stiffness > 1:
-        raise UserError(f"smoke_buoyancy: explicit diffusion is unstable with dt={dt:g} on {tuple(shape)} "
-                        f"cells; use dt ≤ {dt / stiffness:.3g}")
+        raise UserError(
+            f"smoke_buoyancy: explicit diffusion is unstable with dt={dt:g} on {tuple(shape)} "
+            f"cells; use dt ≤ {dt / stiffness:.3g}"
+        )
     project = staggered_projection(shape, spacing, dtype=like.dtype, device=like.device)
     up = len(shape) - 1
 

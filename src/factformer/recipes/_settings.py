@@ -105,7 +105,11 @@ def optimizer_section(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
     if catalog.find("models", model).Model.paper_optimizer == "adamw":
         return {"optimizer": "adamw", "weight_decay": 1e-4, "schedule": "one_cycle", "warmup": 0.2, **values}
     adam = {
-        "optimizer": "adam", "weight_decay": 0.0, "learning_rate": 5e-4,
-        "schedule": "cosine", "warmup": 0.0, "final_fraction": 0.01,
-    }  # fmt: skip
+        "optimizer": "adam",
+        "weight_decay": 0.0,
+        "learning_rate": 5e-4,
+        "schedule": "cosine",
+        "warmup": 0.0,
+        "final_fraction": 0.01,
+    }
     return {**values, **adam}

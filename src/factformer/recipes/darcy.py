@@ -12,10 +12,14 @@ SIZES = {
 TRAINING = {
     "paper": {"batch_size": 8, "learning_rate": 8e-4, "validation_windows": 32},
     "small": {
-        "updates": 1500, "batch_size": 8, "learning_rate": 1e-3, "validate_every": 250, "checkpoint_every": 250,
+        "updates": 1500,
+        "batch_size": 8,
+        "learning_rate": 1e-3,
+        "validate_every": 250,
+        "checkpoint_every": 250,
         "validation_windows": 16,
     },
-}  # fmt: skip
+}
 BASELINE = {"modes": 20}  # of the Fourier models, from the paper's appendix
 
 

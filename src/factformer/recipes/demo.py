@@ -13,9 +13,7 @@ PROBLEM = "kolmogorov_flow"
 RESOLUTION = 32
 
 
-def experiment(
-    scale: str = "small", model: str = "factformer_plus", protocol: str = "latent_marching"
-) -> Experiment:
+def experiment(scale: str = "small", model: str = "factformer_plus", protocol: str = "latent_marching") -> Experiment:
     """The same small experiment at either scale; the paper has no such problem."""
     check_scale(scale)
     sizes = {

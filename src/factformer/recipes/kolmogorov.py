@@ -14,9 +14,13 @@ SIZES = {
 TRAINING = {
     "paper": {"batch_size": 8, "learning_rate": 5e-4},
     "small": {
-        "updates": 1500, "batch_size": 4, "learning_rate": 1e-3, "validate_every": 250, "checkpoint_every": 250,
+        "updates": 1500,
+        "batch_size": 4,
+        "learning_rate": 1e-3,
+        "validate_every": 250,
+        "checkpoint_every": 250,
     },
-}  # fmt: skip
+}
 FRAME_BY_FRAME: dict[str, dict[str, Any]] = {"protocol": {"marching_steps": 1}, "model": {"local_kernel": 7}}
 NOISE = {"noise": 0.01}  # without it roll-outs at 128 points may leave the flow after some twenty frames
 OWN: dict[str, dict[str, dict[str, Any]]] = {  # of factformer_plus (docs/research-log.md)
@@ -30,7 +34,12 @@ def experiment(scale: str = "small", model: str = "factformer", protocol: str = 
     """The paper's settings, or a small model and a short training for a CPU."""
     # The released runs push forward twice; the text describes one gradient-free call (pushforward=1).
     plan = {
-        "name": protocol, "marching_steps": 4, "curriculum": 0.06, "pushforward": 2, "pushforward_from": 0.08,
-        "pushforward_every": 3, "unroll": PAPER_UNROLL.get(model, 2) if scale == "paper" else 2,
-    }  # fmt: skip
+        "name": protocol,
+        "marching_steps": 4,
+        "curriculum": 0.06,
+        "pushforward": 2,
+        "pushforward_from": 0.08,
+        "pushforward_every": 3,
+        "unroll": PAPER_UNROLL.get(model, 2) if scale == "paper" else 2,
+    }
     return assemble("kolmogorov", "kolmogorov_flow", scale, model, plan, sizes=SIZES, training=TRAINING, own=OWN)

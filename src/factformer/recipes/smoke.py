@@ -19,9 +19,12 @@ OWN = {  # of factformer_plus (docs/research-log.md)
 def experiment(scale: str = "small", model: str = "factformer", protocol: str = "latent_marching") -> Experiment:
     """The paper's settings, or a small model and a short training for a CPU; trained like turbulence."""
     plan = {
-        "name": protocol, "marching_steps": 4, "curriculum": 0.06, "pushforward": 2, "pushforward_from": 0.10,
-        "pushforward_every": 3, "unroll": 2,
-    }  # fmt: skip
-    return assemble(
-        "smoke", "smoke_buoyancy", scale, model, plan, sizes=SIZES, training=turbulence.TRAINING, own=OWN
-    )
+        "name": protocol,
+        "marching_steps": 4,
+        "curriculum": 0.06,
+        "pushforward": 2,
+        "pushforward_from": 0.10,
+        "pushforward_every": 3,
+        "unroll": 2,
+    }
+    return assemble("smoke", "smoke_buoyancy", scale, model, plan, sizes=SIZES, training=turbulence.TRAINING, own=OWN)

@@ -12,18 +12,25 @@ SIZES = {
 TRAINING = {
     "paper": {"batch_size": 2, "learning_rate": 3e-4},
     "small": {
-        "updates": 600, "batch_size": 2, "learning_rate": 1e-3, "validate_every": 100, "checkpoint_every": 100,
+        "updates": 600,
+        "batch_size": 2,
+        "learning_rate": 1e-3,
+        "validate_every": 100,
+        "checkpoint_every": 100,
     },
-}  # fmt: skip
+}
 OWN = {"paper": {"training": {"batch_size": 1}}}  # of factformer_plus
 
 
 def experiment(scale: str = "small", model: str = "factformer", protocol: str = "latent_marching") -> Experiment:
     """The paper's settings, or a small model and a short training for a CPU."""
     plan = {
-        "name": protocol, "marching_steps": 2, "curriculum": 0.05, "pushforward": 2, "pushforward_from": 0.08,
-        "pushforward_every": 2, "unroll": 2,
-    }  # fmt: skip
-    return assemble(
-        "turbulence", "isotropic_turbulence", scale, model, plan, sizes=SIZES, training=TRAINING, own=OWN
-    )
+        "name": protocol,
+        "marching_steps": 2,
+        "curriculum": 0.05,
+        "pushforward": 2,
+        "pushforward_from": 0.08,
+        "pushforward_every": 2,
+        "unroll": 2,
+    }
+    return assemble("turbulence", "isotropic_turbulence", scale, model, plan, sizes=SIZES, training=TRAINING, own=OWN)

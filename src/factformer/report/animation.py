@@ -61,9 +61,13 @@ def write_animation(
     pictures = _on_palette(pictures, _maps(prediction if truth is None else truth, component))
     with whole_file(path) as partial:
         pictures[0].save(
-            partial, format="GIF", save_all=True, append_images=pictures[1:],
-            duration=round(1000 / frames_per_second), loop=0,
-        )  # fmt: skip
+            partial,
+            format="GIF",
+            save_all=True,
+            append_images=pictures[1:],
+            duration=round(1000 / frames_per_second),
+            loop=0,
+        )
     return path
 
 

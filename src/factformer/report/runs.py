@@ -184,7 +184,7 @@ def _read_problem(path: Path) -> Problem | None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text())
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is not readable ({error}); make it again") from None
     if not isinstance(values, dict):
@@ -196,7 +196,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        values = yaml.safe_load(path.read_text())
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise UserError(f"{path} is not valid YAML ({str(error).splitlines()[0]})") from None
     return values if isinstance(values, dict) else {}

@@ -41,9 +41,12 @@ from factformer.training.signals import by_signal
 Say = Callable[[str], None]
 STORAGE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BOOKKEEPING = (
-    "training.log_every=100", "training.validate_every=1000000", "training.checkpoint_every=5000",
-    "training.keep_last=1", "training.on_divergence=halve",
-)  # fmt: skip
+    "training.log_every=100",
+    "training.validate_every=1000000",
+    "training.checkpoint_every=5000",
+    "training.keep_last=1",
+    "training.on_divergence=halve",
+)
 SECONDS_AROUND = 30.0
 """What a run is expected to take beyond its training until one is known: compilation, evaluation, start."""
 SECONDS_TO_PACK = 20.0
@@ -190,24 +193,41 @@ class Campaign:
         torch.set_float32_matmul_precision("high")  # the products of 32-bit runs use the matrix units
         try:
             return train(
-                experiment, splits["train"], folder=folder, machine=self.machine, resume=True,
-                max_minutes=limit, command=train_command(experiment), reporter=Messages(self.say),
-            )  # fmt: skip
+                experiment,
+                splits["train"],
+                folder=folder,
+                machine=self.machine,
+                resume=True,
+                max_minutes=limit,
+                command=train_command(experiment),
+                reporter=Messages(self.say),
+            )
         finally:
             torch.set_float32_matmul_precision(before)
 
     def warm_up(self, experiment: Experiment, splits: Splits) -> None:
         """A few updates of every kind on a GPU, thrown away: kernels are compiled outside of the time that counts."""
         training, protocol = experiment.training, experiment.protocol
-        key = (experiment.model.fingerprint(), splits["train"].fingerprint, training.batch_size, training.precision,
-               protocol.name, protocol.marching_steps, protocol.calls)  # fmt: skip
+        key = (
+            experiment.model.fingerprint(),
+            splits["train"].fingerprint,
+            training.batch_size,
+            training.precision,
+            protocol.name,
+            protocol.marching_steps,
+            protocol.calls,
+        )
         if self.device.type != "cuda" or key in self.warm:
             return
         self.warm.add(key)
         changes = [
-            "training.budget_minutes=null", f"training.updates={WARM_UP_UPDATES}", "protocol.curriculum=0.5",
-            "protocol.pushforward_from=0.5", "protocol.pushforward_every=2", "protocol.calls_from=0.75",
-        ]  # fmt: skip
+            "training.budget_minutes=null",
+            f"training.updates={WARM_UP_UPDATES}",
+            "protocol.curriculum=0.5",
+            "protocol.pushforward_from=0.5",
+            "protocol.pushforward_every=2",
+            "protocol.calls_from=0.75",
+        ]
         with tempfile.TemporaryDirectory() as folder:
             run = Path(folder) / "run"
             self.listened(train(experiment.override(changes), splits["train"], folder=run, machine=self.machine))
@@ -229,21 +249,33 @@ class Campaign:
             return self.made[1]
         self.made = None
         gc.collect()
-        sizes = {size for other in pending if other.run.recipe == recipe
-                 for size in (self.preset(other.run).resolution, *self.others(other))}  # fmt: skip
+        sizes = {
+            size
+            for other in pending
+            if other.run.recipe == recipe
+            for size in (self.preset(other.run).resolution, *self.others(other))
+        }
         preset, wanted = self.preset(entry.run), self.data[recipe]
         held_out = sorted({other.split for other in pending if other.run.recipe == recipe})
         counts = {"train": wanted.train, **dict.fromkeys(held_out, wanted.test)}
         began = time.monotonic()
         made = simulate_splits(
-            recipes.build(recipe).problem, preset, counts, sorted(sizes),
-            seed=DATA_SEED, device=self.device, storage=STORAGE[wanted.storage], batch_size=wanted.batch_size,
-        )  # fmt: skip
+            recipes.build(recipe).problem,
+            preset,
+            counts,
+            sorted(sizes),
+            seed=DATA_SEED,
+            device=self.device,
+            storage=STORAGE[wanted.storage],
+            batch_size=wanted.batch_size,
+        )
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         number = " + ".join(map(str, counts.values()))
-        self.say(f"[{time.monotonic() - self.began:5.0f} s] {recipe}: {number} solutions at "
-                 f"{', '.join(map(str, sorted(sizes)))} in {time.monotonic() - began:.1f} s")  # fmt: skip
+        self.say(
+            f"[{time.monotonic() - self.began:5.0f} s] {recipe}: {number} solutions at "
+            f"{', '.join(map(str, sorted(sizes)))} in {time.monotonic() - began:.1f} s"
+        )
         scope = size_of(entry.run, self.scale)
         if scope.num_context_frames is not None:
             changes = {"num_context_frames": scope.num_context_frames, "horizon": scope.num_frames}
@@ -287,8 +319,13 @@ class Campaign:
         own = "".join(f" --set {assignment}" for assignment in self.assignments)
         result["command"] = f"python benchmarks/campaign.py run {entry.group}/{entry.name}{own}"
         known = outcome.surrogate.provenance
-        result["entry"] = {"group": entry.group, "title": entry.title, "minutes": experiment.training.budget_minutes,
-                           "protocol": experiment.protocol.name, "bundle": entry.bundle}  # fmt: skip
+        result["entry"] = {
+            "group": entry.group,
+            "title": entry.title,
+            "minutes": experiment.training.budget_minutes,
+            "protocol": experiment.protocol.name,
+            "bundle": entry.bundle,
+        }
         kept = ("command", "updates", "training_seconds", "rollbacks", "protocol", "training", "dataset", "seed")
         result["training"] = {key: known[key] for key in kept}
         result["training"]["float32_products"] = "TF32"

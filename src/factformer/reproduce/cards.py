@@ -80,15 +80,14 @@ def card(name: str, description: Mapping[str, Any], finding: Finding) -> str:
         f"moving average of the weights ({training['ema_decay']:g})" if training["ema_decay"] else "last weights",
         f"seed {training['seed']}",
     ]
+    beside = " beside another run" if finding.beside else ""
+    cost = f"{finding.minutes:.1f} minutes on {result['hardware']}{beside}, {finding.updates:,} updates"
     rows = [
         ("task", task),
         ("data", made),
-        ("training", "; ".join(filter(None, (
-            f"{finding.minutes:.1f} minutes on {result['hardware']}{' beside another run' * bool(finding.beside)}, "
-            f"{finding.updates:,} updates", finding.trouble,
-        )))),
+        ("training", "; ".join(filter(None, (cost, finding.trouble)))),
         ("recipe", "; ".join(options)),
-    ]  # fmt: skip
+    ]
     for field, errors in result["fields"].items():
         last = "" if problem.steady else f", last frame {errors['relative_l2_final']:.4f}"
         floor = f"{result['floor']} {errors['persistence']['relative_l2']:.3f}"
@@ -109,13 +108,21 @@ def card(name: str, description: Mapping[str, Any], finding: Finding) -> str:
             rows.append((f"as it is at {size} points per axis, {field}", error))
     rows.append(("measured in", f"`results/{finding.path}`"))
     lines = [
-        f"# {name}", "",
-        f"`{finding.model}` for `{problem.name}` on {shape} points, {result['parameters']:,} parameters.", "",
-        f"    surrogate = factformer.load(\"{name}\")", "",
-        "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows), "",
-        f"Trained at commit {result['commit']} with `{provenance['command']}`.", "",
-        f"Limits: {LIMITS.get(problem.name, 'what it was trained on.')}{_warning(far)}", "",
-    ]  # fmt: skip
+        f"# {name}",
+        "",
+        f"`{finding.model}` for `{problem.name}` on {shape} points, {result['parameters']:,} parameters.",
+        "",
+        f'    surrogate = factformer.load("{name}")',
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {key} | {value} |" for key, value in rows),
+        "",
+        f"Trained at commit {result['commit']} with `{provenance['command']}`.",
+        "",
+        f"Limits: {LIMITS.get(problem.name, 'what it was trained on.')}{_warning(far)}",
+        "",
+    ]
     return "\n".join(lines)
 
 

@@ -20,8 +20,14 @@ COARSE_FIRST = ("model.local_dilations=[2]", "protocol.coarse=2")
 """The first 70 % of training see every second point of a fine grid: more updates in the same time."""
 BOX_STORAGE = "data.storage=bfloat16"
 KOLMOGOROV_MODELS = (
-    "factformer", PLUS, "fno", "ffno", "dilated_resnet", "linear_attention", "axial_transformer",
-)  # fmt: skip
+    "factformer",
+    PLUS,
+    "fno",
+    "ffno",
+    "dilated_resnet",
+    "linear_attention",
+    "axial_transformer",
+)
 DARCY_MODELS = ("factformer", PLUS, "fno", "ffno", "dilated_resnet", "galerkin_transformer", "linear_attention")
 DARCY_RESOLUTIONS = (61, 85, 141, 211)
 RESOLUTION_MODELS = (PLUS, "fno", "dilated_resnet")
@@ -87,68 +93,112 @@ def kolmogorov() -> list[Entry]:
     pairs = [(model, LATENT) for model in KOLMOGOROV_MODELS]
     pairs += [("ffno", AUTOREGRESSIVE), ("factformer", AUTOREGRESSIVE)]
     return [
-        Entry("kolmogorov", "kolmogorov-128", entry_name(model, protocol, 3),
-              Training("kolmogorov", model, protocol, 128, BFLOAT), 3.0,
-              bundle="kolmogorov-128" if model == PLUS else "")
+        Entry(
+            "kolmogorov",
+            "kolmogorov-128",
+            entry_name(model, protocol, 3),
+            Training("kolmogorov", model, protocol, 128, BFLOAT),
+            3.0,
+            bundle="kolmogorov-128" if model == PLUS else "",
+        )
         for model, protocol in pairs
-    ]  # fmt: skip
+    ]
 
 
 def recipe(problem: str, size: int, *needed: str) -> list[Entry]:
     """What our recipe does for models of the paper, so that it is not mistaken for what our network does."""
     plus = recipes.build(problem, "paper", [f"model.name={PLUS}"])
-    keys = ("optimizer", "learning_rate", "weight_decay", "schedule", "warmup", "initial_fraction", "final_fraction",
-            "ema_decay", "augment", "batch_size", "noise")  # fmt: skip
+    keys = (
+        "optimizer",
+        "learning_rate",
+        "weight_decay",
+        "schedule",
+        "warmup",
+        "initial_fraction",
+        "final_fraction",
+        "ema_decay",
+        "augment",
+        "batch_size",
+        "noise",
+    )
     settings = tuple(f"training.{key}={json.dumps(getattr(plus.training, key))}" for key in keys)
     settings += (f"protocol.marching_steps={plus.protocol.marching_steps}",)
     return [
-        Entry(f"{problem}-recipe", f"{problem}-{size}", f"{model}-our-recipe-3min",
-              Training(problem, model, LATENT, size, (*BFLOAT, *needed, *settings)), 3.0)
+        Entry(
+            f"{problem}-recipe",
+            f"{problem}-{size}",
+            f"{model}-our-recipe-3min",
+            Training(problem, model, LATENT, size, (*BFLOAT, *needed, *settings)),
+            3.0,
+        )
         for model in ("factformer", "dilated_resnet")
-    ]  # fmt: skip
+    ]
 
 
 def darcy() -> list[Entry]:
     """Darcy flow at 85²; each model is then applied to the other resolutions as it is."""
     others = tuple(size for size in DARCY_RESOLUTIONS if size != 85)
     return [
-        Entry("darcy", "darcy-85", entry_name(model, STEADY, 2), Training("darcy", model, STEADY, 85, BFLOAT), 2.0,
-              also=others, bundle="darcy-85" if model == PLUS else "")
+        Entry(
+            "darcy",
+            "darcy-85",
+            entry_name(model, STEADY, 2),
+            Training("darcy", model, STEADY, 85, BFLOAT),
+            2.0,
+            also=others,
+            bundle="darcy-85" if model == PLUS else "",
+        )
         for model in DARCY_MODELS
-    ]  # fmt: skip
+    ]
 
 
 def darcy_resolutions() -> list[Entry]:
     """The paper's figure: error against training resolution (the runs at 85² are those of `darcy`)."""
     settings = {(PLUS, 211): (*BFLOAT, *COARSE_FIRST)}
     return [
-        Entry("darcy-resolutions", f"darcy-{size}", entry_name(model, STEADY, 2),
-              Training("darcy", model, STEADY, size, settings.get((model, size), BFLOAT)), 2.0)
+        Entry(
+            "darcy-resolutions",
+            f"darcy-{size}",
+            entry_name(model, STEADY, 2),
+            Training("darcy", model, STEADY, size, settings.get((model, size), BFLOAT)),
+            2.0,
+        )
         for model in RESOLUTION_MODELS
         for size in DARCY_RESOLUTIONS
         if size != 85
-    ]  # fmt: skip
+    ]
 
 
 def boxes(recipe: str, size: int) -> list[Entry]:
     """The three-dimensional problems with latent marching."""
     settings = (*BFLOAT, BOX_STORAGE)
     return [
-        Entry(recipe, f"{recipe}-{size}", entry_name(model, LATENT, 3),
-              Training(recipe, model, LATENT, size, settings), 3.0,
-              bundle=f"{recipe}-{size}" if model == PLUS else "")
+        Entry(
+            recipe,
+            f"{recipe}-{size}",
+            entry_name(model, LATENT, 3),
+            Training(recipe, model, LATENT, size, settings),
+            3.0,
+            bundle=f"{recipe}-{size}" if model == PLUS else "",
+        )
         for model in BOX_MODELS
-    ]  # fmt: skip
+    ]
 
 
 def long() -> list[Entry]:
     """Kolmogorov flow at 128² for a quarter of an hour, in legs."""
     return [
-        Entry("long", "kolmogorov-128", entry_name(model, LATENT, 15),
-              Training("kolmogorov", model, LATENT, 128, BFLOAT), 15.0,
-              bundle="kolmogorov-128" if model == PLUS else "", in_legs=True)
+        Entry(
+            "long",
+            "kolmogorov-128",
+            entry_name(model, LATENT, 15),
+            Training("kolmogorov", model, LATENT, 128, BFLOAT),
+            15.0,
+            bundle="kolmogorov-128" if model == PLUS else "",
+            in_legs=True,
+        )
         for model in (PLUS, "factformer")
-    ]  # fmt: skip
+    ]
 
 
 def variants(
@@ -163,10 +213,11 @@ def variants(
     """A minute each, one change at a time; the change is the title."""
     protocol = STEADY if recipe == "darcy" else LATENT
     return [
-        Entry(group, folder, _slug(title), Training(recipe, model, protocol, resolution, (*BFLOAT, *settings)), 1.0,
-              title)
+        Entry(
+            group, folder, _slug(title), Training(recipe, model, protocol, resolution, (*BFLOAT, *settings)), 1.0, title
+        )
         for title, settings in changes.items()
-    ]  # fmt: skip
+    ]
 
 
 def ablations() -> list[Entry]:

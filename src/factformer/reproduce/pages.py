@@ -18,9 +18,11 @@ from factformer.reproduce.research import ROUNDS, Round
 
 PAPER_TABLES = {"kolmogorov": paper.TABLE_1, "turbulence": paper.TABLE_2, "smoke": paper.TABLE_3}
 FIELDS = {
-    "kolmogorov": ("vorticity",), "darcy": ("solution",),
-    "turbulence": ("pressure", "velocity"), "smoke": ("density", "velocity"),
-}  # fmt: skip
+    "kolmogorov": ("vorticity",),
+    "darcy": ("solution",),
+    "turbulence": ("pressure", "velocity"),
+    "smoke": ("density", "velocity"),
+}
 RECIPE = "-recipe"  # ends the names of groups that train models of the paper with ours
 Found = Mapping[str, Finding]
 
@@ -74,13 +76,30 @@ def given(there: Sequence[Finding]) -> list[str]:
             "autoregressive": f"unrolled {protocol.get('unroll')}",
         }.get(finding.protocol, "–")
         steps += f", noise {training['noise']:.1%}" if training.get("noise") else ""
-        rows.append([
-            finding.label, str(training["optimizer"]), f"{training['learning_rate']:g}", str(training["batch_size"]),
-            str(training["precision"]), "yes" if training["augment"] else "no",
-            f"{training['ema_decay']:g}" if training["ema_decay"] else "no", steps, str(training["seed"]),
-        ])  # fmt: skip
-    columns = ["model", "optimiser", "learning rate", "batch", "precision", "symmetries", "weight average", "frames",
-               "seed"]  # fmt: skip
+        rows.append(
+            [
+                finding.label,
+                str(training["optimizer"]),
+                f"{training['learning_rate']:g}",
+                str(training["batch_size"]),
+                str(training["precision"]),
+                "yes" if training["augment"] else "no",
+                f"{training['ema_decay']:g}" if training["ema_decay"] else "no",
+                steps,
+                str(training["seed"]),
+            ]
+        )
+    columns = [
+        "model",
+        "optimiser",
+        "learning rate",
+        "batch",
+        "precision",
+        "symmetries",
+        "weight average",
+        "frames",
+        "seed",
+    ]
     lines = ["What each run was given:", "", *markdown(columns, rows)]
     troubles = [f"{finding.label} {finding.trouble}." for finding in there if finding.trouble]
     return [*lines, "", *troubles] if troubles else lines
@@ -97,10 +116,15 @@ def beyond(entries: Sequence[Entry], found: Found, heading: str = "") -> list[st
         frames = [f"frame {far['num_frames'] * k // 4}" for k in (1, 2, 3, 4)]
         for name, field in far["fields"].items():
             curve = field["relative_l2_per_frame"]
-            rows.append([
-                entry.title or finding.label, name, *(f"{curve[len(curve) * k // 4 - 1]:.3f}" for k in (1, 2, 3, 4)),
-                f"{field['correlation_time']:.2f}", f"{far['num_diverged']} of {far['num_windows']}",
-            ])  # fmt: skip
+            rows.append(
+                [
+                    entry.title or finding.label,
+                    name,
+                    *(f"{curve[len(curve) * k // 4 - 1]:.3f}" for k in (1, 2, 3, 4)),
+                    f"{field['correlation_time']:.2f}",
+                    f"{far['num_diverged']} of {far['num_windows']}",
+                ]
+            )
         if "hardware" in far:  # measured after the run, on solutions and a machine of its own
             solutions = f"{far['num_windows']} solutions made anew ({far['hardware']})"
             notes += [f"{finding.label}: {far['bundle']}, on {solutions}.", ""]
@@ -112,9 +136,12 @@ def beyond(entries: Sequence[Entry], found: Found, heading: str = "") -> list[st
         *([heading, ""] if heading else []),
         "Where roll-outs lead that go on, from the first frames of each solution: the error of single frames, the time",
         "until the correlation with the true field falls below 0.8 (their whole length where it never does), and how",
-        "many were no longer finite.", "",
-        *markdown(["run", "field", *frames, "correlated until", "not finite"], rows), "", *notes,
-    ]  # fmt: skip
+        "many were no longer finite.",
+        "",
+        *markdown(["run", "field", *frames, "correlated until", "not finite"], rows),
+        "",
+        *notes,
+    ]
 
 
 def long_runs(found: Found) -> list[str]:
@@ -164,10 +191,17 @@ def variants(
             cost = f"{statistics.fmean(one.updates for one in base) / finding.updates:.2f} ×"
         mark = "" if finding.split == entry.split else " †"
         error = " / ".join(finding.shown(field) for field in FIELDS[entry.run.recipe])
-        rows.append([
-            entry.title, settings, error + mark, "base" if is_base else change,
-            ", ".join(word for word in (verdict, finding.trouble) if word), f"{finding.updates:,}", cost,
-        ])  # fmt: skip
+        rows.append(
+            [
+                entry.title,
+                settings,
+                error + mark,
+                "base" if is_base else change,
+                ", ".join(word for word in (verdict, finding.trouble) if word),
+                f"{finding.updates:,}",
+                cost,
+            ]
+        )
     columns = ["variant", "settings", "error", "against the base", "verdict", "updates", "cost of an update"]
     return markdown(columns, rows)
 
@@ -175,23 +209,30 @@ def variants(
 def ablations(found: Found) -> list[str]:
     entries = GROUPS["ablations"]()
     bases = {
-        model: [e.path for e in entries if e.run.model == model and e.title.partition(",")[0] == model
-                and (e.title == model or "seed" in e.title)]
+        model: [
+            e.path
+            for e in entries
+            if e.run.model == model and e.title.partition(",")[0] == model and (e.title == model or "seed" in e.title)
+        ]
         for model in ("factformer_plus", "factformer")
-    }  # fmt: skip
+    }
     lines = variants(entries, found, bases, noise=Round.noise)
     spread = []
     for model, paths in bases.items():
         errors = [found[path].total for path in paths if path in found]
         if len(errors) > 1:
-            spread.append(f"`{model}` {min(errors):.4f} to {max(errors):.4f} over {len(errors)} seeds, "
-                          f"{_chance(errors, Round.noise):.2g} by chance")  # fmt: skip
+            spread.append(
+                f"`{model}` {min(errors):.4f} to {max(errors):.4f} over {len(errors)} seeds, "
+                f"{_chance(errors, Round.noise):.2g} by chance"
+            )
     if not spread:
         return lines
     return [
-        *lines, "", f"Spread of the base runs: {'; '.join(spread)}. With three seeds, what counts as chance is the",
+        *lines,
+        "",
+        f"Spread of the base runs: {'; '.join(spread)}. With three seeds, what counts as chance is the",
         "distance from their mean that one more run keeps in 19 of 20 cases.",
-    ]  # fmt: skip
+    ]
 
 
 def research_log(found: Found) -> str:
@@ -200,7 +241,8 @@ def research_log(found: Found) -> str:
     done = [found[entry.path] for entry in entries if entry.path in found]
     others = sorted(path for path in found if path.startswith("research/") and path not in {e.path for e in entries})
     lines = [
-        "# Research log", "",
+        "# Research log",
+        "",
         "What might lower the error of `factformer_plus` per second of training, one idea at a time, one minute each",
         "(`python benchmarks/campaign.py run research`); Kolmogorov flow where nothing else is said. The same",
         f"configuration again moved by up to {Round.noise} there in earlier runs of twice the error, so differences",
@@ -208,8 +250,9 @@ def research_log(found: Found) -> str:
         "(one frame per call, again). Cost is the time of an update over that of the recipe",
         "which the idea is held against. Made by `docs/make_results.py` from `results/research/`.",
         "",
-        f"{len(done)} of {len(entries)} ideas tried." if done else "No idea has been tried on a GPU yet.", "",
-    ]  # fmt: skip
+        f"{len(done)} of {len(entries)} ideas tried." if done else "No idea has been tried on a GPU yet.",
+        "",
+    ]
     for part in ROUNDS:
         here, recipe = part.entries(), part.bases()
         bases = {"factformer_plus": [entry.path for entry in here if entry.title in recipe]}
@@ -223,8 +266,15 @@ def research_log(found: Found) -> str:
         lines += ["† judged by the test set of the tables; since then ideas are judged by flows of their own.", ""]
     if others:
         lines += ["Further runs:", ""]
-        rows = [[found[p].result.get("entry", {}).get("title") or p, found[p].shown("vorticity"),
-                 f"{found[p].updates:,}", f"`results/{p}`"] for p in others]  # fmt: skip
+        rows = [
+            [
+                found[p].result.get("entry", {}).get("title") or p,
+                found[p].shown("vorticity"),
+                f"{found[p].updates:,}",
+                f"`results/{p}`",
+            ]
+            for p in others
+        ]
         lines += [*markdown(["run", "error", "updates", "file"], rows), ""]
     return "\n".join(lines)
 
@@ -232,8 +282,12 @@ def research_log(found: Found) -> str:
 def summary(found: Found) -> list[str]:
     """The README's table: every problem, the first three models at equal cost, errors in the order of the fields."""
     rows = []
-    titles = {"kolmogorov": "Kolmogorov flow, 128²", "darcy": "Darcy flow, 85²",
-              "turbulence": "isotropic turbulence, 60³", "smoke": "smoke buoyancy, 64³"}  # fmt: skip
+    titles = {
+        "kolmogorov": "Kolmogorov flow, 128²",
+        "darcy": "Darcy flow, 85²",
+        "turbulence": "isotropic turbulence, 60³",
+        "smoke": "smoke buoyancy, 64³",
+    }
     for group, title in titles.items():
         entries = GROUPS[group]()
         there, missing = of_entries(entries, found)

@@ -77,8 +77,9 @@ def bars(setting: str, chosen: str) -> Callable[[Outcome], Drawn]:
         if not values:
             return {}
         picked = chosen if chosen in values else None
-        return {"ablation": figures.ablation_bars(values, setting=setting, chosen=picked,
-                                                  standard_errors=spread or None)}  # fmt: skip
+        return {
+            "ablation": figures.ablation_bars(values, setting=setting, chosen=picked, standard_errors=spread or None)
+        }
 
     return draw
 

@@ -43,8 +43,13 @@ def study(found: Found) -> list[str]:
                 row.append(NOT_RUN if errors is None else with_spread(errors["relative_l2"], errors["standard_error"]))
         rows.append(row)
     columns = ["trained at 85², applied to", *columns[1:]]
-    return [*lines, "", "The models of 85² applied to other grids as they are, without training there:", "",
-            *markdown(columns, rows)]  # fmt: skip
+    return [
+        *lines,
+        "",
+        "The models of 85² applied to other grids as they are, without training there:",
+        "",
+        *markdown(columns, rows),
+    ]
 
 
 def _spread(found: Found) -> list[str]:
@@ -68,12 +73,13 @@ def curves(found: Found) -> dict[str, list[float | None]]:
     """The curves of the figure: models with at least one point, once one of them has two."""
     lines = {
         model: [
-            finding.error("solution") if (finding := found.get(f"darcy-{size}/{entry_name(model, STEADY, 2)}.json"))
+            finding.error("solution")
+            if (finding := found.get(f"darcy-{size}/{entry_name(model, STEADY, 2)}.json"))
             else None
             for size in DARCY_RESOLUTIONS
         ]
         for model in RESOLUTION_MODELS
-    }  # fmt: skip
+    }
     numbers = {model: sum(value is not None for value in values) for model, values in lines.items()}
     return {model: lines[model] for model, number in numbers.items() if number} if max(numbers.values()) > 1 else {}
 

@@ -27,14 +27,26 @@ DEFAULT_MINUTES = 10.0
 DATA_SEED = 0
 
 TINY_MODEL: dict[str, Any] = {
-    "dim": 16, "depth": 2, "heads": 2, "head_dim": 8, "kernel_dim": 8, "modes": 3, "norm_groups": 4,
-    "coarsening": 2, "dilations": [1, 2],
-}  # fmt: skip
+    "dim": 16,
+    "depth": 2,
+    "heads": 2,
+    "head_dim": 8,
+    "kernel_dim": 8,
+    "modes": 3,
+    "norm_groups": 4,
+    "coarsening": 2,
+    "dilations": [1, 2],
+}
 TINY_PROTOCOL: dict[str, Any] = {"pushforward": 1, "pushforward_from": 0.3, "curriculum": 0.3, "unroll": 2}
 TINY_TRAINING: dict[str, Any] = {
-    "updates": 4, "batch_size": 2, "log_every": 2, "validate_every": 4, "checkpoint_every": 2,
-    "validation_windows": 1, "augment": False,
-}  # fmt: skip
+    "updates": 4,
+    "batch_size": 2,
+    "log_every": 2,
+    "validate_every": 4,
+    "checkpoint_every": 2,
+    "validation_windows": 1,
+    "augment": False,
+}
 
 
 @dataclass(frozen=True)
@@ -95,8 +107,12 @@ def experiment_of(
     if scale not in SCALES:
         raise UserError(f"unknown scale {scale!r}. Choices: {', '.join(SCALES)}")
     size = size_of(run, scale)
-    changes = [f"model.name={run.model}", f"protocol.name={run.protocol}", assignment("data.path", data),
-               f"data.resolution={size.preset.resolution}"]  # fmt: skip
+    changes = [
+        f"model.name={run.model}",
+        f"protocol.name={run.protocol}",
+        assignment("data.path", data),
+        f"data.resolution={size.preset.resolution}",
+    ]
     if size.num_context_frames is not None:
         changes.append(f"data.num_context_frames={size.num_context_frames}")
     if scale == "tiny":
@@ -140,8 +156,7 @@ def describe_scale(run: Training, experiment: Experiment, scale: Scale, assignme
         if training.budget_minutes is None
         else f"{training.budget_minutes:g} min of training"
     )
-    how = [_grid(preset.resolution, num_axes),
-           f"{preset.num_trajectories['train']} training samples", length]  # fmt: skip
+    how = [_grid(preset.resolution, num_axes), f"{preset.num_trajectories['train']} training samples", length]
     if scale == "tiny":
         how.append("tiny model")
     return f"reduced ({', '.join([*how, *assignments])})"

@@ -45,11 +45,23 @@ def benchmark_table(name: str) -> Target:
         for group, (average, final) in result.errors.items():
             base = f"fields.{group}"
             cells += [
-                Cell(row, f"{group}, average error", work, f"{base}.relative_l2", average,
-                     error_path=f"{base}.standard_error"),
-                Cell(row, f"{group}, final error", work, f"{base}.relative_l2_final", final,
-                     error_path=f"{base}.standard_error_final"),
-            ]  # fmt: skip
+                Cell(
+                    row,
+                    f"{group}, average error",
+                    work,
+                    f"{base}.relative_l2",
+                    average,
+                    error_path=f"{base}.standard_error",
+                ),
+                Cell(
+                    row,
+                    f"{group}, final error",
+                    work,
+                    f"{base}.relative_l2_final",
+                    final,
+                    error_path=f"{base}.standard_error_final",
+                ),
+            ]
         cells += [
             Cell(row, "inference time (s)", work, "seconds_per_batch", result.seconds_per_batch, "seconds"),
             Cell(row, "parameters", work, "parameters", result.parameters, "count"),
@@ -70,8 +82,16 @@ def table4(scale: Scale) -> Target:
         row = f"{published.attention} attention"
         case = cost_case(scale, model, 128)
         error = "fields.vorticity.relative_l2"
-        cells.append(Cell(row, "average error", at_128(scale, model), error, published.relative_l2,
-                          error_path="fields.vorticity.standard_error"))  # fmt: skip
+        cells.append(
+            Cell(
+                row,
+                "average error",
+                at_128(scale, model),
+                error,
+                published.relative_l2,
+                error_path="fields.vorticity.standard_error",
+            )
+        )
         for key, title in (
             ("encoder_seconds", "encoder, forward (s)"),
             ("propagator_seconds", "propagator, forward (s)"),
@@ -94,11 +114,16 @@ def cost_case(scale: Scale, model: str, kernel_dim: int) -> Case:
 
 def figure_darcy_resolutions(scale: Scale) -> Target:
     cells = [
-        Cell(model, f"error at {size} points per axis", Training("darcy", model, "steady", size),
-             "fields.solution.relative_l2", error_path="fields.solution.standard_error")
+        Cell(
+            model,
+            f"error at {size} points per axis",
+            Training("darcy", model, "steady", size),
+            "fields.solution.relative_l2",
+            error_path="fields.solution.standard_error",
+        )
         for model in DARCY_MODELS
         for size in DARCY_RESOLUTIONS[scale]
-    ]  # fmt: skip
+    ]
     return Target("figure-darcy-resolutions", "Darcy flow: error against training resolution", tuple(cells))
 
 
@@ -117,28 +142,44 @@ def figure_error_trend(scale: Scale) -> Target:
         if any(cell.work == work for cell in cells):
             continue
         cells.append(
-            Cell(f"{model} LM, 128²", "average error", work, "fields.vorticity.relative_l2",
-                 published.relative_l2, error_path="fields.vorticity.standard_error")
-        )  # fmt: skip
+            Cell(
+                f"{model} LM, 128²",
+                "average error",
+                work,
+                "fields.vorticity.relative_l2",
+                published.relative_l2,
+                error_path="fields.vorticity.standard_error",
+            )
+        )
     return Target("figure-error-trend", "Kolmogorov flow: error frame by frame", tuple(cells))
 
 
 def ablation(scale: Scale, name: str, title: str, key: str, values: Mapping[str, tuple[int, ...]]) -> Target:
     cells = [
-        Cell(f"{value}", "average error", at_128(scale, "factformer", f"model.{key}={value}"),
-             "fields.vorticity.relative_l2", error_path="fields.vorticity.standard_error")
+        Cell(
+            f"{value}",
+            "average error",
+            at_128(scale, "factformer", f"model.{key}={value}"),
+            "fields.vorticity.relative_l2",
+            error_path="fields.vorticity.standard_error",
+        )
         for value in values[scale]
-    ]  # fmt: skip
+    ]
     return Target(name, title, tuple(cells))
 
 
 def seeds(scale: Scale) -> Target:
     cells = [
-        Cell(f"seed {seed}", quantity, at_128(scale, "factformer", f"training.seed={seed}"),
-             f"fields.vorticity.{key}", error_path="fields.vorticity.standard_error" * (key == "relative_l2"))
+        Cell(
+            f"seed {seed}",
+            quantity,
+            at_128(scale, "factformer", f"training.seed={seed}"),
+            f"fields.vorticity.{key}",
+            error_path="fields.vorticity.standard_error" * (key == "relative_l2"),
+        )
         for seed in SEEDS
         for quantity, key in (("average error", "relative_l2"), ("final error", "relative_l2_final"))
-    ]  # fmt: skip
+    ]
     return Target("seeds", "Influence of the random seed", tuple(cells))
 
 
@@ -147,10 +188,13 @@ def cost_figure(scale: Scale, name: str) -> Target:
     if name == "figure-cost-2d":
         title = "Cost over kernel dimension at 128²"
         cases = [
-            case if scale != "tiny" else replace(cost_case(scale, case.model, 8), overrides=
-                                                 {**TINY_COST, "kernel_dim": case.overrides["kernel_dim"]})
+            case
+            if scale != "tiny"
+            else replace(
+                cost_case(scale, case.model, 8), overrides={**TINY_COST, "kernel_dim": case.overrides["kernel_dim"]}
+            )
             for case in benchmarks.attention_over_kernel_dim(COST_KERNEL_DIMS[scale])
-        ]  # fmt: skip
+        ]
         labels = [f"{case.model}, kernel dimension {case.overrides['kernel_dim']}" for case in cases]
     else:
         title = "Cost over grid size in three dimensions"
@@ -185,10 +229,16 @@ def attention_target(scale: Scale, name: str) -> Target:
         return Target(name, "Learned kernels: stationarity and symmetry", tuple(cells))
     linear = Looking(at_128(scale, "linear_attention"))
     cells += [
-        Cell(f"linear, layer {layer + 1}", quantity, linear, f"kernels.{layer}.fraction_for_energy",
-             LINEAR_SHARE, "number")
+        Cell(
+            f"linear, layer {layer + 1}",
+            quantity,
+            linear,
+            f"kernels.{layer}.fraction_for_energy",
+            LINEAR_SHARE,
+            "number",
+        )
         for layer in range(depth)
-    ]  # fmt: skip
+    ]
     note = "For linear attention the paper states an upper bound of 5 %, out of 1024 singular values."
     return Target(name, "Spectra of attention kernels", tuple(cells), note)
 

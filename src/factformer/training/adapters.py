@@ -33,9 +33,7 @@ class ChannelsFirst(nn.Module):
     def num_output_channels(self) -> int:
         return self.num_steps * self.surrogate.problem.num_output_channels
 
-    def forward(
-        self, x: Float[Tensor, "batch channel_in *grid"], **_: Any
-    ) -> Float[Tensor, "batch channel_out *grid"]:
+    def forward(self, x: Float[Tensor, "batch channel_in *grid"], **_: Any) -> Float[Tensor, "batch channel_out *grid"]:
         problem = self.surrogate.problem
         if x.ndim != problem.grid.num_axes + 2 or x.shape[1] != self.num_input_channels:
             raise UserError(

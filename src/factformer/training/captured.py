@@ -34,9 +34,7 @@ class CapturedStep:
         fabric = parts.fabric
         return fabric.device.type == "cuda" and fabric.world_size == 1 and parts.accumulate == 1
 
-    def __call__(
-        self, parts: StepParts, window: Window, plan: Plan, learning_rate: float
-    ) -> Mapping[str, Tensor]:
+    def __call__(self, parts: StepParts, window: Window, plan: Plan, learning_rate: float) -> Mapping[str, Tensor]:
         if self.whole:
             self.prepare()
         set_learning_rate(parts, learning_rate)

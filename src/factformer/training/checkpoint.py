@@ -76,7 +76,7 @@ def save(folder: Path, snapshot: Snapshot) -> Path:
     scratch = Path(tempfile.mkdtemp(prefix=HIDDEN, dir=folder))
     try:
         save_file({name: t.contiguous() for name, t in snapshot.tensors.items()}, scratch / TENSORS)
-        (scratch / METRICS).write_text(snapshot.metrics)
+        (scratch / METRICS).write_text(snapshot.metrics, encoding="utf-8")
         description: dict[str, Any] = {
             "format": FORMAT,
             "version": FORMAT_VERSION,
@@ -84,7 +84,7 @@ def save(folder: Path, snapshot: Snapshot) -> Path:
             "sha256": {name: _checksum(scratch / name) for name in (TENSORS, METRICS)},
         }
         description["checksum"] = _digest(description)
-        (scratch / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
+        (scratch / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
         shutil.copymode(scratch / DESCRIPTION, scratch / TENSORS)  # safetensors keeps its files from everyone else
         scratch.chmod(0o755)
         for name in (TENSORS, METRICS, DESCRIPTION):
@@ -112,7 +112,7 @@ def load(path: Path) -> Snapshot:
         tensors = load_file(path / TENSORS)
     except SafetensorError as error:
         raise _corrupted(path, str(error)) from None
-    return Snapshot(tensors, description["state"], (path / METRICS).read_text())
+    return Snapshot(tensors, description["state"], (path / METRICS).read_text(encoding="utf-8"))
 
 
 def prune(folder: Path, keep_last: int, best: str | None) -> None:
@@ -156,7 +156,7 @@ def describe_write_error(path: Path, error: Exception) -> str:
 def _read_description(path: Path) -> dict[str, Any]:
     file = path / DESCRIPTION
     try:
-        description = json.loads(file.read_text())
+        description = json.loads(file.read_text(encoding="utf-8"))
         checksum = description.pop("checksum")
     except FileNotFoundError:
         raise _corrupted(path, f"{DESCRIPTION} is missing") from None

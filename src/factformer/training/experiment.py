@@ -57,7 +57,7 @@ class Experiment(Config):
 
     def save(self, path: Path) -> None:
         """Write as YAML."""
-        path.write_text(self.to_yaml())
+        path.write_text(self.to_yaml(), encoding="utf-8")
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
@@ -66,7 +66,7 @@ class Experiment(Config):
     def read(cls, path: Path) -> Self:
         """Read what `save` wrote."""
         try:
-            values = yaml.safe_load(path.read_text())
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UserError(f"there is no configuration at {path}") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:

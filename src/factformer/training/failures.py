@@ -58,8 +58,7 @@ def is_lost_process(error: BaseException) -> bool:
     if isinstance(error, torch.distributed.DistError):
         return True
     return torch.distributed.is_initialized() and any(
-        word in str(error)
-        for word in ("Connection closed by peer", "Connection reset", "Broken pipe", "gloo")
+        word in str(error) for word in ("Connection closed by peer", "Connection reset", "Broken pipe", "gloo")
     )
 
 

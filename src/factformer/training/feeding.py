@@ -31,9 +31,7 @@ STORAGE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class Visits:
     """Which windows each update sees, and which of them are this process's."""
 
-    def __init__(
-        self, windows: Windows, seed: int, batch_size: int, *, rank: int = 0, num_ranks: int = 1
-    ) -> None:
+    def __init__(self, windows: Windows, seed: int, batch_size: int, *, rank: int = 0, num_ranks: int = 1) -> None:
         self.windows = windows
         self.seed = seed
         self.batch_size = batch_size
@@ -207,7 +205,5 @@ def _resident(dataset: Dataset, device: torch.device, storage: torch.dtype) -> T
 
 
 def _first_bad(frames: list[Tensor], trajectories: list[int]) -> int:
-    bad = [
-        t for values, t in zip(frames, trajectories, strict=True) if not bool(torch.isfinite(values).all())
-    ]
+    bad = [t for values, t in zip(frames, trajectories, strict=True) if not bool(torch.isfinite(values).all())]
     return (bad or trajectories)[0]

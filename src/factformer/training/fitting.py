@@ -28,9 +28,11 @@ Array = Tensor | NDArray[Any]
 OURS = "factformer_plus"
 
 DECIDED = {
-    "problem": "name=", "data.num_context_frames": "num_context_frames=", "data.resolution": "another grid=",
+    "problem": "name=",
+    "data.num_context_frames": "num_context_frames=",
+    "data.resolution": "another grid=",
     "data.path": "the arrays or a dataset",
-}  # fmt: skip
+}
 """Keys of an experiment that say what the data say, and what says it here."""
 
 
@@ -74,9 +76,16 @@ def fit(
     """
     if isinstance(train_array, Dataset):
         given = {
-            "grid": grid, "frame_dt": frame_dt, "fields": fields, "inputs": inputs, "input_fields": input_fields,
-            "num_context_frames": num_context_frames, "horizon": horizon, "boundary": boundary, "name": name,
-        }  # fmt: skip
+            "grid": grid,
+            "frame_dt": frame_dt,
+            "fields": fields,
+            "inputs": inputs,
+            "input_fields": input_fields,
+            "num_context_frames": num_context_frames,
+            "horizon": horizon,
+            "boundary": boundary,
+            "name": name,
+        }
         said = [f"{key}=" for key, value in given.items() if value is not None]
         if said:
             raise UserError(f"a dataset says this itself, leave it out: {', '.join(said)}; open_dataset can change it")
@@ -90,9 +99,7 @@ def fit(
         if grid is None or fields is None:
             raise UserError("an array says nothing about itself: give its grid= and the names of its fields=")
         if (inputs is None) != (input_fields is None):
-            raise UserError(
-                "a steady problem needs inputs and input_fields; leave both out for frames in time"
-            )
+            raise UserError("a steady problem needs inputs and input_fields; leave both out for frames in time")
         if not isinstance(grid, Grid):
             raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {grid!r}")
         for key, count in (("num_context_frames", num_context_frames), ("horizon", horizon)):
@@ -127,9 +134,16 @@ def fit(
 
     with tempfile.TemporaryDirectory(prefix="factformer-") as scratch:
         outcome = train(
-            experiment, dataset, held_out, folder=out or Path(scratch) / "run", machine=machine,
-            resume=resume, overwrite=overwrite, command="factformer.fit", reporter=LiveReporter(silent=not progress),
-        )  # fmt: skip
+            experiment,
+            dataset,
+            held_out,
+            folder=out or Path(scratch) / "run",
+            machine=machine,
+            resume=resume,
+            overwrite=overwrite,
+            command="factformer.fit",
+            reporter=LiveReporter(silent=not progress),
+        )
     if outcome.surrogate is None:
         where = f"; go on with resume=True, out={str(out)!r}" if out else "; give out= to be able to go on"
         raise InterruptedError(f"training stopped after update {outcome.update}: {outcome.reason}{where}")
@@ -155,22 +169,32 @@ def _experiment(dataset: Dataset, model: str, updates: int, settings: Mapping[st
     room = dataset.num_frames - problem.num_context_frames
     steps = 1 if model == OURS else min(4, max(1, room // 2))
     ours = {
-        "optimizer": "muon", "learning_rate": 6e-3 if updates < 3000 else 3e-3, "batch_size": 4,
-        "noise": 0.0 if problem.steady else 0.01, "ema_decay": 0.99 if updates < 3000 else 0.999,
+        "optimizer": "muon",
+        "learning_rate": 6e-3 if updates < 3000 else 3e-3,
+        "batch_size": 4,
+        "noise": 0.0 if problem.steady else 0.01,
+        "ema_decay": 0.99 if updates < 3000 else 0.999,
         "on_divergence": "halve",
-    }  # fmt: skip
+    }
     protocol: dict[str, Any] = {"name": "steady"}
     if not problem.steady:
         pushed = max(0, min(3 if model == OURS else 1, room // steps - 1))
         protocol = {"name": "latent_marching", "marching_steps": steps, "pushforward": pushed}
     every = max(1, updates // 10)
-    experiment = Experiment.parse({
-        "problem": problem.name,
-        "model": {"name": model, **({} if problem.steady else {"residual": True})},
-        "protocol": protocol,
-        "training": {"updates": updates, "checkpoint_every": every, "validate_every": every,
-                     "log_every": max(1, updates // 100), **(ours if model == OURS else {"learning_rate": 1e-3})},
-    })  # fmt: skip
+    experiment = Experiment.parse(
+        {
+            "problem": problem.name,
+            "model": {"name": model, **({} if problem.steady else {"residual": True})},
+            "protocol": protocol,
+            "training": {
+                "updates": updates,
+                "checkpoint_every": every,
+                "validate_every": every,
+                "log_every": max(1, updates // 100),
+                **(ours if model == OURS else {"learning_rate": 1e-3}),
+            },
+        }
+    )
     return experiment.override(assignments(settings))
 
 
@@ -185,7 +209,5 @@ def _fields(names: Sequence[str] | Mapping[str, int]) -> tuple[Field, ...]:
 def _as_tensor(array: Array) -> Tensor:
     tensor = as_tensor(array, "train_array")
     if tensor.ndim < 4:
-        raise UserError(
-            f"train_array must have shape (trajectory, frame, *grid, channel), got {tuple(tensor.shape)}"
-        )
+        raise UserError(f"train_array must have shape (trajectory, frame, *grid, channel), got {tuple(tensor.shape)}")
     return tensor

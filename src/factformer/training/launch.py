@@ -33,9 +33,17 @@ def run_experiment(
     machine.check()
     dataset, held_out = open_data(experiment)
     return train(
-        experiment, dataset, held_out, folder=out, machine=machine, resume=resume, overwrite=overwrite,
-        max_minutes=max_minutes, command=command, reporter=reporter,
-    )  # fmt: skip
+        experiment,
+        dataset,
+        held_out,
+        folder=out,
+        machine=machine,
+        resume=resume,
+        overwrite=overwrite,
+        max_minutes=max_minutes,
+        command=command,
+        reporter=reporter,
+    )
 
 
 def wanted_problem(experiment: Experiment) -> Problem:
@@ -105,6 +113,4 @@ def _problem_of(path: Path, experiment: Experiment) -> Problem:
 
 
 def _has_split(path: Path, split: str) -> bool:
-    return path.is_dir() and any(
-        [*path.glob(f"{split}.*"), *path.glob(f"{split}/*"), *path.glob(f"data/{split}/*")]
-    )
+    return path.is_dir() and any([*path.glob(f"{split}.*"), *path.glob(f"{split}/*"), *path.glob(f"data/{split}/*")])

@@ -52,9 +52,7 @@ def train(
             if resume:
                 trainer.reporter.message(f"no run in {run.path} to go on with: starting from the beginning")
             # A run killed before its first checkpoint begins again; one with checkpoints is never dropped.
-            run.create(
-                experiment, command, overwrite or (resume and checkpoint.latest(run.checkpoints) is None)
-            )
+            run.create(experiment, command, overwrite or (resume and checkpoint.latest(run.checkpoints) is None))
         fabric.barrier()
         if resume:
             trainer.resume()

@@ -37,9 +37,7 @@ class Machine:
             raise UserError(f"--devices and --num-nodes start at 1, got {self.devices} and {self.num_nodes}")
         available = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if self.device == "cuda" and available == 0:
-            raise UserError(
-                "a GPU was asked for and there is none; use --device cpu or install torch with CUDA"
-            )
+            raise UserError("a GPU was asked for and there is none; use --device cpu or install torch with CUDA")
         if self.kind == "cuda" and self.devices > available:
             raise UserError(f"--devices {self.devices} asked for, this computer has {available} GPUs")
 
@@ -59,14 +57,15 @@ def start(machine: Machine, precision: str) -> Fabric:
     machine.check()
     strategy: Any = machine.strategy
     if strategy == "fsdp":
-        strategy = ModelParallelStrategy(
-            shard, data_parallel_size=machine.num_processes, tensor_parallel_size=1
-        )
+        strategy = ModelParallelStrategy(shard, data_parallel_size=machine.num_processes, tensor_parallel_size=1)
     with _silent_fabric():
         fabric = Fabric(
-            accelerator=machine.kind, devices=machine.devices, num_nodes=machine.num_nodes,
-            strategy=strategy, precision=precision,
-        )  # fmt: skip
+            accelerator=machine.kind,
+            devices=machine.devices,
+            num_nodes=machine.num_nodes,
+            strategy=strategy,
+            precision=precision,
+        )
         if machine.num_processes > 1 or machine.strategy != "auto":
             fabric.launch()
     keep_inputs(fabric)

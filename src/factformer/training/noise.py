@@ -45,9 +45,9 @@ def _draw(frames: Tensor, drawn: Sequence[torch.Generator]) -> Tensor:
         for axes in product((True, False), repeat=len(grid))
     ]
     sizes = [math.prod(shape) for shape in shapes]
-    values = torch.stack([
-        torch.randn(sum(sizes), generator=generator, device=frames.device, dtype=frames.dtype) for generator in drawn
-    ])  # fmt: skip
+    values = torch.stack(
+        [torch.randn(sum(sizes), generator=generator, device=frames.device, dtype=frames.dtype) for generator in drawn]
+    )
     parts = [part.unflatten(1, shape) for part, shape in zip(values.split(sizes, dim=1), shapes, strict=True)]
     total: Tensor = parts[0]
     for part in parts[1:]:

@@ -28,9 +28,7 @@ class Objective(nn.Module):
         self.register_buffer("deviation", deviation.clone(), persistent=False)
         self.register_buffer("offset", offset, persistent=False)
 
-    def forward(
-        self, frames: Tensor, inputs: Tensor | None, plan: Plan
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def forward(self, frames: Tensor, inputs: Tensor | None, plan: Plan) -> tuple[Tensor, Mapping[str, Tensor]]:
         window, deviation = Window(frames, inputs).every(plan.get("coarse", 1)), self.deviation
         if not self.gradient_weight:
             return self.protocol.loss(self.surrogate, window, plan, deviation, self.offset)

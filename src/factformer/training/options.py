@@ -45,9 +45,7 @@ def choose_experiment(
     not decide its outcome.
     """
     if recipe is None and not resume:
-        raise UserError(
-            "say which recipe to train, e.g. `factformer train demo`; `factformer list` shows them"
-        )
+        raise UserError("say which recipe to train, e.g. `factformer train demo`; `factformer list` shows them")
     if recipe is not None and _is_file(recipe) and scale is not None:
         raise UserError(f"{recipe} says all sizes itself: leave out --scale, which is for recipes")
     folder = out or (Path("runs") / Path(recipe).stem if recipe else None)
@@ -57,13 +55,9 @@ def choose_experiment(
     if resume and saved_config.is_file():
         saved = Experiment.read(saved_config)
         if recipe is not None and not _is_file(recipe) and recipe != saved.recipe:
-            raise UserError(
-                f"{folder} was trained with recipe {saved.recipe!r}, not {recipe!r}; choose another --out"
-            )
+            raise UserError(f"{folder} was trained with recipe {saved.recipe!r}, not {recipe!r}; choose another --out")
         if scale is not None and scale != saved.scale:
-            raise UserError(
-                f"{folder} was trained at scale {saved.scale!r}, not {scale!r}; choose another --out"
-            )
+            raise UserError(f"{folder} was trained at scale {saved.scale!r}, not {scale!r}; choose another --out")
         said = _said_by(Path(recipe)) if recipe is not None and _is_file(recipe) else []
         wanted = saved.override([*said, *assignments])
         check_same(saved, wanted, folder)
@@ -82,7 +76,7 @@ def _is_file(recipe: str) -> bool:
 def _said_by(path: Path) -> list[str]:
     """What a configuration file says, as assignments; the rest are defaults."""
     Experiment.read(path)  # names what is wrong with it
-    values = yaml.safe_load(path.read_text())
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
     said: dict[str, Any] = {}
     for section, value in values.items():
         inner = {f"{section}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {}

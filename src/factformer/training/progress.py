@@ -42,9 +42,7 @@ class Reporter:
 class LiveReporter(Reporter):
     """Loss, held-out error, samples per second, GPU memory and time left."""
 
-    def __init__(
-        self, trackers: list[Tracker] | None = None, *, silent: bool = False, stream: Any = None
-    ) -> None:
+    def __init__(self, trackers: list[Tracker] | None = None, *, silent: bool = False, stream: Any = None) -> None:
         self.trackers = trackers or []
         self.silent = silent
         self.stream = stream or sys.stderr
@@ -90,9 +88,7 @@ class LiveReporter(Reporter):
         text += (f"  {speed:.1f} samples/s" if known else "") + (f"  {memory:.1f} GiB" if memory else "")
         text += f"  {duration(left)} left" if known else ""
         for tracker in self.trackers:
-            numbers = {
-                k: float(v) for k, v in values.items() if isinstance(v, (int, float)) and k != "update"
-            }
+            numbers = {k: float(v) for k, v in values.items() if isinstance(v, (int, float)) and k != "update"}
             tracker.log(
                 {
                     **numbers,

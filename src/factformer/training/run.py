@@ -80,7 +80,7 @@ class RunFolder:
         line = json.dumps(values) + "\n"
         self.lines.append(line)
         try:
-            with self.metrics.open("a") as file:
+            with self.metrics.open("a", encoding="utf-8") as file:
                 file.write(line)
         except OSError as error:
             raise UserError(checkpoint.describe_write_error(self.metrics, error)) from error

@@ -18,9 +18,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise UserError(
-                "--tensorboard needs the package: pip install 'factformer[tensorboard]'"
-            ) from None
+            raise UserError("--tensorboard needs the package: pip install 'factformer[tensorboard]'") from None
         self.writer: Any = SummaryWriter(str(folder / "tensorboard"))
 
     def log(self, values: dict[str, float], update: int) -> None:
@@ -55,9 +53,7 @@ class WeightsAndBiases:
         self.run.finish()
 
 
-def open_reporter(
-    folder: Path, *, quiet: bool = False, tensorboard: bool = False, wandb: bool = False
-) -> Reporter:
+def open_reporter(folder: Path, *, quiet: bool = False, tensorboard: bool = False, wandb: bool = False) -> Reporter:
     """The reporter of the command line; processes other than the first say nothing."""
     if is_launched_process():
         return Reporter()

@@ -69,9 +69,7 @@ class Trainer:
         self.surrogate = new_surrogate(experiment, dataset, self.protocol)
         self.objective = Objective(self.surrogate, self.protocol, config.gradient_loss)
         wrapped = fabric.setup_module(self.objective)
-        optimizer = build_optimizer(
-            self.surrogate, config
-        )  # after the setup: sharding replaces the parameters
+        optimizer = build_optimizer(self.surrogate, config)  # after the setup: sharding replaces the parameters
         self.parts = StepParts(
             fabric,
             wrapped,
@@ -80,9 +78,7 @@ class Trainer:
             config.clip,
             config.accumulate,
         )
-        self.step: Step = (
-            CapturedStep(self.objective, self.parts) if CapturedStep.suits(self.parts) else train_step
-        )
+        self.step: Step = CapturedStep(self.objective, self.parts) if CapturedStep.suits(self.parts) else train_step
 
         self.agreement = Agreement(fabric)
         parameters = dict(self.surrogate.named_parameters())
@@ -245,9 +241,7 @@ class Trainer:
         """Means since the last line, alike in every process; raises where the loss went astray."""
         self.state.tally.combine(self.fabric)
         values = self.state.tally.means()
-        if self.state.tally.count and exploded(
-            values, self.state.counters.lowest_loss, self.config.explosion
-        ):
+        if self.state.tally.count and exploded(values, self.state.counters.lowest_loss, self.config.explosion):
             raise Diverged(f"the loss went to {values['loss']:g} by update {self.state.counters.update}")
         return values
 

@@ -79,13 +79,9 @@ def operator_gradient_kernel(
     queries = encoded + row * size * 2 * half
     keys = queries + tl.num_programs(2).to(tl.int64) * size * 2 * half
     if which == 0:
-        even, odd = _encoded_gradient(
-            grad, keys, weights, r, size, half, factor, False, PRECISION, BLOCK_S, BLOCK_L
-        )
+        even, odd = _encoded_gradient(grad, keys, weights, r, size, half, factor, False, PRECISION, BLOCK_S, BLOCK_L)
     else:
-        even, odd = _encoded_gradient(
-            grad, queries, weights, r, size, half, factor, True, PRECISION, BLOCK_S, BLOCK_L
-        )
+        even, odd = _encoded_gradient(grad, queries, weights, r, size, half, factor, True, PRECISION, BLOCK_S, BLOCK_L)
     inside = (r < size)[:, None] & (pair < half)[None, :]
     if ROTARY:
         c = tl.load(cosine + r[:, None] * half + pair[None, :], mask=inside, other=0.0)

@@ -72,11 +72,23 @@ class Layers(NamedTuple):
 
 @triton.jit
 def first_layer(
-    states, first, first_bias, at, sample, p, j, points,
-    LATENT: tl.constexpr, WIDE: tl.constexpr, CHUNKS: tl.constexpr,
-    DESCRIBED: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_W: tl.constexpr,
-):  # fmt: skip
+    states,
+    first,
+    first_bias,
+    at,
+    sample,
+    p,
+    j,
+    points,
+    LATENT: tl.constexpr,
+    WIDE: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+):
     """The first layer of a chunk of groups before its activation; what it does not see of the state has weight zero."""
     c, q = j * (LATENT // CHUNKS), j * (WIDE // CHUNKS)
     z = load_tile(states, at, p, c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
@@ -120,9 +132,23 @@ def _decode_kernel(
     for j in tl.range(0, CHUNKS, num_stages=STAGES):
         # The first slot of the states is where the marching starts from.
         h = first_layer(
-            states, first, first_bias, sample + batch, sample, p, j, points,
-            LATENT, WIDE, CHUNKS, DESCRIBED, PRECISION, BLOCK_P, BLOCK_K, BLOCK_W,
-        )  # fmt: skip
+            states,
+            first,
+            first_bias,
+            sample + batch,
+            sample,
+            p,
+            j,
+            points,
+            LATENT,
+            WIDE,
+            CHUNKS,
+            DESCRIBED,
+            PRECISION,
+            BLOCK_P,
+            BLOCK_K,
+            BLOCK_W,
+        )
         q = j * (WIDE // CHUNKS)
         w2 = load_tile(second, 0, 0, q, NARROW, WIDE, DESCRIBED, BLOCK_N, BLOCK_W, q + WIDE // CHUNKS)
         h2 = tl.dot(gelu(h).to(dtype), tl.trans(w2), h2, input_precision=PRECISION)

@@ -73,9 +73,23 @@ def _decode_gradient_kernel(
         h2 = tl.zeros((BLOCK_P, BLOCK_N), dtype=tl.float32)
         for j in tl.range(0, CHUNKS, num_stages=STAGES):
             h = first_layer(
-                states, first, first_bias, at, sample, p, j, points,
-                LATENT, WIDE, CHUNKS, DESCRIBED, PRECISION, BLOCK_P, BLOCK_K, BLOCK_W,
-            )  # fmt: skip
+                states,
+                first,
+                first_bias,
+                at,
+                sample,
+                p,
+                j,
+                points,
+                LATENT,
+                WIDE,
+                CHUNKS,
+                DESCRIBED,
+                PRECISION,
+                BLOCK_P,
+                BLOCK_K,
+                BLOCK_W,
+            )
             active = gelu(h).to(dtype)
             q = j * (WIDE // CHUNKS)
             end = q + WIDE // CHUNKS
@@ -97,9 +111,23 @@ def _decode_gradient_kernel(
         for j in tl.range(0, CHUNKS, num_stages=STAGES):
             # The layer once more: keeping it takes registers that are not there.
             h = first_layer(
-                states, first, first_bias, at, sample, p, j, points,
-                LATENT, WIDE, CHUNKS, DESCRIBED, PRECISION, BLOCK_P, BLOCK_K, BLOCK_W,
-            )  # fmt: skip
+                states,
+                first,
+                first_bias,
+                at,
+                sample,
+                p,
+                j,
+                points,
+                LATENT,
+                WIDE,
+                CHUNKS,
+                DESCRIBED,
+                PRECISION,
+                BLOCK_P,
+                BLOCK_K,
+                BLOCK_W,
+            )
             q = j * (WIDE // CHUNKS)
             end = q + WIDE // CHUNKS
             w2 = load_tile(second, 0, 0, q, NARROW, WIDE, DESCRIBED, BLOCK_N, BLOCK_W, end)

@@ -60,8 +60,19 @@ def _moved(place, by, size, wraps: tl.constexpr):
 
 
 @triton.jit
-def _neighbours(rest, outer, size0, size1, size2, size3, step, SIGN: tl.constexpr, WRAPS: tl.constexpr,
-                REACH: tl.constexpr, ABSENT: tl.constexpr):  # fmt: skip
+def _neighbours(
+    rest,
+    outer,
+    size0,
+    size1,
+    size2,
+    size3,
+    step,
+    SIGN: tl.constexpr,
+    WRAPS: tl.constexpr,
+    REACH: tl.constexpr,
+    ABSENT: tl.constexpr,
+):
     """First place of the rows that the rows ``rest`` see at the ``outer``-th offset along all axes but the last."""
     WIDTH: tl.constexpr = 2 * REACH + 1
     by = 0
@@ -93,10 +104,24 @@ def run_of(number, size3, RUN: tl.constexpr):
 
 @triton.jit
 def correlate(
-    source, weight, number, d, runs, dim, totals,
-    size0, size1, size2, size3, step,
-    SIGN: tl.constexpr, WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr, RUN: tl.constexpr,
-):  # fmt: skip
+    source,
+    weight,
+    number,
+    d,
+    runs,
+    dim,
+    totals,
+    size0,
+    size1,
+    size2,
+    size3,
+    step,
+    SIGN: tl.constexpr,
+    WRAPS: tl.constexpr,
+    REACH: tl.constexpr,
+    ABSENT: tl.constexpr,
+    RUN: tl.constexpr,
+):
     """``totals + Σ_o w_o source(p + SIGN · step · o)`` of the points of runs and channels ``d``, in float32.
 
     A tile of runs for each place in them. ``weight`` is ``(offset, dim)``. With ``SIGN = -1`` this is the transpose of
@@ -133,11 +158,25 @@ def correlate(
 
 @triton.jit
 def depthwise_weight_kernel(
-    source, grad, parts, points, dim, tiles, tiles_per_program,
-    size0, size1, size2, size3, step,
-    WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr, RUN: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
+    source,
+    grad,
+    parts,
+    points,
+    dim,
+    tiles,
+    tiles_per_program,
+    size0,
+    size1,
+    size2,
+    size3,
+    step,
+    WRAPS: tl.constexpr,
+    REACH: tl.constexpr,
+    ABSENT: tl.constexpr,
+    RUN: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
     """``Σ_p ∂y(p) source(p + step · o)`` for the offsets of one row of the kernel, summed over a part of all points."""
     WIDTH: tl.constexpr = 2 * REACH + 1
     outer, part = tl.program_id(0), tl.program_id(1)

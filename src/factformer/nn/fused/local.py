@@ -35,11 +35,25 @@ GRADIENT_POINTS, GRADIENT_HIDDEN, GRADIENT_WARPS = 64, 32, 4
 
 @triton.jit
 def _convolution_kernel(
-    source, weight, start, result, points, dim,
-    size0, size1, size2, size3, step,
-    WRAPS: tl.constexpr, REACH: tl.constexpr, ABSENT: tl.constexpr, RUN: tl.constexpr,
-    TRANSPOSED: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
+    source,
+    weight,
+    start,
+    result,
+    points,
+    dim,
+    size0,
+    size1,
+    size2,
+    size3,
+    step,
+    WRAPS: tl.constexpr,
+    REACH: tl.constexpr,
+    ABSENT: tl.constexpr,
+    RUN: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
     """``start`` and the convolution of ``source``: a bias per channel, or of its transpose a field."""
     sample = tl.program_id(1).to(tl.int64) * points * dim
     runs = points // size3 * tl.cdiv(size3, RUN)
@@ -58,9 +72,24 @@ def _convolution_kernel(
             total += tl.load(start + d, mask=d < dim, other=0.0)[None, :]
         totals = totals + (total,)
     totals = correlate(
-        source + sample, weight, number, d, runs, dim, totals,
-        size0, size1, size2, size3, step, -1 if TRANSPOSED else 1, WRAPS, REACH, ABSENT, RUN,
-    )  # fmt: skip
+        source + sample,
+        weight,
+        number,
+        d,
+        runs,
+        dim,
+        totals,
+        size0,
+        size1,
+        size2,
+        size3,
+        step,
+        -1 if TRANSPOSED else 1,
+        WRAPS,
+        REACH,
+        ABSENT,
+        RUN,
+    )
     for r in tl.static_range(RUN):
         mask = ((number < runs) & (first + r < size3))[:, None] & inside_d
         tl.store(result + offset + r * dim, totals[r].to(result.dtype.element_ty), mask=mask)
@@ -68,10 +97,24 @@ def _convolution_kernel(
 
 @triton.jit
 def _network_kernel(
-    field, convolved, gain, shift, first, first_bias, second, second_bias, result,
-    rows, dim, hidden, eps,
-    PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_H: tl.constexpr,
-):  # fmt: skip
+    field,
+    convolved,
+    gain,
+    shift,
+    first,
+    first_bias,
+    second,
+    second_bias,
+    result,
+    rows,
+    dim,
+    hidden,
+    eps,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+):
     """Norm, pointwise network and residual add."""
     p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
     d = tl.arange(0, BLOCK_D)
@@ -85,8 +128,9 @@ def _network_kernel(
     for start in range(0, hidden, BLOCK_H):
         k = start + tl.arange(0, BLOCK_H)
         w1 = tl.load(first + k[:, None] * dim + d[None, :], mask=(k < hidden)[:, None] & inside_d[None, :], other=0.0)
-        w2 = tl.load(second + d[:, None] * hidden + k[None, :], mask=inside_d[:, None] & (k < hidden)[None, :],
-                     other=0.0)  # fmt: skip
+        w2 = tl.load(
+            second + d[:, None] * hidden + k[None, :], mask=inside_d[:, None] & (k < hidden)[None, :], other=0.0
+        )
         h = tl.dot(x, tl.trans(w1), input_precision=PRECISION)
         h += tl.load(first_bias + k, mask=k < hidden, other=0.0)[None, :]
         out = tl.dot(gelu(h).to(w2.dtype), tl.trans(w2), out, input_precision=PRECISION)
@@ -106,10 +150,27 @@ def _normalized(y, inside_d, dim, eps):
 
 @triton.jit
 def _pointwise_gradient_kernel(
-    grad, convolved, gain, shift, first, first_bias, second, normed, activated, grad_hidden, grad_convolved, parts,
-    points, dim, hidden, eps,
-    PRECISION: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_H: tl.constexpr,
-):  # fmt: skip
+    grad,
+    convolved,
+    gain,
+    shift,
+    first,
+    first_bias,
+    second,
+    normed,
+    activated,
+    grad_hidden,
+    grad_convolved,
+    parts,
+    points,
+    dim,
+    hidden,
+    eps,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+):
     """Back through the network and the norm; what the weights' gradients need is made again and written."""
     p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
     row = p.to(tl.int64)
@@ -129,8 +190,9 @@ def _pointwise_gradient_kernel(
     for start in range(0, hidden, BLOCK_H):
         k = start + tl.arange(0, BLOCK_H)
         w1 = tl.load(first + k[:, None] * dim + d[None, :], mask=(k < hidden)[:, None] & inside_d[None, :], other=0.0)
-        w2 = tl.load(second + d[:, None] * hidden + k[None, :], mask=inside_d[:, None] & (k < hidden)[None, :],
-                     other=0.0)  # fmt: skip
+        w2 = tl.load(
+            second + d[:, None] * hidden + k[None, :], mask=inside_d[:, None] & (k < hidden)[None, :], other=0.0
+        )
         h = tl.dot(x, tl.trans(w1), input_precision=PRECISION)
         h += tl.load(first_bias + k, mask=k < hidden, other=0.0)[None, :]
         grad_h = tl.dot(y, w2, input_precision=PRECISION) * gelu_slope(h)
@@ -162,15 +224,40 @@ class _Local(torch.autograd.Function):
         convolved, result = torch.empty_like(field), torch.empty_like(field)
         first, second = working(first, dtype), working(second, dtype)
         _convolution_kernel[(triton.cdiv(runs(around), CONVOLVED_RUNS), batch)](
-            field, offsets, bias, convolved, points, dim, **around,
-            TRANSPOSED=False, BLOCK_R=CONVOLVED_RUNS, BLOCK_D=padded(dim), num_warps=CONVOLVED_WARPS,
-        )  # fmt: skip
+            field,
+            offsets,
+            bias,
+            convolved,
+            points,
+            dim,
+            **around,
+            TRANSPOSED=False,
+            BLOCK_R=CONVOLVED_RUNS,
+            BLOCK_D=padded(dim),
+            num_warps=CONVOLVED_WARPS,
+        )
         rows = batch * points
         _network_kernel[(triton.cdiv(rows, NETWORK_POINTS),)](
-            field, convolved, gain, shift, first, first_bias, second, second_bias, result, rows, dim, hidden, eps,
-            PRECISION=precision(dtype), BLOCK_P=NETWORK_POINTS, BLOCK_D=padded(dim),
-            BLOCK_H=min(padded(hidden), NETWORK_HIDDEN), num_warps=NETWORK_WARPS, num_stages=2,
-        )  # fmt: skip
+            field,
+            convolved,
+            gain,
+            shift,
+            first,
+            first_bias,
+            second,
+            second_bias,
+            result,
+            rows,
+            dim,
+            hidden,
+            eps,
+            PRECISION=precision(dtype),
+            BLOCK_P=NETWORK_POINTS,
+            BLOCK_D=padded(dim),
+            BLOCK_H=min(padded(hidden), NETWORK_HIDDEN),
+            num_warps=NETWORK_WARPS,
+            num_stages=2,
+        )
         ctx.save_for_backward(field, convolved, offsets, gain, shift, first, first_bias, second)
         ctx.around, ctx.eps, ctx.shape = around, eps, weight.shape
         return result
@@ -188,19 +275,45 @@ class _Local(torch.autograd.Function):
         activated, grad_hidden = (field.new_empty(1, rows, hidden) for _ in range(2))
         parts = field.new_empty(tiles, hidden + 4 * dim, dtype=torch.float32)
         _pointwise_gradient_kernel[(tiles,)](
-            grad, convolved, gain, shift, first, first_bias, second,
-            normed, activated, grad_hidden, grad_convolved, parts,
-            rows, dim, hidden, ctx.eps,
-            PRECISION=precision(dtype), BLOCK_P=GRADIENT_POINTS, BLOCK_D=padded(dim),
-            BLOCK_H=min(padded(hidden), GRADIENT_HIDDEN), num_warps=GRADIENT_WARPS, num_stages=2,
-        )  # fmt: skip
+            grad,
+            convolved,
+            gain,
+            shift,
+            first,
+            first_bias,
+            second,
+            normed,
+            activated,
+            grad_hidden,
+            grad_convolved,
+            parts,
+            rows,
+            dim,
+            hidden,
+            ctx.eps,
+            PRECISION=precision(dtype),
+            BLOCK_P=GRADIENT_POINTS,
+            BLOCK_D=padded(dim),
+            BLOCK_H=min(padded(hidden), GRADIENT_HIDDEN),
+            num_warps=GRADIENT_WARPS,
+            num_stages=2,
+        )
         grad_second = gram(grad.view(1, rows, dim), activated).squeeze(0)
         grad_first = gram(grad_hidden, normed.view(1, rows, dim)).squeeze(0)
         del activated, grad_hidden, normed
         _convolution_kernel[(triton.cdiv(runs(ctx.around), CONVOLVED_RUNS), batch)](
-            grad_convolved, offsets, grad, grad_field, points, dim, **ctx.around,
-            TRANSPOSED=True, BLOCK_R=CONVOLVED_RUNS, BLOCK_D=padded(dim), num_warps=CONVOLVED_WARPS,
-        )  # fmt: skip
+            grad_convolved,
+            offsets,
+            grad,
+            grad_field,
+            points,
+            dim,
+            **ctx.around,
+            TRANSPOSED=True,
+            BLOCK_R=CONVOLVED_RUNS,
+            BLOCK_D=padded(dim),
+            num_warps=CONVOLVED_WARPS,
+        )
         width = 2 * ctx.around["REACH"] + 1
         outer = len(offsets) // width
         tiles = triton.cdiv(runs(ctx.around), WEIGHED_RUNS) * batch
@@ -208,16 +321,33 @@ class _Local(torch.autograd.Function):
         number = triton.cdiv(tiles, per_program)
         weight_parts = field.new_empty(number, len(offsets), dim, dtype=torch.float32)
         depthwise_weight_kernel[(outer, number)](
-            field, grad_convolved, weight_parts, points, dim, tiles, per_program, **ctx.around,
-            BLOCK_R=WEIGHED_RUNS, BLOCK_D=padded(dim), num_warps=WEIGHED_WARPS,
-        )  # fmt: skip
+            field,
+            grad_convolved,
+            weight_parts,
+            points,
+            dim,
+            tiles,
+            per_program,
+            **ctx.around,
+            BLOCK_R=WEIGHED_RUNS,
+            BLOCK_D=padded(dim),
+            num_warps=WEIGHED_WARPS,
+        )
         sums = parts.sum(0)
         grad_first_bias, grad_second_bias, grad_gain, grad_shift, grad_bias = sums.split([hidden, dim, dim, dim, dim])
         return (
-            grad_field, None, None,
-            weight_parts.sum(0).t().reshape(ctx.shape), grad_bias, grad_gain, grad_shift,
-            grad_first, grad_first_bias, grad_second, grad_second_bias,
-        )  # fmt: skip
+            grad_field,
+            None,
+            None,
+            weight_parts.sum(0).t().reshape(ctx.shape),
+            grad_bias,
+            grad_gain,
+            grad_shift,
+            grad_first,
+            grad_first_bias,
+            grad_second,
+            grad_second_bias,
+        )
 
 
 def local_block(branch: LocalBranch, field: Tensor, dtype: torch.dtype, weight: Tensor, step: int) -> Tensor:
@@ -228,8 +358,14 @@ def local_block(branch: LocalBranch, field: Tensor, dtype: torch.dtype, weight: 
     convolution, norm, mlp = branch.convolution, branch.norm, branch.mlp
     around = surroundings(field.shape[1:-1], convolution.padding, weight.shape[-1], step)
     parameters = (
-        weight, convolution.bias, norm.weight, norm.bias,
-        mlp[0].weight, mlp[0].bias, mlp[2].weight, mlp[2].bias,
-    )  # fmt: skip
+        weight,
+        convolution.bias,
+        norm.weight,
+        norm.bias,
+        mlp[0].weight,
+        mlp[0].bias,
+        mlp[2].weight,
+        mlp[2].bias,
+    )
     result: Tensor = _Local.apply(field.to(dtype), around, norm.eps, *parameters)
     return result

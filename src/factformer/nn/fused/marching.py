@@ -176,17 +176,38 @@ def march(
         *(moved(x, slots * batch, TILE.points, block, described) for x in (states, states)),
         moved(network.first, 1, block_hidden, block, described),
         moved(network.second, 1, block, block_hidden, described),
-        rows, parts, counts, network.embeddings, network.embedding_sums,
-        network.first_sum, network.first_shift, network.first_bias, network.constant,
-        weights if weights is not None else rows, points, batch, num_steps, network.eps,
-    )  # fmt: skip
+        rows,
+        parts,
+        counts,
+        network.embeddings,
+        network.embedding_sums,
+        network.first_sum,
+        network.first_shift,
+        network.first_bias,
+        network.constant,
+        weights if weights is not None else rows,
+        points,
+        batch,
+        num_steps,
+        network.eps,
+    )
     for step in range(num_steps):
         _march_kernel[(tiles, batch)](
-            *arguments, step, LATENT=latent, HIDDEN=hidden, CHANNELS=latent // num_groups,
-            HAS_WEIGHTS=weights is not None, DESCRIBED=described, PRECISION=precision(states.dtype),
-            BLOCK_P=TILE.points, BLOCK_K=block, BLOCK_H=block_hidden, BLOCK_G=block_groups, STAGES=TILE.stages,
+            *arguments,
+            step,
+            LATENT=latent,
+            HIDDEN=hidden,
+            CHANNELS=latent // num_groups,
+            HAS_WEIGHTS=weights is not None,
+            DESCRIBED=described,
+            PRECISION=precision(states.dtype),
+            BLOCK_P=TILE.points,
+            BLOCK_K=block,
+            BLOCK_H=block_hidden,
+            BLOCK_G=block_groups,
+            STAGES=TILE.stages,
             num_warps=TILE.warps,
-        )  # fmt: skip
+        )
     statistics = states.new_empty(num_steps * batch, num_groups, 2, dtype=torch.float32)
     _merge_groups_kernel[(num_steps * batch,)](
         parts,

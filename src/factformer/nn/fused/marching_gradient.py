@@ -181,9 +181,13 @@ def march_backward(
     described = can_move(states, grad_hidden, grad_decoded, scaled, network.first, network.second)
     described &= can_move(grad_decoded, columns=wide // groups)
     sizes = {
-        "LATENT": latent, "HIDDEN": hidden, "DESCRIBED": described, "PRECISION": precision(states.dtype),
-        "BLOCK_K": block, "BLOCK_H": block_hidden,
-    }  # fmt: skip
+        "LATENT": latent,
+        "HIDDEN": hidden,
+        "DESCRIBED": described,
+        "PRECISION": precision(states.dtype),
+        "BLOCK_K": block,
+        "BLOCK_H": block_hidden,
+    }
     first = moved(network.first, 1, block_hidden, block, described)
     tile = STATE_TILE
     of_state = (
@@ -192,26 +196,49 @@ def march_backward(
         moved(grad_hidden, steps * batch, tile.points, block_hidden, described),
         moved(grad_decoded, steps * batch, tile.points, window, described),
         moved(scaled, steps * batch, window, block, described),
-        terms, rows, sums, network.embeddings, weights if weights is not None else rows,
-        points, batch, steps,
-    )  # fmt: skip
+        terms,
+        rows,
+        sums,
+        network.embeddings,
+        weights if weights is not None else rows,
+        points,
+        batch,
+        steps,
+    )
     into_hidden = (
         *(moved(x, slots, HIDDEN_TILE.points, block, described) for x in (states, grads)),
         first,
         moved(network.second, 1, block, block_hidden, described),
         *(moved(x, steps, HIDDEN_TILE.points, block_hidden, described) for x in (grad_hidden, activated)),
-        rows, network.first_sum, network.first_shift, network.first_bias, sums, batch * points,
-    )  # fmt: skip
+        rows,
+        network.first_sum,
+        network.first_shift,
+        network.first_bias,
+        sums,
+        batch * points,
+    )
     for slot in reversed(range(slots)):
         if slot < steps:
             _hidden_gradient_kernel[(triton.cdiv(batch * points, HIDDEN_TILE.points),)](
-                *into_hidden, slot, **sizes, BLOCK_P=HIDDEN_TILE.points, STAGES=HIDDEN_TILE.stages,
+                *into_hidden,
+                slot,
+                **sizes,
+                BLOCK_P=HIDDEN_TILE.points,
+                STAGES=HIDDEN_TILE.stages,
                 num_warps=HIDDEN_TILE.warps,
-            )  # fmt: skip
+            )
         _state_gradient_kernel[(triton.cdiv(points, tile.points), batch)](
-            *of_state, slot, **sizes, WIDE=wide, GROUPS=groups, HAS_WEIGHTS=weights is not None, BLOCK_W=window,
-            BLOCK_P=tile.points, STAGES=tile.stages, num_warps=tile.warps,
-        )  # fmt: skip
+            *of_state,
+            slot,
+            **sizes,
+            WIDE=wide,
+            GROUPS=groups,
+            HAS_WEIGHTS=weights is not None,
+            BLOCK_W=window,
+            BLOCK_P=tile.points,
+            STAGES=tile.stages,
+            num_warps=tile.warps,
+        )
     return MarchingGradient(grads, grad_hidden, activated, sums)
 
 

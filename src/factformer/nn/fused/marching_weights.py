@@ -73,12 +73,8 @@ def _march_weights_kernel(
     for start in tl.range(first, min(points, first + rows_per_program), BLOCK_R, num_stages=STAGES):
         r = start + tl.arange(0, BLOCK_R)
         inside = r < points
-        x = tl.load(
-            left + r[:, None] * HIDDEN + d[None, :], mask=inside[:, None] & inside_d[None, :], other=0.0
-        )
-        y = tl.load(
-            right + r[:, None] * LATENT + c[None, :], mask=inside[:, None] & inside_c[None, :], other=0.0
-        )
+        x = tl.load(left + r[:, None] * HIDDEN + d[None, :], mask=inside[:, None] & inside_d[None, :], other=0.0)
+        y = tl.load(right + r[:, None] * LATENT + c[None, :], mask=inside[:, None] & inside_c[None, :], other=0.0)
         row = sample * points + r
         mean = tl.load(row_statistics + row * 2, mask=inside, other=0.0)
         scale = tl.load(row_statistics + row * 2 + 1, mask=inside, other=1.0)

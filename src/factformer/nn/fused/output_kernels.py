@@ -70,9 +70,7 @@ def hidden_gradient_kernel(
     total = tl.zeros((BLOCK_D, BLOCK_D), dtype=tl.float32)
     summed = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
     first = tl.program_id(0) * tiles_per_program
-    for tile in tl.range(
-        first, min(first + tiles_per_program, (points + BLOCK_P - 1) // BLOCK_P), num_stages=STAGES
-    ):
+    for tile in tl.range(first, min(first + tiles_per_program, (points + BLOCK_P - 1) // BLOCK_P), num_stages=STAGES):
         p = tile * BLOCK_P
         g = load_tile(grad, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
         h = load_tile(hidden, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D).to(tl.float32)

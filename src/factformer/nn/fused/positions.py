@@ -23,9 +23,7 @@ BLOCK_ROWS = 64
 
 
 @triton.jit
-def _column_sums_kernel(
-    values, parts, rows, width, rows_per_program, BLOCK_R: tl.constexpr, BLOCK_W: tl.constexpr
-):
+def _column_sums_kernel(values, parts, rows, width, rows_per_program, BLOCK_R: tl.constexpr, BLOCK_W: tl.constexpr):
     part, c = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_W)
     total = tl.zeros((BLOCK_R, BLOCK_W), dtype=tl.float32)
     first = part * rows_per_program

@@ -33,10 +33,25 @@ def columns_of(line_and_block, HALF: tl.constexpr, PITCH: tl.constexpr, R: tl.co
 
 @triton.jit
 def _widen(
-    source, target, table, source_plane, source_line, source_step, target_plane, target_line, target_step,
-    K: tl.constexpr, S: tl.constexpr, HALF: tl.constexpr, PITCH: tl.constexpr, R: tl.constexpr,
-    LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
-):  # fmt: skip
+    source,
+    target,
+    table,
+    source_plane,
+    source_line,
+    source_step,
+    target_plane,
+    target_line,
+    target_step,
+    K: tl.constexpr,
+    S: tl.constexpr,
+    HALF: tl.constexpr,
+    PITCH: tl.constexpr,
+    R: tl.constexpr,
+    LIST: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDE_LIST: tl.constexpr,
+    WIDE_LANES: tl.constexpr,
+):
     line, column, inside = columns_of(tl.program_id(0), HALF, PITCH, R)
     field = tl.program_id(1).to(tl.int64)
     source += field * 2 * source_plane + line * source_line
@@ -58,10 +73,25 @@ def _widen(
 
 @triton.jit
 def _narrow(
-    source, target, table, source_plane, source_line, source_step, target_plane, target_line, target_step,
-    K: tl.constexpr, S: tl.constexpr, HALF: tl.constexpr, PITCH: tl.constexpr, R: tl.constexpr,
-    LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
-):  # fmt: skip
+    source,
+    target,
+    table,
+    source_plane,
+    source_line,
+    source_step,
+    target_plane,
+    target_line,
+    target_step,
+    K: tl.constexpr,
+    S: tl.constexpr,
+    HALF: tl.constexpr,
+    PITCH: tl.constexpr,
+    R: tl.constexpr,
+    LIST: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDE_LIST: tl.constexpr,
+    WIDE_LANES: tl.constexpr,
+):
     line, column, inside = columns_of(tl.program_id(0), HALF, PITCH, R)
     field = tl.program_id(1).to(tl.int64)
     source += field * 2 * source_plane + line * source_line
@@ -96,8 +126,18 @@ def transform(source: Tensor, target: Tensor, axis: int, cutoff: int, lines: Lin
         (array.stride(1), array.stride(others[0]) if others else 0, array.stride(axis)) for array in (source, target)
     ]
     kernel[(triton.cdiv(2 * half, columns) * count, source.shape[0])](
-        source, target, lines.table, *strides[0], *strides[1], K=cutoff, S=lines.size, HALF=half,
-        PITCH=source.shape[-1], R=columns, **lines.both, num_warps=warps,
+        source,
+        target,
+        lines.table,
+        *strides[0],
+        *strides[1],
+        K=cutoff,
+        S=lines.size,
+        HALF=half,
+        PITCH=source.shape[-1],
+        R=columns,
+        **lines.both,
+        num_warps=warps,
     )
 
 

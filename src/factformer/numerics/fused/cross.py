@@ -39,11 +39,25 @@ SPREAD, ROWS = (32, 4), (32, 4)  # columns or rows of a program, and its warps
 
 @triton.jit
 def _spread_first(
-    source, target, table, unit1, unit2, unit3,
-    K1: tl.constexpr, K2: tl.constexpr, K3: tl.constexpr, S1: tl.constexpr, S2: tl.constexpr, S3: tl.constexpr,
-    HALF: tl.constexpr, R: tl.constexpr,
-    LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
-):  # fmt: skip
+    source,
+    target,
+    table,
+    unit1,
+    unit2,
+    unit3,
+    K1: tl.constexpr,
+    K2: tl.constexpr,
+    K3: tl.constexpr,
+    S1: tl.constexpr,
+    S2: tl.constexpr,
+    S3: tl.constexpr,
+    HALF: tl.constexpr,
+    R: tl.constexpr,
+    LIST: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDE_LIST: tl.constexpr,
+    WIDE_LANES: tl.constexpr,
+):
     N2: tl.constexpr = 2 * K2 + 1
     MODES: tl.constexpr = (2 * K1 + 1) * N2 * (K3 + 1)
     line, column, inside = columns_of(tl.program_id(0), HALF, S3, R)  # the line is the place of k2
@@ -57,7 +71,9 @@ def _spread_first(
     q2 = tl.where(line2 <= K2, line2, line2 - N2) * unit2 * sign
     q3 = k3 * unit3 * sign
     is_first, is_second, is_third = (
-        (component == 0).to(tl.float32), (component == 1).to(tl.float32), (component == 2).to(tl.float32)
+        (component == 0).to(tl.float32),
+        (component == 1).to(tl.float32),
+        (component == 2).to(tl.float32),
     )
     own = source + (batch * 3 + component) * 2 * MODES
     second = source + (batch * 3 + (component + 1) % 3) * 2 * MODES
@@ -93,10 +109,18 @@ def _spread_first(
 
 @triton.jit
 def _widen_rows(
-    field, target, table, lines,
-    S: tl.constexpr, HALF: tl.constexpr, R: tl.constexpr,
-    LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
-):  # fmt: skip
+    field,
+    target,
+    table,
+    lines,
+    S: tl.constexpr,
+    HALF: tl.constexpr,
+    R: tl.constexpr,
+    LIST: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDE_LIST: tl.constexpr,
+    WIDE_LANES: tl.constexpr,
+):
     """The inverse transform along the last axis.
 
     Points are left in tiles of R rows, the rows innermost, as a program of `_cross_rows` takes them: in the order of
@@ -122,10 +146,19 @@ def _widen_rows(
 
 @triton.jit
 def _cross_rows(
-    field, target, table, lines,
-    THIRD: tl.constexpr, S: tl.constexpr, HALF: tl.constexpr, R: tl.constexpr,
-    LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
-):  # fmt: skip
+    field,
+    target,
+    table,
+    lines,
+    THIRD: tl.constexpr,
+    S: tl.constexpr,
+    HALF: tl.constexpr,
+    R: tl.constexpr,
+    LIST: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDE_LIST: tl.constexpr,
+    WIDE_LANES: tl.constexpr,
+):
     """The forward transform of the first two products as one, or of the third."""
     row = tl.program_id(0) * R + tl.arange(0, R)[None, :]
     inside = row < lines
@@ -159,11 +192,28 @@ def _cross_rows(
 
 @triton.jit
 def _finish(
-    field, argument, base, coefficients, rates, target, old1, old2, old3,
-    unit1, unit2, unit3, viscosity, scale,
-    N1: tl.constexpr, N2: tl.constexpr, N3: tl.constexpr, PITCH: tl.constexpr,
-    NUM_OLD: tl.constexpr, STORE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    field,
+    argument,
+    base,
+    coefficients,
+    rates,
+    target,
+    old1,
+    old2,
+    old3,
+    unit1,
+    unit2,
+    unit3,
+    viscosity,
+    scale,
+    N1: tl.constexpr,
+    N2: tl.constexpr,
+    N3: tl.constexpr,
+    PITCH: tl.constexpr,
+    NUM_OLD: tl.constexpr,
+    STORE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     MODES: tl.constexpr = N1 * N2 * N3
     mode = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     keep = mode < MODES
@@ -202,8 +252,9 @@ def _finish(
         rr -= damping * tl.load(argument + place, mask=keep, other=0.0)
         ri -= damping * tl.load(argument + MODES + place, mask=keep, other=0.0)
         finish_stage(rr, base, coefficients, rates, target, old1, old2, old3, place, mode, keep, 0, NUM_OLD, STORE)
-        finish_stage(ri, base, coefficients, rates, target, old1, old2, old3, place + MODES, mode, keep,
-                     0, NUM_OLD, STORE)
+        finish_stage(
+            ri, base, coefficients, rates, target, old1, old2, old3, place + MODES, mode, keep, 0, NUM_OLD, STORE
+        )
 
 
 def cross_stepper(
@@ -233,8 +284,22 @@ def cross_stepper(
         points = argument.new_empty((3 * batch, 2, size1, size2, size3))
         columns, warps = SPREAD
         _spread_first[(triton.cdiv(2 * half, columns) * num2, 3, batch)](
-            argument, mixed, lines1.table, unit1, unit2, unit3, K1=k1, K2=k2, K3=k3, S1=size1, S2=size2, S3=size3,
-            HALF=half, R=columns, **lines1.both, num_warps=warps,
+            argument,
+            mixed,
+            lines1.table,
+            unit1,
+            unit2,
+            unit3,
+            K1=k1,
+            K2=k2,
+            K3=k3,
+            S1=size1,
+            S2=size2,
+            S3=size3,
+            HALF=half,
+            R=columns,
+            **lines1.both,
+            num_warps=warps,
         )
         transform(mixed, points, -2, k2, lines2, half)
         fields = torch.empty_like(points)
@@ -256,9 +321,25 @@ def cross_stepper(
             target = torch.empty_like(state)
             old = [rates[index] for index, _ in stage.old]
             _finish[(triton.cdiv(modes, 256), batch)](
-                products(arguments[-1]), arguments[-1], arguments[stage.base], table,
-                state if last else rates[number], target, *old, *[state] * (3 - len(old)), unit1, unit2, unit3,
-                viscosity, scale, N1=num1, N2=num2, N3=k3 + 1, PITCH=size3, NUM_OLD=len(old), STORE=not last,
+                products(arguments[-1]),
+                arguments[-1],
+                arguments[stage.base],
+                table,
+                state if last else rates[number],
+                target,
+                *old,
+                *[state] * (3 - len(old)),
+                unit1,
+                unit2,
+                unit3,
+                viscosity,
+                scale,
+                N1=num1,
+                N2=num2,
+                N3=k3 + 1,
+                PITCH=size3,
+                NUM_OLD=len(old),
+                STORE=not last,
                 BLOCK=256,
             )
             arguments.append(target)

@@ -114,10 +114,26 @@ def _eight_by_twelve(re, im, table, sign, R: tl.constexpr):
     all_im = ()
     lane = tl.arange(0, 4)[:, None]
     for g in tl.static_range(3):
-        part_re = (re[8 * g], re[8 * g + 1], re[8 * g + 2], re[8 * g + 3],
-                   re[8 * g + 4], re[8 * g + 5], re[8 * g + 6], re[8 * g + 7])
-        part_im = (im[8 * g], im[8 * g + 1], im[8 * g + 2], im[8 * g + 3],
-                   im[8 * g + 4], im[8 * g + 5], im[8 * g + 6], im[8 * g + 7])
+        part_re = (
+            re[8 * g],
+            re[8 * g + 1],
+            re[8 * g + 2],
+            re[8 * g + 3],
+            re[8 * g + 4],
+            re[8 * g + 5],
+            re[8 * g + 6],
+            re[8 * g + 7],
+        )
+        part_im = (
+            im[8 * g],
+            im[8 * g + 1],
+            im[8 * g + 2],
+            im[8 * g + 3],
+            im[8 * g + 4],
+            im[8 * g + 5],
+            im[8 * g + 6],
+            im[8 * g + 7],
+        )
         part_re, part_im = _eight(part_re, part_im, sign)
         part_re, part_im = _twist(part_re, part_im, table, 4 * g + lane, sign, 8, 96)
         all_re = all_re + _split4(_turn(_join8(part_re), 4, 8, R))
@@ -213,8 +229,15 @@ def _eight(r, i, sign):
         r[0] + r[4], i[0] + i[4], r[1] + r[5], i[1] + i[5], r[2] + r[6], i[2] + i[6], r[3] + r[7], i[3] + i[7], sign
     )
     x1r, x1i, x3r, x3i, x5r, x5i, x7r, x7i = _four(
-        dr, di, root * (ar - sign * ai), root * (ai + sign * ar), -sign * bi, sign * br,
-        -root * (cr + sign * ci), root * (sign * cr - ci), sign,
+        dr,
+        di,
+        root * (ar - sign * ai),
+        root * (ai + sign * ar),
+        -sign * bi,
+        sign * br,
+        -root * (cr + sign * ci),
+        root * (sign * cr - ci),
+        sign,
     )
     return (x0r, x1r, x2r, x3r, x4r, x5r, x6r, x7r), (x0i, x1i, x2i, x3i, x4i, x5i, x6i, x7i)
 

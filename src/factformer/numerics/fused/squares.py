@@ -38,10 +38,21 @@ SPREAD, SQUARE = (8, 16), (1, 2)  # columns or rows of a program, and its warps
 
 @triton.jit
 def _spread_columns(
-    source, target, symbols, table,
-    K1: tl.constexpr, K2: tl.constexpr, S1: tl.constexpr, S2: tl.constexpr, HALF: tl.constexpr, R: tl.constexpr,
-    LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr, WIDE_LANES: tl.constexpr,
-):  # fmt: skip
+    source,
+    target,
+    symbols,
+    table,
+    K1: tl.constexpr,
+    K2: tl.constexpr,
+    S1: tl.constexpr,
+    S2: tl.constexpr,
+    HALF: tl.constexpr,
+    R: tl.constexpr,
+    LIST: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDE_LIST: tl.constexpr,
+    WIDE_LANES: tl.constexpr,
+):
     MODES: tl.constexpr = (2 * K1 + 1) * (K2 + 1)
     block = tl.program_id(0)
     batch = tl.program_id(1).to(tl.int64)
@@ -75,10 +86,16 @@ def _spread_columns(
 
 @triton.jit
 def _square_rows(
-    field, table,
-    S1: tl.constexpr, S2: tl.constexpr, HALF: tl.constexpr, R: tl.constexpr,
-    LIST: tl.constexpr, LANES: tl.constexpr, WIDE_LIST: tl.constexpr,
-):  # fmt: skip
+    field,
+    table,
+    S1: tl.constexpr,
+    S2: tl.constexpr,
+    HALF: tl.constexpr,
+    R: tl.constexpr,
+    LIST: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDE_LIST: tl.constexpr,
+):
     row = tl.program_id(0) * R + tl.arange(0, R)[None, :]
     field += tl.program_id(1).to(tl.int64) * 2 * S1 * S2
     lane = tl.arange(0, LANES)[:, None]
@@ -105,10 +122,22 @@ def _square_rows(
 
 @triton.jit
 def _finish(
-    field, symbols, base, coefficients, rates, target, old1, old2, old3,
-    N1: tl.constexpr, N2: tl.constexpr, PITCH: tl.constexpr, NUM_OLD: tl.constexpr, STORE: tl.constexpr,
+    field,
+    symbols,
+    base,
+    coefficients,
+    rates,
+    target,
+    old1,
+    old2,
+    old3,
+    N1: tl.constexpr,
+    N2: tl.constexpr,
+    PITCH: tl.constexpr,
+    NUM_OLD: tl.constexpr,
+    STORE: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     MODES: tl.constexpr = N1 * N2
     mode = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     keep = mode < MODES
@@ -129,10 +158,10 @@ def _finish(
     rate_re = ar * qr - ai * qi + br * mr - bi * mi + tl.load(symbols + 4 * MODES + mode, mask=keep, other=0.0)
     rate_im = ar * qi + ai * qr + br * mi + bi * mr + tl.load(symbols + 5 * MODES + mode, mask=keep, other=0.0)
     place = batch * 2 * MODES + mode
-    finish_stage(rate_re, base, coefficients, rates, target, old1, old2, old3, place, mode, keep,
-                 MODES, NUM_OLD, STORE)
-    finish_stage(rate_im, base, coefficients, rates, target, old1, old2, old3, place + MODES, mode, keep,
-                 MODES, NUM_OLD, STORE)
+    finish_stage(rate_re, base, coefficients, rates, target, old1, old2, old3, place, mode, keep, MODES, NUM_OLD, STORE)
+    finish_stage(
+        rate_im, base, coefficients, rates, target, old1, old2, old3, place + MODES, mode, keep, MODES, NUM_OLD, STORE
+    )
 
 
 def square_stepper(
@@ -167,8 +196,18 @@ def square_stepper(
             last = number == len(stages) - 1
             columns, warps = SPREAD
             _spread_columns[(2 * half // columns, batch)](
-                arguments[-1], field, spread, lines1.table, K1=k1, K2=k2, S1=size1, S2=size2, HALF=half, R=columns,
-                **lines1.both, num_warps=warps,
+                arguments[-1],
+                field,
+                spread,
+                lines1.table,
+                K1=k1,
+                K2=k2,
+                S1=size1,
+                S2=size2,
+                HALF=half,
+                R=columns,
+                **lines1.both,
+                num_warps=warps,
             )
             rows, warps = SQUARE
             _square_rows[(triton.cdiv(size1, rows), batch)](
@@ -178,9 +217,20 @@ def square_stepper(
             target = torch.empty_like(state)
             old = [rates[index] for index, _ in stage.old]
             _finish[(triton.cdiv(2 * k1 * (k2 + 1) + k2 + 1, 512), batch)](
-                modes_of_square, gather, arguments[stage.base], table, state if last else rates[number], target,
-                *old, *[state] * (3 - len(old)), N1=2 * k1 + 1, N2=k2 + 1, PITCH=size2, NUM_OLD=len(old),
-                STORE=not last, BLOCK=512,
+                modes_of_square,
+                gather,
+                arguments[stage.base],
+                table,
+                state if last else rates[number],
+                target,
+                *old,
+                *[state] * (3 - len(old)),
+                N1=2 * k1 + 1,
+                N2=k2 + 1,
+                PITCH=size2,
+                NUM_OLD=len(old),
+                STORE=not last,
+                BLOCK=512,
             )
             arguments.append(target)
         return arguments[-1]

@@ -16,9 +16,21 @@ from factformer.numerics.timestepping import Stage
 
 @triton.jit
 def finish_stage(
-    rate, base, coefficients, rates, target, first, second, third, place, mode, keep,
-    MODES: tl.constexpr, NUM_OLD: tl.constexpr, STORE: tl.constexpr,
-):  # fmt: skip
+    rate,
+    base,
+    coefficients,
+    rates,
+    target,
+    first,
+    second,
+    third,
+    place,
+    mode,
+    keep,
+    MODES: tl.constexpr,
+    NUM_OLD: tl.constexpr,
+    STORE: tl.constexpr,
+):
     """Store ``rate`` and ``carry · base + new · rate + Σ old_j · rates_j`` of one part (real or imaginary).
 
     ``coefficients`` are those of `stage_tables`; MODES is 0 where they are the same for every mode.
@@ -48,6 +60,7 @@ def stage_tables(stages: Sequence[Stage], device: torch.device) -> list[Tensor]:
     """The coefficients (carry, new, old…) of every stage as one float32 array each: ``(number, modes or 1)``."""
     return [
         torch.stack([stage.carry, stage.new, *(weight for _, weight in stage.old)])
-        .reshape(2 + len(stage.old), -1).to(device, torch.float32)
+        .reshape(2 + len(stage.old), -1)
+        .to(device, torch.float32)
         for stage in stages
-    ]  # fmt: skip
+    ]
