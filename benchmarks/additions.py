@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
-from factformer.data.generate import generate
+from factformer.data.generate.run import generate
 from factformer.data.store import open_dataset
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance
 from factformer.recipes.kolmogorov import experiment
-from factformer.training.loop import train
+from factformer.training.loop.train import train
 
 PLUS = "factformer_plus"
 VARIANTS: dict[str, tuple[str, list[str]]] = {

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from factformer.data.generate import generate
+from factformer.data.generate.run import generate
 from factformer.data.store import Dataset, open_dataset
 from factformer.problem import Problem
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from factformer.data.plan import trajectory_seed
+from factformer.data.generate.plan import trajectory_seed
 from factformer.evaluation.provenance import provenance
 from factformer.pdes import find_pde
 

@@ -25,10 +25,10 @@ from factformer.data.convert import convert
 from factformer.data.store import ArrayDataset, Dataset, open_dataset
 from factformer.evaluation.provenance import provenance
 from factformer.training.launch import wanted_problem
-from factformer.training.machine import Machine, start
-from factformer.training.progress import Reporter
-from factformer.training.run import RunFolder
-from factformer.training.trainer import Trainer
+from factformer.training.loop.machine import Machine, start
+from factformer.training.loop.trainer import Trainer
+from factformer.training.runfolder.folder import RunFolder
+from factformer.training.runfolder.reporting import Reporter
 
 
 def build_trainer(arguments: argparse.Namespace, residence: str, folder: Path) -> Trainer:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factformer import Grid
-from factformer.data.well import grid_from_axes
+from factformer.data.formats.well import grid_from_axes
 from factformer.errors import UserError
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from factformer import recipes
 from factformer.bundle import load, zoo
 from factformer.config import assignment
-from factformer.data.generate import generate
+from factformer.data.generate.run import generate
 from factformer.errors import UserError
 from factformer.evaluation.run import evaluate_run
 from factformer.report import figures
@@ -21,7 +21,7 @@ from factformer.report.html import write_report
 from factformer.report.planes import components
 from factformer.report.runs import load_run, read_rollouts
 from factformer.training.launch import run_experiment
-from factformer.training.progress import LiveReporter
+from factformer.training.runfolder.reporting import LiveReporter
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,16 +14,16 @@ from torch import Tensor
 
 from factformer.bundle import load
 from factformer.config import unknown_name
-from factformer.data.arrays import describe_arrays, open_arrays
 from factformer.data.convert import is_well
-from factformer.data.files import whole_file
-from factformer.data.importers import Column, ImportedDataset, assign_columns
+from factformer.data.formats.arrays import describe_arrays, open_arrays
+from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
+from factformer.data.generate.progress import ProgressBar
 from factformer.data.layout import AXIS_NAMES
-from factformer.data.progress import ProgressBar
 from factformer.data.store import Dataset, open_dataset
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import check_setting, other_parameters
 from factformer.evaluation.timing import autocast, resolve_device
+from factformer.files import whole_file
 from factformer.problem import Problem
 from factformer.report.animation import write_animation
 from factformer.report.planes import components

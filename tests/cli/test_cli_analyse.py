@@ -8,7 +8,7 @@ import torch
 from factformer import build_surrogate, load
 from factformer.bundle import save_bundle
 from factformer.cli import main
-from factformer.data.generate import generate
+from factformer.data.generate.run import generate
 from factformer.pdes import find_pde
 from factformer.pdes._base import Preset
 

@@ -17,7 +17,7 @@ import yaml
 
 from factformer import cli, load
 from factformer.data import convert
-from factformer.data.generate import generate
+from factformer.data.generate.run import generate
 
 SMALL = [
     "data.resolution=16",
@@ -268,7 +268,7 @@ def test_a_run_on_own_data_goes_on_whatever_resolution_it_has_noted(capsys, tmp_
 
 
 def test_a_full_disk(capsys, data, tmp_path, monkeypatch):
-    from factformer.training import checkpoint
+    from factformer.training.runfolder import checkpoint
 
     def no_space(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -279,7 +279,7 @@ def test_a_full_disk(capsys, data, tmp_path, monkeypatch):
 
 
 def test_out_of_memory(capsys, data, tmp_path, monkeypatch):
-    from factformer.training import trainer
+    from factformer.training.loop import trainer
 
     def starved(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")

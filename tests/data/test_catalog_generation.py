@@ -9,7 +9,7 @@ import torch
 
 from factformer import catalog
 from factformer.data import generate, open_dataset
-from factformer.data.plan import stored_problem
+from factformer.data.generate.plan import stored_problem
 from factformer.errors import UserError
 
 

@@ -12,7 +12,7 @@ from scipy.io import savemat
 
 from factformer.data import convert, import_dataset, open_dataset
 from factformer.data.convert import parse_trajectories
-from factformer.data.well_statistics import FILE_NAME
+from factformer.data.formats.well_statistics import FILE_NAME
 from factformer.errors import UserError
 
 FLOW = {

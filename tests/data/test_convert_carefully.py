@@ -15,7 +15,7 @@ from scipy.io import savemat
 from well_files import write_well_file
 
 from factformer.data import convert, import_dataset, open_dataset
-from factformer.data.well_statistics import FILE_NAME
+from factformer.data.formats.well_statistics import FILE_NAME
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 

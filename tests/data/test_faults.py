@@ -19,8 +19,8 @@ from factformer.cli import describe
 from factformer.config import Config
 from factformer.data import generate, open_dataset, trajectory_seed
 from factformer.data import writer as writer_module
-from factformer.data.files import whole_file
 from factformer.errors import UserError
+from factformer.files import whole_file
 
 HERE = Path(__file__).parent
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from factformer.data import generate
-from factformer.data import progress as progress_module
-from factformer.data.progress import ProgressBar, duration
+from factformer.data.generate import progress as progress_module
+from factformer.data.generate.progress import ProgressBar, duration
 
 
 def test_lines_say_how_much_and_how_long(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:

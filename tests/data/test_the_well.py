@@ -11,7 +11,7 @@ import torch
 from well_files import write_well_file
 
 from factformer.data import generate, open_dataset
-from factformer.data.well_dataset import from_well_dataset
+from factformer.data.formats.well_dataset import from_well_dataset
 from factformer.errors import UserError
 from factformer.grid import Grid
 

@@ -10,7 +10,7 @@ import torch
 
 from factformer import Field, Grid, Problem, build_surrogate
 from factformer.bundle import save_bundle
-from factformer.data.generate import generate
+from factformer.data.generate.run import generate
 from factformer.data.hdf5 import SplitFile
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from factformer import build_surrogate
-from factformer.data.generate import generate
+from factformer.data.generate.run import generate
 from factformer.data.store import open_dataset
 from factformer.errors import UserError
 from factformer.evaluation.solver import benchmark_solver

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import factformer
-from factformer.data.generate import generate
-from factformer.data.simulated import simulate_splits
+from factformer.data.generate.run import generate
+from factformer.data.generate.simulated import simulate_splits
 from factformer.data.store import open_dataset
 from factformer.errors import UserError
 from factformer.pdes import find_pde
@@ -22,7 +22,8 @@ from factformer.reproduce.entries import Data, again
 from factformer.reproduce.findings import read_findings
 from factformer.reproduce.groups import GROUPS, find_entries
 from factformer.reproduce.scales import experiment_of
-from factformer.training import Machine, checkpoint
+from factformer.training import Machine
+from factformer.training.runfolder import checkpoint
 
 FEW = {name: Data(2, 2) for name in ("kolmogorov", "turbulence", "smoke")} | {"darcy": Data(4, 2)}
 

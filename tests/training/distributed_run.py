@@ -11,8 +11,8 @@ import torch
 from small_waves import tiny_experiment, wave_data
 
 from factformer.training import Machine
-from factformer.training.loop import train
-from factformer.training.progress import Reporter
+from factformer.training.loop.train import train
+from factformer.training.runfolder.reporting import Reporter
 
 UPDATES = 12
 

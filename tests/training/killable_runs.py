@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file
 from small_waves import tiny_experiment, wave_data
 
-from factformer.training import checkpoint
+from factformer.training.runfolder import checkpoint
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "factformer.training.loop", "small_waves"])
+CONTEXT.set_forkserver_preload(["torch", "factformer.training.loop.train", "small_waves"])
 
 
 def start_run(folder: Path, *, resume: bool = False, **options) -> multiprocessing.Process:
@@ -28,7 +28,7 @@ def finish_run(folder: Path, *, resume: bool = False, **options) -> None:
 
 
 def _train(folder, resume, options):
-    from factformer.training.loop import train
+    from factformer.training.loop.train import train
 
     torch.set_num_threads(1)
     train(tiny_experiment(**options), *wave_data(), folder=folder, resume=resume)

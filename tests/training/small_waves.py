@@ -7,7 +7,7 @@ import torch
 from factformer.data.store import ArrayDataset
 from factformer.grid import Grid
 from factformer.problem import Field, Problem
-from factformer.training.experiment import Experiment
+from factformer.training.experiment.definition import Experiment
 
 TINY_MODEL = {"name": "factformer", "dim": 8, "depth": 1, "heads": 2, "head_dim": 4, "kernel_dim": 4}
 LATENT = {

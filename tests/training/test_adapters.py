@@ -52,8 +52,8 @@ def test_neuraloperators_trainer_drives_a_surrogate(surrogate, capsys):
 
 def test_the_wells_dataset_is_a_source(tmp_path):
     well = pytest.importorskip("the_well.data")
-    from factformer.data.generate import generate
-    from factformer.data.well_dataset import from_well_dataset
+    from factformer.data.formats.well_dataset import from_well_dataset
+    from factformer.data.generate.run import generate
 
     folder = tmp_path / "data"
     generate(

@@ -14,7 +14,7 @@ from factformer.errors import UserError
 from factformer.pdes import find_pde
 from factformer.problem import Field
 from factformer.protocols import Window
-from factformer.training.augmentation import Augmentation
+from factformer.training.feed.augmentation import Augmentation
 
 # How to solve anew from the first frame of a window: the channels that make up the initial state.
 CASES = {

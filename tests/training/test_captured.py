@@ -7,11 +7,11 @@ import torch
 
 from factformer import Field, Grid, Problem, build_surrogate
 from factformer.protocols import ProtocolConfig, Window, build_protocol
-from factformer.training.captured import CapturedStep
-from factformer.training.machine import keep_inputs
-from factformer.training.muon import Muon, layer_matrices
-from factformer.training.objective import Objective
-from factformer.training.step import StepParts, train_step
+from factformer.training.loop.captured import CapturedStep
+from factformer.training.loop.machine import keep_inputs
+from factformer.training.loop.muon import Muon, layer_matrices
+from factformer.training.loop.objective import Objective
+from factformer.training.loop.step import StepParts, train_step
 
 pytestmark = [
     pytest.mark.gpu,

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from factformer.errors import UserError
-from factformer.training import checkpoint
-from factformer.training.checkpoint import Snapshot
+from factformer.training.runfolder import checkpoint
+from factformer.training.runfolder.checkpoint import Snapshot
 
 
 def snapshot(update: int, attempt: int = 0) -> Snapshot:

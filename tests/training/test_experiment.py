@@ -4,7 +4,7 @@ import pytest
 
 from factformer import catalog, recipes
 from factformer.errors import UserError
-from factformer.training.experiment import Experiment, differences
+from factformer.training.experiment.definition import Experiment, differences
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from factformer.data.windows import Windows
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.problem import Field, Problem
-from factformer.training.config import DataConfig
-from factformer.training.feeding import ResidentFeed, StreamingFeed, Visits, open_feed
+from factformer.training.experiment.config import DataConfig
+from factformer.training.feed.feeding import ResidentFeed, StreamingFeed, Visits, open_feed
 
 CPU = torch.device("cpu")
 
@@ -81,7 +81,7 @@ def test_steady_samples_come_with_their_inputs():
 def test_memory_decides_where_frames_live(monkeypatch):
     dataset = ArrayDataset(waves(3), wave_problem())
     assert isinstance(open_feed(dataset, visits(), CPU, DataConfig()), ResidentFeed)
-    monkeypatch.setattr("factformer.training.feeding.free_memory", lambda device: 1000)
+    monkeypatch.setattr("factformer.training.feed.feeding.free_memory", lambda device: 1000)
     assert isinstance(open_feed(dataset, visits(), CPU, DataConfig()), StreamingFeed)
     assert isinstance(open_feed(dataset, visits(), CPU, DataConfig(residence="device")), ResidentFeed)
 

@@ -16,7 +16,7 @@ from factformer.data.layout import Contents
 from factformer.data.store import ArrayDataset, open_dataset
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
-from factformer.training.experiment import Experiment
+from factformer.training.experiment.definition import Experiment
 from factformer.training.fitting import _experiment
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "own-data.md"

@@ -6,8 +6,8 @@ import pytest
 import torch
 from small_waves import tiny_experiment
 
-from factformer.training.loop import train
-from factformer.training.machine import Machine
+from factformer.training.loop.machine import Machine
+from factformer.training.loop.train import train
 
 pytestmark = [
     pytest.mark.gpu,

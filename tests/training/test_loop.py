@@ -13,13 +13,13 @@ import factformer
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.protocols.latent_marching import marching_steps, pushforward_calls
-from factformer.training import checkpoint
-from factformer.training.clock import Clock
-from factformer.training.failures import Diverged, is_out_of_memory
-from factformer.training.loop import train
-from factformer.training.progress import Reporter
-from factformer.training.schedule import learning_rate_factor
-from factformer.training.validation import Validation, spread_windows
+from factformer.training.loop.clock import Clock
+from factformer.training.loop.failures import Diverged, is_out_of_memory
+from factformer.training.loop.schedule import learning_rate_factor
+from factformer.training.loop.train import train
+from factformer.training.loop.validation import Validation, spread_windows
+from factformer.training.runfolder import checkpoint
+from factformer.training.runfolder.reporting import Reporter
 
 
 def read_log(folder):
@@ -174,7 +174,7 @@ def poison(trainer_step, at):
 
 
 def test_nan_stops_with_the_last_good_checkpoint_named(datasets, tmp_path, monkeypatch):
-    from factformer.training import trainer
+    from factformer.training.loop import trainer
 
     monkeypatch.setattr(trainer, "train_step", poison(trainer.train_step, 25))
     with pytest.raises(Diverged, match=r"update-00000022"):
@@ -183,7 +183,7 @@ def test_nan_stops_with_the_last_good_checkpoint_named(datasets, tmp_path, monke
 
 
 def test_nan_rolls_back_and_halves_the_learning_rate_if_asked(datasets, tmp_path, monkeypatch):
-    from factformer.training import trainer
+    from factformer.training.loop import trainer
 
     monkeypatch.setattr(trainer, "UPDATES_TO_RISE_ANEW", 4)
     monkeypatch.setattr(trainer, "train_step", poison(trainer.train_step, 25))
@@ -235,7 +235,7 @@ def test_windows_that_do_not_fit_say_which_setting_is_too_long(tmp_path):
 
 
 def test_out_of_memory_names_the_knobs(datasets, tmp_path, monkeypatch):
-    from factformer.training import trainer
+    from factformer.training.loop import trainer
 
     def starved(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
@@ -283,7 +283,7 @@ def test_resume_and_overwrite_exclude_each_other(datasets, tmp_path):
 
 
 def test_a_validation_that_blows_up_is_null_and_never_the_best(datasets, tmp_path, monkeypatch):
-    from factformer.training.objective import Objective
+    from factformer.training.loop.objective import Objective
 
     def explosive(self, context, num_frames):
         raise UserError("the input holds NaN or infinite values")

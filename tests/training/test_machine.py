@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from factformer.training.machine import Machine, start
+from factformer.training.loop.machine import Machine, start
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])

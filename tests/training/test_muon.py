@@ -9,9 +9,9 @@ from small_waves import tiny_experiment, wave_data
 from torch import nn
 
 from factformer.nn.convolution import Convolution
-from factformer.training import checkpoint
-from factformer.training.loop import train
-from factformer.training.muon import Muon, layer_matrices, orthogonalized
+from factformer.training.loop.muon import Muon, layer_matrices, orthogonalized
+from factformer.training.loop.train import train
+from factformer.training.runfolder import checkpoint
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 16), (2, 24, 8), (2, 8, 24)])

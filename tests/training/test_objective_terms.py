@@ -9,10 +9,10 @@ from factformer.data.normalization import Normalizer
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.protocols import Window, build_protocol
-from factformer.training.assembly import new_surrogate
-from factformer.training.loop import train
-from factformer.training.noise import ContextNoise
-from factformer.training.objective import Objective
+from factformer.training.experiment.assembly import new_surrogate
+from factformer.training.feed.noise import ContextNoise
+from factformer.training.loop.objective import Objective
+from factformer.training.loop.train import train
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from small_waves import tiny_experiment
 
 from factformer.errors import UserError
-from factformer.training import trackers
-from factformer.training.loop import train
-from factformer.training.progress import LiveReporter, duration
+from factformer.training.loop.train import train
+from factformer.training.runfolder import trackers
+from factformer.training.runfolder.reporting import LiveReporter, duration
 
 
 class Recorder:

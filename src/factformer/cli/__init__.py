@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def describe(error: Exception) -> tuple[int, str]:
     """Exit code and the one line that says what went wrong."""
-    from factformer.data.files import FULL, error_number
     from factformer.errors import UserError
+    from factformer.files import FULL, error_number
 
     if hasattr(error, "format_message"):  # wrong use, found by the command-line parser
         return getattr(error, "exit_code", 2), str(error.format_message())

@@ -23,7 +23,7 @@ Assignments = Annotated[
 @contextmanager
 def moving_bar(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     """A callback that moves a bar; it appears with the first call that leaves more to do."""
-    from factformer.data.progress import ProgressBar
+    from factformer.data.generate.progress import ProgressBar
 
     state: dict[str, Any] = {"bar": None, "done": 0}
 

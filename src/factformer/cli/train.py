@@ -62,8 +62,8 @@ def train(
     from factformer.config import assignment
     from factformer.errors import UserError
     from factformer.training import Machine, run_experiment
-    from factformer.training.options import choose_experiment, choose_machine
-    from factformer.training.trackers import open_reporter
+    from factformer.training.experiment.options import choose_experiment, choose_machine
+    from factformer.training.runfolder.trackers import open_reporter
 
     if max_minutes is not None and not max_minutes > 0:
         raise UserError(f"--max-minutes must be more than 0, got {max_minutes:g}")

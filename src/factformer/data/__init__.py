@@ -12,9 +12,9 @@ from factformer.lazy import load_lazily
 if TYPE_CHECKING:
     from factformer.data.convert import convert as convert
     from factformer.data.convert import import_dataset as import_dataset
-    from factformer.data.generate import generate as generate
+    from factformer.data.generate.plan import trajectory_seed as trajectory_seed
+    from factformer.data.generate.run import generate as generate
     from factformer.data.normalization import Normalizer as Normalizer
-    from factformer.data.plan import trajectory_seed as trajectory_seed
     from factformer.data.store import ArrayDataset as ArrayDataset
     from factformer.data.store import Dataset as Dataset
     from factformer.data.store import StoredDataset as StoredDataset
@@ -30,9 +30,9 @@ __all__ = load_lazily(
         "StoredDataset": "factformer.data.store",
         "Windows": "factformer.data.windows",
         "convert": "factformer.data.convert",
-        "generate": "factformer.data.generate",
+        "generate": "factformer.data.generate.run",
         "import_dataset": "factformer.data.convert",
         "open_dataset": "factformer.data.store",
-        "trajectory_seed": "factformer.data.plan",
+        "trajectory_seed": "factformer.data.generate.plan",
     },
 )

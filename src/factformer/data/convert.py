@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from factformer.config import unknown_name
-from factformer.data.arrays import open_arrays
 from factformer.data.describe import (
     CHANGEABLE,
     ProblemDescription,
@@ -18,17 +17,18 @@ from factformer.data.describe import (
     frame_counts,
     require_parameters,
 )
+from factformer.data.formats.arrays import open_arrays
+from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
+from factformer.data.formats.pdebench import Found, describe_file
+from factformer.data.formats.well import GRID_KEYS
+from factformer.data.formats.well_statistics import write_well_statistics
+from factformer.data.generate.progress import ProgressBar
 from factformer.data.hdf5 import SplitFile, open_hdf5
 from factformer.data.identity import source_state
-from factformer.data.importers import Column, ImportedDataset, assign_columns
 from factformer.data.layout import AXIS_NAMES, Contents
 from factformer.data.numbers import Rounding
-from factformer.data.pdebench import Found, describe_file
-from factformer.data.progress import ProgressBar
 from factformer.data.splits import SPLITS, SUFFIXES, split_names, split_of
 from factformer.data.store import Dataset, StoredDataset
-from factformer.data.well import GRID_KEYS
-from factformer.data.well_statistics import write_well_statistics
 from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
 from factformer.grid import Grid

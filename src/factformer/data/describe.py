@@ -17,7 +17,7 @@ from pydantic import PrivateAttr, field_validator
 from factformer import catalog
 from factformer.config import Config, apply_overrides, unknown_name
 from factformer.data.agreement import describe_difference, require_open_end
-from factformer.data.well import GRID_KEYS, grid_from_axes
+from factformer.data.formats.well import GRID_KEYS, grid_from_axes
 from factformer.errors import UserError
 from factformer.grid import Grid, per_axis
 from factformer.problem import Boundary, Field, Problem

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factformer.config import fingerprint
+from factformer.data.formats.well import infer_problem, read_scalars, read_times, regridded
 from factformer.data.identity import identity
 from factformer.data.layout import FORMAT, Entry, entries, read_problem
 from factformer.data.statistics import KINDS
-from factformer.data.well import infer_problem, read_scalars, read_times, regridded
 from factformer.errors import UserError
 from factformer.problem import Field, Problem, channel_slices
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from factformer.data.arrays import LazyArray
+    from factformer.data.formats.arrays import LazyArray
 
 NUM_PARTS = 1024
 NUM_NEIGHBOURS = 8

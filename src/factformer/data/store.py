@@ -17,13 +17,13 @@ from torch import Tensor
 
 from factformer.config import fingerprint
 from factformer.data.agreement import changed_problem, describe_difference
+from factformer.data.formats.well import GRID_KEYS
+from factformer.data.formats.well_statistics import read_well_statistics
 from factformer.data.hdf5 import SplitFile
 from factformer.data.normalization import Normalizer
 from factformer.data.numbers import Rounding, checked
 from factformer.data.splits import SPLITS, split_files, split_of, training_files
 from factformer.data.statistics import KINDS, TrajectoryMoments, merge_moments, normalizer_from
-from factformer.data.well import GRID_KEYS
-from factformer.data.well_statistics import read_well_statistics
 from factformer.errors import UserError
 from factformer.problem import Problem
 

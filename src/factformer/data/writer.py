@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.data.files import explained, size_text, sync_folder, write_all, write_atomically
 from factformer.data.layout import Contents, Entry, create_file, entries, file_fingerprint, offsets
 from factformer.data.statistics import KINDS, Moments, TrajectoryMoments, merge_moments
 from factformer.errors import UserError
+from factformer.files import explained, size_text, sync_folder, write_all, write_atomically
 
 KEPT = "finished batches are kept: start again with the same arguments to go on"
 

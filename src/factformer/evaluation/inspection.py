@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from factformer.bundle import load
-from factformer.data.files import whole_file
 from factformer.data.store import Dataset
 from factformer.evaluation.accuracy import Progress, check_compatible, read_context, start_frames
 from factformer.evaluation.attention import Analysis, analyse_attention
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.evaluation.run import check_writable, chosen_data
 from factformer.evaluation.timing import resolve_device
+from factformer.files import whole_file
 from factformer.surrogate import Surrogate
 
 ATTENTION_FILE = "attention.json"

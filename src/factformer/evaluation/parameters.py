@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from factformer.protocols import build_protocol
 from factformer.surrogate import build_surrogate
-from factformer.training.experiment import Experiment
+from factformer.training.experiment.definition import Experiment
 from factformer.training.launch import wanted_problem
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import factformer
-from factformer.data.files import whole_file
+from factformer.files import whole_file
 
 
 def provenance(

@@ -14,7 +14,6 @@ import yaml
 from numpy.typing import NDArray
 
 from factformer.bundle import load
-from factformer.data.files import whole_file
 from factformer.data.normalization import Normalizer
 from factformer.data.store import Dataset, StoredDataset, open_dataset
 from factformer.errors import UserError
@@ -28,6 +27,7 @@ from factformer.evaluation.accuracy import (
 )
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.evaluation.timing import resolve_device
+from factformer.files import whole_file
 from factformer.surrogate import Surrogate
 
 EVALUATION_FILE = "evaluation.json"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from factformer import catalog
 
 if TYPE_CHECKING:
-    from factformer.training.experiment import Experiment
+    from factformer.training.experiment.definition import Experiment
 
 
 def build(recipe: str, scale: str = "small", assignments: Sequence[str] = ()) -> Experiment:

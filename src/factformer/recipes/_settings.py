@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from factformer import catalog
 from factformer.errors import UserError
-from factformer.training.experiment import Experiment, parse_model
+from factformer.training.experiment.definition import Experiment, parse_model
 
 Scale = Literal["small", "paper"]
 PAPER_UPDATES = {"latent_marching": 100_000, "autoregressive": 64_000, "steady": 100_000}

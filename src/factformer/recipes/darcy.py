@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from factformer.recipes._settings import assemble
-from factformer.training.experiment import Experiment
+from factformer.training.experiment.definition import Experiment
 
 SIZES = {
     "paper": {"dim": 128, "depth": 3, "heads": 12, "kernel_dim": 128, "fourier_std": 1.0},

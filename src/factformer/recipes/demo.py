@@ -7,7 +7,7 @@ batches and Muon help most when training is short; a little noise on the context
 from __future__ import annotations
 
 from factformer.recipes._settings import check_scale, model_section, optimizer_section
-from factformer.training.experiment import Experiment
+from factformer.training.experiment.definition import Experiment
 
 PROBLEM = "kolmogorov_flow"
 RESOLUTION = 32

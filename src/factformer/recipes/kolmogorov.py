@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from factformer.recipes._settings import assemble
-from factformer.training.experiment import Experiment
+from factformer.training.experiment.definition import Experiment
 
 SIZES = {
     "paper": {"dim": 128, "depth": 4, "heads": 8, "kernel_dim": 128, "fourier_std": 8.0},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from factformer.recipes import turbulence
 from factformer.recipes._settings import assemble
-from factformer.training.experiment import Experiment
+from factformer.training.experiment.definition import Experiment
 
 SIZES = {
     "paper": {"dim": 128, "depth": 3, "heads": 6, "kernel_dim": 192, "fourier_std": 1.0},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from factformer.recipes._settings import assemble
-from factformer.training.experiment import Experiment
+from factformer.training.experiment.definition import Experiment
 
 SIZES = {
     "paper": {"dim": 128, "depth": 4, "heads": 6, "kernel_dim": 192, "fourier_std": 8.0},

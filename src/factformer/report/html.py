@@ -19,8 +19,8 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from factformer import __version__
-from factformer.data.files import whole_file
 from factformer.errors import UserError
+from factformer.files import whole_file
 from factformer.report import content
 from factformer.report.clips import player_data
 from factformer.report.figures import kernel_maps

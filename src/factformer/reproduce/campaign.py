@@ -20,7 +20,7 @@ import torch
 from factformer import recipes
 from factformer.bundle import load, save_bundle
 from factformer.data.agreement import changed_problem
-from factformer.data.simulated import Splits, simulate_splits
+from factformer.data.generate.simulated import Splits, simulate_splits
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance, write_json
@@ -32,11 +32,11 @@ from factformer.reproduce.plan import Scale, Training
 from factformer.reproduce.record import beyond, headline, log_lines, short, train_command
 from factformer.reproduce.scales import DATA_SEED, experiment_of, size_of
 from factformer.training import Machine
-from factformer.training.experiment import Experiment
-from factformer.training.loop import train
-from factformer.training.outcome import Outcome
-from factformer.training.progress import Reporter
-from factformer.training.signals import by_signal
+from factformer.training.experiment.definition import Experiment
+from factformer.training.loop.outcome import Outcome
+from factformer.training.loop.signals import by_signal
+from factformer.training.loop.train import train
+from factformer.training.runfolder.reporting import Reporter
 
 Say = Callable[[str], None]
 STORAGE = {"float32": torch.float32, "bfloat16": torch.bfloat16}

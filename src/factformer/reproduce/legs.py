@@ -21,8 +21,8 @@ from torch import Tensor
 
 from factformer.bundle import DESCRIPTION
 from factformer.errors import UserError
-from factformer.training import checkpoint
-from factformer.training.checkpoint import Snapshot
+from factformer.training.runfolder import checkpoint
+from factformer.training.runfolder.checkpoint import Snapshot
 
 PART_BYTES = 15 * 2**20
 FILES = ("config.yaml", "environment.json")

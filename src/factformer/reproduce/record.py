@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from factformer import recipes
-from factformer.training.experiment import Experiment, differences, flat
+from factformer.training.experiment.definition import Experiment, differences, flat
 
 MAX_LOG_LINES = 40
 

@@ -20,7 +20,7 @@ from factformer.evaluation.cost import Case
 from factformer.pdes import find_pde
 from factformer.pdes._base import Preset
 from factformer.reproduce.plan import SCALES, Scale, Training
-from factformer.training.experiment import Experiment
+from factformer.training.experiment.definition import Experiment
 
 DEFAULT_MINUTES = 10.0
 """Training time of a run at reduced scale when no budget is given."""

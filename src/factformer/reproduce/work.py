@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from factformer.config import fingerprint
-from factformer.data.generate import generate
+from factformer.data.generate.run import generate
 from factformer.errors import UserError
 from factformer.evaluation.cost import Case, measure
 from factformer.evaluation.inspection import inspect_run
@@ -36,7 +36,7 @@ from factformer.reproduce.scales import (
     size_of,
 )
 from factformer.training import Machine, run_experiment
-from factformer.training.progress import LiveReporter
+from factformer.training.runfolder.reporting import LiveReporter
 
 DONE_FILE = "done.json"
 NOT_RUN = "not run"

@@ -19,10 +19,10 @@ from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.problem import Boundary, Field, Problem
 from factformer.surrogate import Surrogate
-from factformer.training.experiment import Experiment
-from factformer.training.loop import train
-from factformer.training.machine import Machine
-from factformer.training.progress import LiveReporter
+from factformer.training.experiment.definition import Experiment
+from factformer.training.loop.machine import Machine
+from factformer.training.loop.train import train
+from factformer.training.runfolder.reporting import LiveReporter
 
 Array = Tensor | NDArray[Any]
 OURS = "factformer_plus"

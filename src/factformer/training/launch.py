@@ -11,11 +11,11 @@ from factformer.data.agreement import describe_difference
 from factformer.data.store import Dataset, open_dataset
 from factformer.errors import UserError
 from factformer.problem import Problem
-from factformer.training.experiment import Experiment
-from factformer.training.loop import train
-from factformer.training.machine import Machine
-from factformer.training.outcome import Outcome
-from factformer.training.progress import Reporter
+from factformer.training.experiment.definition import Experiment
+from factformer.training.loop.machine import Machine
+from factformer.training.loop.outcome import Outcome
+from factformer.training.loop.train import train
+from factformer.training.runfolder.reporting import Reporter
 
 
 def run_experiment(

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from factformer.data.generate.plan import describe, require_storable, with_resolution
 from factformer.data.layout import Contents
 from factformer.data.normalization import Normalizer
-from factformer.data.plan import describe, require_storable, with_resolution
 from factformer.data.statistics import KINDS, Moments, merge_moments, normalizer_from
 from factformer.data.store import Dataset, Frames, Selection, positions
 from factformer.errors import UserError

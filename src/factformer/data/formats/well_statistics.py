@@ -9,10 +9,10 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from factformer.data.files import explained, write_atomically
 from factformer.data.hdf5 import SplitFile, Statistics
 from factformer.data.layout import Entry, entries
 from factformer.errors import UserError
+from factformer.files import explained, write_atomically
 from factformer.problem import Field, Problem
 
 FILE_NAME = "stats.yaml"

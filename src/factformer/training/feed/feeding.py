@@ -20,7 +20,7 @@ from factformer.data.store import Dataset
 from factformer.data.windows import Windows
 from factformer.errors import UserError
 from factformer.protocols import Window
-from factformer.training.config import DataConfig
+from factformer.training.experiment.config import DataConfig
 
 PREFETCH = 4
 MEMORY_SHARE = 0.4

@@ -10,9 +10,9 @@ import torch
 from safetensors import SafetensorError
 
 from factformer.errors import UserError
-from factformer.training import checkpoint
-from factformer.training.experiment import Experiment
-from factformer.training.run import RunFolder
+from factformer.training.experiment.definition import Experiment
+from factformer.training.runfolder import checkpoint
+from factformer.training.runfolder.folder import RunFolder
 
 
 class Diverged(RuntimeError):  # noqa: N818 - says what happened

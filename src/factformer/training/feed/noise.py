@@ -15,7 +15,7 @@ from torch import Tensor
 
 from factformer.data.normalization import Normalizer
 from factformer.protocols import Window
-from factformer.training.draws import generators
+from factformer.training.feed.draws import generators
 
 
 class ContextNoise:

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.data.arrays import LazyArray
+from factformer.data.formats.arrays import LazyArray
+from factformer.data.formats.well import frame_interval
 from factformer.data.layout import AXIS_NAMES
-from factformer.data.well import frame_interval
 from factformer.errors import UserError
 
 COMPONENTS = ("Vx", "Vy", "Vz")

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
-from factformer.training.clock import Clock
-from factformer.training.config import TrainingConfig
+from factformer.training.experiment.config import TrainingConfig
+from factformer.training.loop.clock import Clock
 
 SECONDS_BETWEEN_LINES = 2.0
 

@@ -14,7 +14,7 @@ from factformer.config import Config, apply_overrides
 from factformer.errors import UserError
 from factformer.models._backbone import ModelConfig
 from factformer.protocols import ProtocolConfig
-from factformer.training.config import DataConfig, TrainingConfig
+from factformer.training.experiment.config import DataConfig, TrainingConfig
 
 
 class Experiment(Config):

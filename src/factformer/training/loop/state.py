@@ -16,11 +16,11 @@ from torch.optim import Adam, AdamW, Optimizer
 
 from factformer.errors import UserError
 from factformer.surrogate import Surrogate
-from factformer.training.checkpoint import Snapshot
-from factformer.training.config import TrainingConfig
-from factformer.training.ema import WeightAverage
-from factformer.training.machine import Agreement, assign, whole
-from factformer.training.muon import Muon, layer_matrices
+from factformer.training.experiment.config import TrainingConfig
+from factformer.training.loop.ema import WeightAverage
+from factformer.training.loop.machine import Agreement, assign, whole
+from factformer.training.loop.muon import Muon, layer_matrices
+from factformer.training.runfolder.checkpoint import Snapshot
 
 
 @dataclass

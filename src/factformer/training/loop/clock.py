@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from factformer.training.config import TrainingConfig
+from factformer.training.experiment.config import TrainingConfig
 
 
 class Clock:

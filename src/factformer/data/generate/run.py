@@ -15,12 +15,19 @@ import torch
 from factformer import catalog
 from factformer.config import Config, unknown_name
 from factformer.data.agreement import describe_difference
+from factformer.data.formats.well_statistics import write_well_statistics
+from factformer.data.generate.plan import (
+    changed,
+    chosen_preset,
+    describe,
+    require_storable,
+    split_counts,
+    with_resolution,
+)
+from factformer.data.generate.progress import ProgressBar
+from factformer.data.generate.ranks import Ranks, joined_ranks
 from factformer.data.hdf5 import SplitFile
-from factformer.data.plan import changed, chosen_preset, describe, require_storable, split_counts, with_resolution
-from factformer.data.progress import ProgressBar
-from factformer.data.ranks import Ranks, joined_ranks
 from factformer.data.splits import SPLITS
-from factformer.data.well_statistics import write_well_statistics
 from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
 from factformer.grid import Grid

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from factformer.config import fingerprint
-from factformer.data.arrays import LazyArray, describe_arrays, is_complex
+from factformer.data.formats.arrays import LazyArray, describe_arrays, is_complex
 from factformer.data.identity import identity
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.normalization import Normalizer

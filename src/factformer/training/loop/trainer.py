@@ -19,26 +19,26 @@ from factformer.data.windows import Windows
 from factformer.errors import UserError
 from factformer.protocols import Plan, build_protocol
 from factformer.surrogate import Surrogate
-from factformer.training import checkpoint
-from factformer.training.assembly import check_batch, check_window, new_surrogate
-from factformer.training.augmentation import Augmentation
-from factformer.training.captured import CapturedStep
-from factformer.training.clock import Clock
-from factformer.training.ema import WeightAverage
-from factformer.training.experiment import Experiment
-from factformer.training.failures import Diverged, exploded
-from factformer.training.feeding import Visits, open_feed
-from factformer.training.machine import Agreement, whole
-from factformer.training.noise import ContextNoise
-from factformer.training.objective import Objective
-from factformer.training.outcome import Outcome, provenance
-from factformer.training.progress import Reporter
-from factformer.training.run import RunFolder, check_identity
-from factformer.training.schedule import learning_rate_factor
-from factformer.training.signals import StopRequest
-from factformer.training.state import RunState, Tally, build_optimizer, shipped
-from factformer.training.step import Step, StepParts, finite_weights, train_step
-from factformer.training.validation import Validation
+from factformer.training.experiment.assembly import check_batch, check_window, new_surrogate
+from factformer.training.experiment.definition import Experiment
+from factformer.training.feed.augmentation import Augmentation
+from factformer.training.feed.feeding import Visits, open_feed
+from factformer.training.feed.noise import ContextNoise
+from factformer.training.loop.captured import CapturedStep
+from factformer.training.loop.clock import Clock
+from factformer.training.loop.ema import WeightAverage
+from factformer.training.loop.failures import Diverged, exploded
+from factformer.training.loop.machine import Agreement, whole
+from factformer.training.loop.objective import Objective
+from factformer.training.loop.outcome import Outcome, provenance
+from factformer.training.loop.schedule import learning_rate_factor
+from factformer.training.loop.signals import StopRequest
+from factformer.training.loop.state import RunState, Tally, build_optimizer, shipped
+from factformer.training.loop.step import Step, StepParts, finite_weights, train_step
+from factformer.training.loop.validation import Validation
+from factformer.training.runfolder import checkpoint
+from factformer.training.runfolder.folder import RunFolder, check_identity
+from factformer.training.runfolder.reporting import Reporter
 
 MAX_ROLLBACKS = 10
 UPDATES_TO_RISE_ANEW = 100

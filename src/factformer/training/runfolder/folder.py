@@ -16,11 +16,11 @@ import torch
 from factformer import __version__
 from factformer.config import assignment
 from factformer.data.agreement import describe_difference
-from factformer.data.files import write_atomically
 from factformer.errors import UserError
+from factformer.files import write_atomically
 from factformer.problem import Problem
-from factformer.training import checkpoint
-from factformer.training.experiment import Experiment, differences
+from factformer.training.experiment.definition import Experiment, differences
+from factformer.training.runfolder import checkpoint
 
 FREE_KEYS = ("data.path", "data.residence", "training.checkpoint_every", "training.keep_last")
 """Values that may change when a run goes on: they do not decide its outcome."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from factformer.errors import UserError
-from factformer.training.machine import is_launched_process
-from factformer.training.progress import LiveReporter, Reporter, Tracker
+from factformer.training.loop.machine import is_launched_process
+from factformer.training.runfolder.reporting import LiveReporter, Reporter, Tracker
 
 
 class TensorBoard:

@@ -13,7 +13,7 @@ from factformer.errors import UserError
 from factformer.pdes._base import PDE
 from factformer.problem import Problem, channel_slices
 from factformer.protocols import Window
-from factformer.training.draws import generators
+from factformer.training.feed.draws import generators
 
 
 class Augmentation:

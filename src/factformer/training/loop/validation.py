@@ -9,7 +9,7 @@ import torch
 from factformer import metrics
 from factformer.data.store import Dataset
 from factformer.errors import UserError
-from factformer.training.objective import Objective
+from factformer.training.loop.objective import Objective
 
 
 class Validation:

@@ -8,9 +8,9 @@ from typing import Any
 
 from factformer.data.store import Dataset
 from factformer.surrogate import Surrogate
-from factformer.training.experiment import Experiment
-from factformer.training.run import versions
-from factformer.training.state import Counters
+from factformer.training.experiment.definition import Experiment
+from factformer.training.loop.state import Counters
+from factformer.training.runfolder.folder import versions
 
 
 @dataclass(frozen=True)

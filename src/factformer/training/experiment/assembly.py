@@ -6,7 +6,7 @@ from factformer.data.store import Dataset
 from factformer.errors import UserError
 from factformer.protocols import BaseProtocol
 from factformer.surrogate import Surrogate, build_surrogate
-from factformer.training.experiment import Experiment
+from factformer.training.experiment.definition import Experiment
 
 
 def new_surrogate(experiment: Experiment, dataset: Dataset, protocol: BaseProtocol) -> Surrogate:

@@ -11,9 +11,9 @@ import yaml
 from factformer.config import assignments as as_assignments
 from factformer.config import unknown_name
 from factformer.errors import UserError
-from factformer.training.experiment import Experiment
-from factformer.training.machine import DeviceKind, Machine, StrategyName
-from factformer.training.run import RunFolder, check_same
+from factformer.training.experiment.definition import Experiment
+from factformer.training.loop.machine import DeviceKind, Machine, StrategyName
+from factformer.training.runfolder.folder import RunFolder, check_same
 
 Build = Callable[[str, str, Sequence[str]], Experiment]
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from factformer.data.store import Dataset
 from factformer.errors import UserError
-from factformer.training import checkpoint
-from factformer.training.experiment import Experiment
-from factformer.training.failures import explained
-from factformer.training.machine import Machine, is_launched_process, start
-from factformer.training.outcome import Outcome
-from factformer.training.progress import Reporter
-from factformer.training.run import RunFolder, check_same
-from factformer.training.signals import StopRequest, listening
-from factformer.training.state import own_randomness
-from factformer.training.trainer import Trainer
+from factformer.training.experiment.definition import Experiment
+from factformer.training.loop.failures import explained
+from factformer.training.loop.machine import Machine, is_launched_process, start
+from factformer.training.loop.outcome import Outcome
+from factformer.training.loop.signals import StopRequest, listening
+from factformer.training.loop.state import own_randomness
+from factformer.training.loop.trainer import Trainer
+from factformer.training.runfolder import checkpoint
+from factformer.training.runfolder.folder import RunFolder, check_same
+from factformer.training.runfolder.reporting import Reporter
 
 
 def train(

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from factformer.nn.graphs import StepGraphs
 from factformer.protocols import Plan, Window
-from factformer.training.objective import Objective
-from factformer.training.step import StepParts, move_weights, set_learning_rate
+from factformer.training.loop.objective import Objective
+from factformer.training.loop.step import StepParts, move_weights, set_learning_rate
 
 
 class CapturedStep:

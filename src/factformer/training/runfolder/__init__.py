@@ -1,0 +1,1 @@
+"""What a run leaves on disk: the folder, its checkpoints, its log."""
