@@ -1,4 +1,4 @@
-"""Checks constraints.txt offline, for every supported Python and platform: `python lab/check_pins.py`.
+"""Checks constraints.txt offline, for every supported Python and platform: `python -m lab.check_pins`.
 
 1. Every requirement of pyproject.toml, extras included, has exactly one pin that applies, and the pin satisfies it.
 2. The same holds for what those packages require, as far as their metadata is installed in the pinned version.
@@ -20,7 +20,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-ROOT = Path(__file__).parents[1]
+from lab import ROOT
+
 PYTHONS = ("3.11", "3.12", "3.13")
 PLATFORMS = {
     "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"},
