@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from factformer import catalog
 from factformer.data.normalization import Normalizer
-from factformer.errors import UserError
+from factformer.errors import NonFinite, UserError
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig
 from factformer.nn import graphs
@@ -167,7 +167,7 @@ class Surrogate(nn.Module):
             return
         if not bool(torch.isfinite(frames).all()):
             bad = (~torch.isfinite(frames)).flatten(1).any(1).nonzero().flatten().tolist()
-            raise UserError(f"the input holds NaN or infinite values (samples {bad[:8]})")
+            raise NonFinite(0, bad)
 
 
 def model_config(model: str, **overrides: Any) -> ModelConfig:
