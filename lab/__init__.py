@@ -1,0 +1,1 @@
+"""What only this repository needs: never installed, imported from the repository's root."""
