@@ -102,7 +102,7 @@ def check(name: str, case: Case) -> None:
     with fused("off"):
         exact = step(copy.deepcopy(layer).double(), grid, *inputs, torch.float64)
         plain = step(layer, grid, *inputs, torch.bfloat16)
-    with mock.patch("factformer.nn.fused.NARROWEST", 1):
+    with mock.patch("factformer.kernels.NARROWEST", 1):
         ours = step(layer, grid, *inputs, torch.bfloat16)
     for got, label in ((ours, "fused"), (plain, "plain")):
         errors = [float((a.double() - b).norm() / b.norm()) for a, b in zip(got, exact, strict=True)]
@@ -154,12 +154,12 @@ def profile(name: str, case: Case) -> None:
 
 def variants(case: Case, batch: int) -> dict[str, tuple[float, Callable[[], Any]]]:
     """Largest kernels with other tiles: bytes over one head of values, and the call."""
-    from factformer.nn.fused import axial as a
-    from factformer.nn.fused import contraction as c
-    from factformer.nn.fused import kernel_gradient as k
-    from factformer.nn.fused import output as o
-    from factformer.nn.fused import prenorm as p
-    from factformer.nn.fused.geometry import Tiling
+    from factformer.kernels._triton.geometry import Tiling
+    from factformer.kernels.attention import axis_kernel as a
+    from factformer.kernels.attention import contraction as c
+    from factformer.kernels.attention import contraction_backward as k
+    from factformer.kernels.attention import output as o
+    from factformer.kernels.attention import prenorm as p
 
     heads, size = case.heads, case.grid[0]
     calls: dict[str, tuple[float, Callable[[], Any]]] = {}
@@ -336,7 +336,7 @@ def compile_one(kind: str, name: str, part: int, parts: int, only: list[str]) ->
     else:
         case = CASES[name] if kind == "case" else CHECKS[name]
         layer, grid, *inputs = case.make(batch=min(case.batch, 2))
-        with mock.patch("factformer.nn.fused.NARROWEST", 1):
+        with mock.patch("factformer.kernels.NARROWEST", 1):
             step(layer, grid, *inputs, torch.bfloat16)
     torch.cuda.synchronize()
     return "; ".join(failures)

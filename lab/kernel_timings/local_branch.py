@@ -17,8 +17,9 @@ from typing import Any
 import torch
 
 from factformer.evaluation.provenance import provenance, write_json
+from factformer.kernels.local import convolution as depthwise
+from factformer.kernels.local import op as local
 from factformer.models.factformer_plus import LocalBranch
-from factformer.nn.fused import depthwise, local
 
 DEVICE = "cuda"
 DIM = 128

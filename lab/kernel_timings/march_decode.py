@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from factformer import Field, Grid, Problem, build_surrogate
-from factformer.nn.fused.tiles import Tile
+from factformer.kernels._triton.tiles import Tile
 
 CASES: dict[str, tuple[tuple[int, ...], int, int, int]] = {
     "256": ((256, 256), 10, 4, 1),
@@ -30,27 +30,27 @@ CASES: dict[str, tuple[tuple[int, ...], int, int, int]] = {
     "bounded": ((33, 20), 1, 1, 1),
 }
 VARIANTS: dict[str, dict[str, list[Any]]] = {
-    "decoder": {"TILE": [Tile(128, 4, 2), Tile(128, 4, 3), Tile(64, 4, 2)]},
-    "decoder_gradient": {
+    "decoder_forward": {"TILE": [Tile(128, 4, 2), Tile(128, 4, 3), Tile(64, 4, 2)]},
+    "decoder_backward": {
         "TILE": [Tile(128, 4, 2), Tile(128, 4, 3), Tile(64, 4, 3)],
         "WEIGHTS_TILE": [Tile(64, 8, 3), Tile(64, 8, 4), Tile(128, 8, 2)],
     },
-    "marching": {"TILE": [Tile(128, 4, 3), Tile(128, 4, 4), Tile(128, 4, 2), Tile(64, 4, 2)]},
-    "marching_gradient": {
+    "marching_forward": {"TILE": [Tile(128, 4, 3), Tile(128, 4, 4), Tile(128, 4, 2), Tile(64, 4, 2)]},
+    "marching_backward": {
         "HIDDEN_TILE": [Tile(64, 8, 2), Tile(64, 4, 2), Tile(128, 8, 3), Tile(128, 8, 4)],
         "STATE_TILE": [Tile(64, 4, 2), Tile(128, 4, 3), Tile(128, 8, 3)],
     },
-    "marching_weights": {"TILE": [Tile(64, 4, 3), Tile(64, 4, 4), Tile(128, 4, 2), Tile(128, 8, 3)]},
+    "marching_weights_backward": {"TILE": [Tile(64, 4, 3), Tile(64, 4, 4), Tile(128, 4, 2), Tile(128, 8, 3)]},
 }
 """By module and name of the constant; the first value is what is used."""
 KERNELS = {
-    ("decoder", "TILE"): "_decode_kernel",
-    ("decoder_gradient", "TILE"): "_decode_gradient_kernel",
-    ("decoder_gradient", "WEIGHTS_TILE"): "_decoder_weights_kernel",
-    ("marching", "TILE"): "_march_kernel",
-    ("marching_gradient", "HIDDEN_TILE"): "_hidden_gradient_kernel",
-    ("marching_gradient", "STATE_TILE"): "_state_gradient_kernel",
-    ("marching_weights", "TILE"): "_march_weights_kernel",
+    ("decoder_forward", "TILE"): "_decode_kernel",
+    ("decoder_backward", "TILE"): "_decode_gradient_kernel",
+    ("decoder_backward", "WEIGHTS_TILE"): "_decoder_weights_kernel",
+    ("marching_forward", "TILE"): "_march_kernel",
+    ("marching_backward", "HIDDEN_TILE"): "_hidden_gradient_kernel",
+    ("marching_backward", "STATE_TILE"): "_state_gradient_kernel",
+    ("marching_weights_backward", "TILE"): "_march_weights_kernel",
 }
 DEVICE = "cuda"
 
@@ -133,7 +133,7 @@ def profile(name: str, rows: int = 25, only: str = "") -> None:
 
 
 def choose(module: str, name: str, value: Any) -> None:
-    setattr(importlib.import_module(f"factformer.nn.fused.{module}"), name, value)
+    setattr(importlib.import_module(f"factformer.kernels.march_decode.{module}"), name, value)
 
 
 def warm(job: tuple[str, str, Any, str]) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 from factformer.bundle import save_bundle
 from factformer.data.store import Dataset
 from factformer.data.windows import Windows
-from factformer.errors import UserError
+from factformer.errors import NonFinite, UserError
 from factformer.protocols import Plan, build_protocol
 from factformer.surrogate import Surrogate
 from factformer.training.experiment.assembly import check_batch, check_window, new_surrogate
@@ -34,7 +34,7 @@ from factformer.training.loop.outcome import Outcome, provenance
 from factformer.training.loop.schedule import learning_rate_factor
 from factformer.training.loop.signals import StopRequest
 from factformer.training.loop.state import RunState, Tally, build_optimizer, shipped
-from factformer.training.loop.step import Step, StepParts, finite_weights, train_step
+from factformer.training.loop.step import Step, StepParts, train_step
 from factformer.training.loop.validation import Validation
 from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.folder import RunFolder, check_identity
@@ -171,10 +171,8 @@ class Trainer:
                 window = self.noise(window, update, self.visits.slots)
             try:
                 losses = self.step(self.parts, window, plan, learning_rate)
-            except UserError as error:  # a surrogate refuses what diverged weights predicted
-                if finite_weights(self.parts):
-                    raise
-                raise Diverged(f"the weights are no longer finite at update {update}") from error
+            except NonFinite as error:  # the feed gives finite frames, so the surrogate made these
+                raise Diverged(f"the prediction is no longer finite at update {update}") from error
             self.state.tally.add(losses)
             if self.average is not None:
                 self.average.update(update)
