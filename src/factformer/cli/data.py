@@ -83,6 +83,9 @@ def convert(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A value of the problem: frame_dt=0.1, parameters.drag=0."),
     ] = None,
+    allow_external: Annotated[
+        bool, typer.Option("--allow-external", help="Read HDF5 files that lead to other files, if you trust them.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
     json: Json = False,
 ) -> None:
@@ -103,6 +106,7 @@ def convert(
         trajectories=slice(None) if trajectories is None else parse_trajectories(trajectories),
         resolution=resolution,
         settings=set or [],
+        allow_external=allow_external,
         overwrite=overwrite,
         progress=True,
     )
