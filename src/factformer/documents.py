@@ -1,4 +1,4 @@
-"""JSON and YAML on disk: read with limits, one line for what cannot be read, and JSON that is always strict."""
+"""Records on disk, JSON objects and YAML mappings: read with limits, and JSON written strictly."""
 
 from __future__ import annotations
 
@@ -8,35 +8,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from factformer import config
 from factformer.errors import UserError
 from factformer.files import read_text
 
-LARGEST_YAML = 2**20
-"""Bytes; ours are a few kB, and YAML is parsed slowly."""
 DEEPEST = 50
 """Levels of nesting; ours have up to 6."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object of a file."""
+    """The JSON object of a file; NaN and infinity, which JSON does not know, are refused."""
     text = read_text(path)
     try:
         values = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({_reason(error)}); make or copy it again") from None
+    except RecursionError:
+        raise UserError(f"{path} is nested too deeply to be read: it is damaged") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON ({error}); make or copy it again") from None
     return _checked(path, values, "JSON object")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping of a YAML file; aliases, by which a small file becomes a huge value, are refused."""
-    text = read_text(path, LARGEST_YAML)
-    try:
-        values = yaml.load(text, Loader=_PlainLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid YAML ({_reason(error)})") from None
-    return _checked(path, values, "YAML mapping")
+    """The mapping of a YAML file."""
+    return _checked(path, config.read_yaml(path), "YAML mapping")
 
 
 def json_text(values: Any) -> str:
@@ -55,13 +49,6 @@ def finite(values: Any) -> Any:
     return values
 
 
-class _PlainLoader(yaml.SafeLoader):
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not taken")
-        return super().compose_node(parent, index)
-
-
 def _checked(path: Path, values: Any, kind: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"{path} should hold a {kind}; make it again")
@@ -76,7 +63,3 @@ def _checked(path: Path, values: Any, kind: str) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"it holds {name}")
-
-
-def _reason(error: Exception) -> str:
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0]

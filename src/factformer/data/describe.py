@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from pydantic import Field as Value
 from pydantic import PrivateAttr, field_validator
 
 from factformer import catalog
-from factformer.config import Config, apply_overrides, unknown_name
+from factformer.config import Config, apply_overrides, read_yaml, unknown_name
 from factformer.data.agreement import describe_difference, require_open_end
 from factformer.data.formats.well import GRID_KEYS, grid_from_axes
 from factformer.errors import UserError
@@ -217,12 +216,9 @@ def require_parameters(name: str, parameters: Any, where: str | Path) -> None:
 
 
 def _read_values(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    if not path.exists():
         raise UserError(f"no problem file {path}")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold names and values, such as `frame_dt: 0.1`")
     return values

@@ -59,16 +59,6 @@ def memory_explained(advice: str) -> Iterator[None]:
         raise UserError(f"there is not enough memory: {advice}") from error
 
 
-def free_memory() -> int | None:
-    """Bytes that the system can still give to processes; None where it does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0]) * 1024 if found else None
-
-
 def _return_free_pages() -> None:
     """Give pages that were freed before back to the system, so that they count when they are used again."""
     if sys.platform == "linux":

@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from factformer.documents import read_json
 from factformer.errors import UserError
+from factformer.limits import cut
 from factformer.text import printable, shortened
 
 EVALUATION_FILE = "evaluation.json"
@@ -122,7 +123,7 @@ def read_evaluation(path: Path) -> Evaluation:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(printable(shortened(str(part), 40)) for part in first["loc"]) or "it"
-        found = "" if first["type"] == "missing" else f", got {shortened(repr(first['input']), 60)}"
+        found = "" if first["type"] == "missing" else f", got {cut(first['input'])}"
         raise UserError(
             f"{path} is not an evaluation of this factformer ({where}: {first['msg']}{found}); "
             "run `factformer evaluate` again"

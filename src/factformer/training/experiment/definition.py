@@ -10,7 +10,7 @@ import yaml
 from pydantic import SerializeAsAny
 
 from factformer import catalog
-from factformer.config import Config, apply_overrides
+from factformer.config import Config, apply_overrides, read_yaml
 from factformer.errors import UserError
 from factformer.models._backbone import ModelConfig
 from factformer.protocols import ProtocolConfig
@@ -65,12 +65,9 @@ class Experiment(Config):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read what `save` wrote."""
-        try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise UserError(f"there is no configuration at {path}") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
+        if not path.exists():
+            raise UserError(f"there is no configuration at {path}")
+        values = read_yaml(path)
         if not isinstance(values, dict):
             raise UserError(f"{path} is not the configuration of an experiment")
         return cls.parse(values)
