@@ -64,7 +64,7 @@ class Experiment(Config):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what `save` wrote."""
+        """Read what `save` wrote, or older versions of it."""
         try:
             values = yaml.safe_load(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -73,6 +73,11 @@ class Experiment(Config):
             raise UserError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
         if not isinstance(values, dict):
             raise UserError(f"{path} is not the configuration of an experiment")
+        return cls.parse_saved(values)
+
+    @classmethod
+    def parse_saved(cls, values: Mapping[str, Any]) -> Self:
+        """Validate what was saved, by this version or an older one."""
         return cls.parse(values)
 
 
