@@ -86,7 +86,9 @@ def require_readable(paths: Sequence[Path], kind: Kind = "hdf5") -> None:
     answers, why = _look(unknown, kind)
     for path, answer in zip(unknown, answers, strict=False):
         if answer.get("memory"):
-            raise UserError(f"{path} is damaged or too large: reading it takes more memory than there is; copy it again")
+            raise UserError(
+                f"{path} is damaged or too large: reading it takes more memory than there is; copy it again"
+            )
         _looked_at[states[path]] = tuple(answer.get("outside", ()))
     if len(answers) < len(unknown):
         raise UserError(f"{unknown[len(answers)]} is damaged: {why}; copy or generate it again")

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from factformer.data.agreement import changed_problem
 from factformer.data.layout import FIELD_GROUPS, Entry
 from factformer.errors import UserError
-from factformer.limits import require_memory
 from factformer.grid import TOLERANCE, Grid, evenly_spaced, per_axis, require_increasing
+from factformer.limits import require_memory
 from factformer.problem import Boundary, Field, Problem
 
 NUM_CONTEXT_FRAMES, HORIZON = 4, 16
