@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from factformer import __version__, catalog
 from factformer.data.normalization import Normalizer
 from factformer.errors import UserError
+from factformer.models._backbone import Backbone, backbone_of, check_model, find_model
 from factformer.problem import Problem
 from factformer.surrogate import Surrogate
 
@@ -37,9 +39,11 @@ def save_bundle(
 ) -> Path:
     """Write ``surrogate`` to the folder ``path``, whole or not at all.
 
+    A surrogate whose parts are not those that its configuration describes is refused: it could not be loaded again.
     ``storage`` (``torch.float16`` or ``torch.bfloat16``) halves the file; the weights are float32 again when
     loaded. What is too large for 16 bits stays as it is.
     """
+    _require_described(surrogate)
     target = Path(path)
     if target.exists() and not overwrite:
         raise UserError(f"{target} exists already; choose another path or pass overwrite=True (--overwrite)")
@@ -86,8 +90,11 @@ def save_bundle(
     return target
 
 
-def load(path: str | Path) -> Surrogate:
-    """The surrogate of a bundle, ready to predict; ``path`` is its folder or the name of one in the zoo."""
+def load(path: str | Path, *, models: Iterable[type[Backbone]] = ()) -> Surrogate:
+    """The surrogate of a bundle, ready to predict; ``path`` is its folder or the name of one in the zoo.
+
+    A bundle holds no code. If its model is not in the catalog, its class must be among ``models``.
+    """
     folder = _find(path)
     description = _read_description(folder)
     weights = folder / WEIGHTS
@@ -100,7 +107,8 @@ def load(path: str | Path) -> Surrogate:
     except SafetensorError as error:
         raise UserError(f"{weights} is not a safetensors file: {error}") from None
     try:
-        config = catalog.find("models", description["config"]["name"]).Config.parse(description["config"], "model")
+        model = _find_model(str(description["config"]["name"]), folder, models)
+        config = model.config_class.parse(description["config"], "model")
         problem = Problem.from_dict(description["problem"])
         normalizer = Normalizer.from_dict(description["normalization"])
         surrogate = Surrogate(problem, config, description["marching_steps"], normalizer)
@@ -118,6 +126,35 @@ def load(path: str | Path) -> Surrogate:
         raise UserError(f"{weights} does not hold the weights of this model: {str(error).splitlines()[-1]}") from None
     surrogate.provenance = description.get("provenance", {})
     return surrogate.eval()
+
+
+def _find_model(name: str, folder: Path, given: Iterable[type[Backbone]]) -> type[Backbone]:
+    with catalog.using(models=[check_model(model) for model in given]):
+        if name not in catalog.names("models"):
+            raise UserError(
+                f"{folder} holds the model {name!r}, which is not in the catalog: give its class, with models=[…] in "
+                "Python or --plugin FILE on the command line, or install the package that it comes from"
+            )
+        return find_model(name)
+
+
+def _require_described(surrogate: Surrogate) -> None:
+    """Raise where configuration and weights do not belong together, such as with another backbone put in."""
+    found, wanted = type(surrogate.backbone), backbone_of(surrogate.config)
+    if found is not wanted:
+        raise UserError(
+            f"the surrogate's backbone is a {found.__module__}.{found.__qualname__}, its configuration describes the "
+            f"model {surrogate.config.name!r}: build it with build_surrogate(problem, {found.__name__})"
+        )
+    with torch.random.fork_rng(devices=[]):
+        described = Surrogate(surrogate.problem, surrogate.config, surrogate.marching_steps, surrogate.normalizer)
+    shapes, expected = ({k: tuple(v.shape) for k, v in s.state_dict().items()} for s in (surrogate, described))
+    for name in sorted({*shapes, *expected}):
+        if shapes.get(name) != expected.get(name):
+            raise UserError(
+                f"the surrogate's {name} has shape {shapes.get(name)}, its configuration describes "
+                f"{expected.get(name)}: build it with the configuration that it is to be saved with"
+            )
 
 
 def zoo() -> dict[str, Path]:

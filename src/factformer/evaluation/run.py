@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from factformer.evaluation.accuracy import (
     predicted_batches,
     start_frames,
 )
+from factformer.evaluation.own_metrics import Metric
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.evaluation.timing import resolve_device
 from factformer.files import whole_file
@@ -65,6 +67,7 @@ def evaluate_run(
     timing: bool = True,
     overwrite: bool = False,
     progress: Progress | None = None,
+    metrics: Mapping[str, Metric] | None = None,
 ) -> dict[str, Any]:
     """`evaluate` of a run folder or bundle, with its provenance.
 
@@ -109,6 +112,7 @@ def evaluate_run(
         precision=precision,
         timing=timing,
         progress=progress,
+        metrics=metrics,
     )
     device = resolve_device(device)
     seed = surrogate.provenance.get("seed")
