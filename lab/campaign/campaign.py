@@ -25,7 +25,7 @@ from factformer.errors import UserError
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.evaluation.timing import resolve_device
-from factformer.pdes._base import Preset
+from factformer.pdes import Preset
 from factformer.studies.cells import Scale, Training
 from factformer.studies.scales import DATA_SEED, experiment_of, size_of
 from factformer.training import Machine

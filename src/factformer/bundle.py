@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from factformer.data.normalization import Normalizer
 from factformer.documents import finite, json_text, read_json
 from factformer.errors import UserError
 from factformer.files import explained
-from factformer.models._backbone import ModelConfig
+from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.problem import Problem
 from factformer.surrogate import Surrogate
 
@@ -78,9 +78,11 @@ def save_bundle(
 ) -> Path:
     """Write ``surrogate`` to the folder ``path``, whole or not at all.
 
+    A surrogate whose parts are not those that its configuration describes is refused: it could not be loaded again.
     ``storage`` (``torch.float16`` or ``torch.bfloat16``) halves the file; the weights are float32 again when
     loaded. What is too large for 16 bits stays as it is.
     """
+    _require_described(surrogate)
     target = Path(path)
     with explained(target):
         _clean_up(target)
@@ -129,10 +131,13 @@ def save_bundle(
     return target
 
 
-def load(path: str | Path) -> Surrogate:
-    """The surrogate of a bundle, ready to predict; ``path`` is its folder or the name of one in the zoo."""
+def load(path: str | Path, *, models: Iterable[type[Backbone]] = ()) -> Surrogate:
+    """The surrogate of a bundle, ready to predict; ``path`` is its folder or the name of one in the zoo.
+
+    A bundle holds no code. If its model is not in the catalog, its class must be among ``models``.
+    """
     folder = _find(path)
-    description = read_description(folder)
+    description = read_description(folder, models)
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise UserError(f"{folder} has no {WEIGHTS}: the bundle is incomplete")
@@ -156,6 +161,35 @@ def load(path: str | Path) -> Surrogate:
     surrogate.load_state_dict({**state, **exact})
     surrogate.provenance = description.provenance
     return surrogate.eval()
+
+
+def _find_model(name: str, folder: Path, given: Iterable[type[Backbone]]) -> type[Backbone]:
+    with catalog.using(models=[check_model(model) for model in given]):
+        if name not in catalog.names("models"):
+            raise UserError(
+                f"{folder} holds the model {name!r}, which is not in the catalog: give its class, with models=[…] in "
+                "Python or --plugin FILE on the command line, or install the package that it comes from"
+            )
+        return find_model(name)
+
+
+def _require_described(surrogate: Surrogate) -> None:
+    """Raise where configuration and weights do not belong together, such as with another backbone put in."""
+    found, wanted = type(surrogate.backbone), backbone_of(surrogate.config)
+    if found is not wanted:
+        raise UserError(
+            f"the surrogate's backbone is a {found.__module__}.{found.__qualname__}, its configuration describes the "
+            f"model {surrogate.config.name!r}: build it with build_surrogate(problem, {found.__name__})"
+        )
+    with torch.random.fork_rng(devices=[]):
+        described = Surrogate(surrogate.problem, surrogate.config, surrogate.marching_steps, surrogate.normalizer)
+    shapes, expected = ({k: tuple(v.shape) for k, v in s.state_dict().items()} for s in (surrogate, described))
+    for name in sorted({*shapes, *expected}):
+        if shapes.get(name) != expected.get(name):
+            raise UserError(
+                f"the surrogate's {name} has shape {shapes.get(name)}, its configuration describes "
+                f"{expected.get(name)}: build it with the configuration that it is to be saved with"
+            )
 
 
 def zoo() -> dict[str, Path]:
@@ -187,7 +221,7 @@ def _find(path: str | Path) -> Path:
     raise UserError(f"there is no bundle at {folder}.{names}")
 
 
-def read_description(folder: Path) -> Description:
+def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Description:
     """What the bundle in ``folder`` is, without its weights."""
     file = folder / DESCRIPTION
     if not file.is_file():
@@ -214,7 +248,7 @@ def read_description(folder: Path) -> Description:
         problem, normalizer = Problem.from_dict(values["problem"]), Normalizer.from_dict(normalization)
         check_statistics(normalizer, problem)
         return Description(
-            config=catalog.find("models", str(config["name"])).Config.parse(config, "model"),
+            config=_find_model(str(config["name"]), folder, models).config_class.parse(config, "model"),
             marching_steps=values["marching_steps"],
             problem=problem,
             normalizer=normalizer,

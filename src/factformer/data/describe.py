@@ -19,6 +19,7 @@ from factformer.data.agreement import describe_difference, require_open_end
 from factformer.data.formats.well import GRID_KEYS, grid_from_axes
 from factformer.errors import UserError
 from factformer.grid import Grid, per_axis
+from factformer.pdes import find_pde
 from factformer.problem import Boundary, Field, Problem
 
 CHANGEABLE = ("name", *GRID_KEYS, "frame_dt", "num_context_frames", "horizon", "boundary")
@@ -212,7 +213,7 @@ def require_parameters(name: str, parameters: Any, where: str | Path) -> None:
             f"{where}: parameters are those of a PDE of the catalog, and {name!r} is none; name one, or leave them out"
         )
     if parameters:
-        catalog.find("pdes", name).pde.parameters.parse(parameters, "parameters")
+        find_pde(name).parameters.parse(parameters, "parameters")
 
 
 def _read_values(path: Path) -> dict[str, Any]:
@@ -225,7 +226,7 @@ def _read_values(path: Path) -> dict[str, Any]:
 
 
 def _catalog_values(name: str) -> dict[str, Any]:
-    problem: Problem = catalog.find("pdes", name).pde.problem(32)
+    problem = find_pde(name).problem(32)
     grid = problem.grid
     return {
         "name": problem.name,

@@ -21,6 +21,7 @@ from factformer import metrics
 from factformer.data.agreement import describe_geometry, describe_parameters
 from factformer.data.store import Dataset, compute_normalizer
 from factformer.errors import UserError
+from factformer.evaluation.own_metrics import Metric, OwnMetrics
 from factformer.evaluation.provenance import hardware
 from factformer.evaluation.results import Evaluation, FieldErrors, Floor, Spectrum
 from factformer.evaluation.timing import inference_cost, resolve_device, roll_out
@@ -55,6 +56,7 @@ def evaluate(
     precision: str = "32-true",
     timing: bool = True,
     progress: Progress | None = None,
+    metrics: Mapping[str, Metric] | None = None,
 ) -> Evaluation:
     """Errors, floor, parameters and cost of ``surrogate`` on all trajectories of ``dataset``.
 
@@ -63,6 +65,8 @@ def evaluate(
     trajectory are not independent; with a single trajectory it is over its windows. ``seconds_per_batch`` is
     the time of one roll-out of ``batch_size`` sequences (the paper's inference time; by default its batch
     sizes, 10 in two dimensions and 4 in three), ``seconds_per_sequence`` that divided by the batch size.
+    ``metrics`` are functions of one's own, ``f(prediction, target, problem)``, that give one number per sample; the
+    result holds their means under ``metrics``.
     """
     target = resolve_device(device)
     num_frames = num_frames or surrogate.problem.horizon
@@ -76,6 +80,7 @@ def evaluate(
     deviation = _deviation(dataset).to(target)
     even = all(dataset.problem.grid.is_even(m) for m in range(dataset.problem.grid.num_axes))
     scores = {name: _Scores(deviation[s], even) for name, s in surrogate.problem.output_slices.items()}
+    own = OwnMetrics(metrics or {}, surrogate.problem.with_grid(dataset.problem.grid))
     owners: list[int] = []
     total = dataset.num_trajectories * len(starts)
     began = time.perf_counter()
@@ -83,11 +88,9 @@ def evaluate(
         owners.extend(batch.trajectories)
         for name, channels in surrogate.problem.output_slices.items():
             truth, prediction = batch.truth[..., channels], batch.prediction[..., channels]
-            if floor_mean is None:
-                floor = batch.context[:, -1:, ..., channels].expand_as(truth)
-            else:
-                floor = floor_mean[channels].expand_as(truth)
+            floor = _floor(batch, floor_mean)[..., channels]
             scores[name].add(prediction, truth, floor, surrogate.problem.frame_dt)
+        own.add(batch.prediction, batch.truth, _floor(batch, floor_mean))
         if progress is not None:
             progress(len(owners), total)
     groups = torch.tensor(owners)
@@ -115,6 +118,7 @@ def evaluate(
         precision=precision,
         hardware=hardware(target),
         evaluation_seconds=time.perf_counter() - began,
+        metrics=own.summary(lambda values: clustered_standard_error(values, groups)),
     )
     if timing:
         context = read_context(surrogate, dataset, [0], starts[0]).to(target)
@@ -153,6 +157,11 @@ def predicted_batches(
             context, truth = context.to(device), truth.to(device)
             prediction = roll_out(surrogate, context, num_frames, precision=precision)
             yield Batch(members, start, context, truth, prediction.to(truth.dtype))
+
+
+def _floor(batch: Batch, training_mean: Tensor | None) -> Tensor:
+    """What costs nothing: the last frame of the context or, of a steady problem, the mean of the training outputs."""
+    return (batch.context[:, -1:] if training_mean is None else training_mean).expand_as(batch.truth)
 
 
 def read_context(surrogate: Surrogate, dataset: Dataset, trajectories: Sequence[int], start: int) -> Tensor:

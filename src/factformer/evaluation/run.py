@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from factformer.evaluation.accuracy import (
     start_frames,
 )
 from factformer.evaluation.memory import memory_explained
+from factformer.evaluation.own_metrics import Metric
 from factformer.evaluation.provenance import provenance
 from factformer.evaluation.results import EVALUATION_FILE, ROLLOUTS_FILE, Evaluation
 from factformer.evaluation.timing import resolve_device
@@ -72,6 +73,7 @@ def evaluate_run(
     timing: bool = True,
     overwrite: bool = False,
     progress: Progress | None = None,
+    metrics: Mapping[str, Metric] | None = None,
 ) -> Evaluation:
     """`evaluate` of a run folder or bundle, with its provenance.
 
@@ -120,6 +122,7 @@ def evaluate_run(
             precision=precision,
             timing=timing,
             progress=progress,
+            metrics=metrics,
         )
     device, seed = resolve_device(device), surrogate.provenance.get("seed")
     seed = seed if isinstance(seed, int) and seed >= 0 else None
