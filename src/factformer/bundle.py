@@ -102,7 +102,7 @@ def load(path: str | Path) -> Surrogate:
     try:
         config = catalog.find("models", description["config"]["name"]).Config.parse(description["config"], "model")
         problem = Problem.from_dict(description["problem"])
-        normalizer = Normalizer.from_dict(description["normalization"])
+        normalizer = Normalizer.from_dict(description["normalization"], problem)
         surrogate = Surrogate(problem, config, description["marching_steps"], normalizer)
     except UserError:
         raise

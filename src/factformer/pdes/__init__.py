@@ -59,7 +59,7 @@ def simulate(
     problem = equation.problem(equation.presets["small"].resolution)
     _check_initial(equation, state, problem.grid.num_axes)
     if num_frames is None:
-        num_frames = 1 if problem.steady else problem.num_context_frames + problem.horizon
+        num_frames = problem.num_context_frames + problem.horizon
     try:
         num_frames, frame_dt = index(num_frames), float(problem.frame_dt if frame_dt is None else frame_dt)
     except (TypeError, ValueError):

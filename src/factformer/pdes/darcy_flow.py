@@ -59,7 +59,9 @@ class DarcyFlow(PDE):
 
     def problem(self, resolution: int) -> Problem:
         grid = Grid((resolution, resolution), 1.0, periodic=False, points="nodes")
-        return Problem(self.name, grid, (Field("solution"),), (Field("coefficient"),), boundary="zero", steady=True)
+        return Problem(
+            self.name, grid, (Field("solution"),), (Field("coefficient"),), num_context_frames=0, boundary="zero"
+        )
 
     def sample_initial(
         self,

@@ -163,7 +163,7 @@ class _Job:
         )
         with writer.batch(batch) as output:
             if problem.steady:
-                output.write_inputs(self._stored(initial, problem)())
+                output.write_static(self._stored(initial, problem)())
             states = self.equation.frames(initial, self.num_solved, self.plan.frame_dt, self.settings)
             dropped = 0 if problem.steady else self.plan.num_dropped
             # a frame is checked and written while the solver is at the next one

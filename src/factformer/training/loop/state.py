@@ -14,6 +14,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 
+from factformer.data.normalization import migrate_state
 from factformer.errors import UserError
 from factformer.surrogate import Surrogate
 from factformer.training.experiment.config import TrainingConfig
@@ -117,7 +118,8 @@ class RunState:
 
     def restore(self, snapshot: Snapshot, rank: int = 0) -> None:
         """Continue exactly where the snapshot was taken."""
-        tensors = snapshot.tensors
+        tensors = dict(snapshot.tensors)
+        migrate_state(tensors, self.surrogate.normalizer, "weights.normalizer.")
         for name, target in self.surrogate.state_dict().items():
             assign(target, tensors[f"weights.{name}"])
         if self.average is not None:
