@@ -59,7 +59,7 @@ def check(
         working = torch.float64 if dtype == torch.float64 else torch.float32
         with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
             prediction = surrogate.predict(context.to(working), steps, surrogate.problem.grid)
-        value = metrics.loss(prediction, target.to(working), surrogate.problem.output_slices)
+        value = metrics.loss(prediction, target.to(working), surrogate.problem.state_slices)
         grads = torch.autograd.grad(value, list(surrogate.parameters()))
         os.environ["FACTFORMER_FUSED"] = "auto"
         return [prediction.double(), torch.cat([g.double().flatten() for g in grads])]

@@ -20,7 +20,13 @@ SMALL = {"dim": 16, "depth": 1, "heads": 2, "head_dim": 8, "kernel_dim": 8}
 def surrogate():
     grid = Grid.from_axes([[0.0, 0.2, 0.5, 1.0], [0.0, 0.4, 1.0]])
     problem = Problem("box", grid, (Field("p"), Field("u", 2)), num_context_frames=2, horizon=4, boundary="zero")
-    normalizer = Normalizer([0.1, 0.2, 0.3], [1.0, 1 / 3, 2.0], [0.1, 0.2, 0.3], [1.0, 1 / 3, 2.0], [0.1, 0.1, 0.7])
+    normalizer = Normalizer(
+        context_mean=[0.1, 0.2, 0.3],
+        context_std=[1.0, 1 / 3, 2.0],
+        state_mean=[0.1, 0.2, 0.3],
+        state_std=[1.0, 1 / 3, 2.0],
+        increment_std=[0.1, 0.1, 0.7],
+    )
     return build_surrogate(problem, marching_steps=3, normalizer=normalizer, residual=True, **SMALL)
 
 
@@ -46,7 +52,7 @@ def test_half_storage_keeps_statistics_exact(surrogate, tmp_path):
     full = save_bundle(surrogate, tmp_path / "full")
     size = (tmp_path / "small" / "model.safetensors").stat().st_size
     assert size < 0.75 * (full / "model.safetensors").stat().st_size
-    assert torch.equal(small.normalizer.input_std, surrogate.normalizer.input_std)
+    assert torch.equal(small.normalizer.context_std, surrogate.normalizer.context_std)
     assert torch.allclose(small(context(), 3), surrogate(context(), 3), atol=2e-2)
 
 
@@ -93,11 +99,11 @@ def damage(path, kind):
         description.write_text(json.dumps(values))
     elif kind == "text for numbers":
         values = json.loads(description.read_text())
-        values["normalization"]["input_mean"] = "zero"
+        values["normalization"]["context_mean"] = "zero"
         description.write_text(json.dumps(values))
     elif kind == "too many deviations":
         values = json.loads(description.read_text())
-        values["normalization"]["output_std"] += [1.0]
+        values["normalization"]["state_std"] += [1.0]
         description.write_text(json.dumps(values))
     elif kind == "no description":
         description.unlink()
@@ -113,7 +119,7 @@ def damage(path, kind):
         ("future", "version 99"),
         ("unknown key", "unknown key 'model.colour'"),
         ("text for numbers", "not a complete bundle description"),
-        ("too many deviations", "the normaliser's output_std has"),
+        ("too many deviations", "the normaliser's state_std has"),
         ("no description", "is not a bundle"),
     ],
 )

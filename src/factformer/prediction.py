@@ -177,7 +177,7 @@ def read_context(
         for name in fields or {}:
             if name not in (known := [f.name for f in _seen(problem)]):
                 raise unknown_name("field", name, known)
-        if more := problem.parts[1:] if problem.steady else problem.parts:
+        if more := problem.parts[0 if problem.num_context_frames else 1 :]:
             needed = " and ".join(describe_part(problem, part) for part in more)
             raise UserError(
                 f"{problem.name!r} needs {needed}: give a file in our layout, which can hold them, not {path}"

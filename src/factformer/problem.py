@@ -160,18 +160,18 @@ class Problem:
         A problem that the first edition could describe keeps that description, so files and runs keep their
         fingerprints.
         """
-        values = self.to_dict()
-        if self.forcing or self.parameters or self.masked or (self.static and not self.steady):
+        values, steady = self.to_dict(), self.steady
+        if self.forcing or self.parameters or self.masked or (self.static and not steady):
             return values
         kept = {key: values[key] for key in ("name", "grid", "frame_dt", "horizon", "boundary")}
-        inputs = values["static"] if self.steady else values["state"]
+        inputs = values["static"] if steady else values["state"]
         context = max(1, self.num_context_frames)
         return {
             **kept,
             "outputs": values["state"],
             "inputs": inputs,
             "num_context_frames": context,
-            "steady": self.steady,
+            "steady": steady,
         }
 
 

@@ -67,7 +67,9 @@ class Doubling(Decay):
 
     def problem(self, resolution: int) -> Problem:
         grid = Grid((resolution, resolution), 1.0, False)
-        return Problem(self.name, grid, (Field("solution"),), (Field("coefficient"),), boundary="zero", steady=True)
+        return Problem(
+            self.name, grid, (Field("solution"),), (Field("coefficient"),), num_context_frames=0, boundary="zero"
+        )
 
     def sample_initial(
         self,

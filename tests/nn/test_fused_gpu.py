@@ -45,7 +45,7 @@ def relative(a, b):
 def run(surrogate, frames, target, *, bf16):
     with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
         prediction = surrogate(frames)
-    loss = metrics.loss(prediction, target, surrogate.problem.output_slices)
+    loss = metrics.loss(prediction, target, surrogate.problem.state_slices)
     grads = torch.autograd.grad(loss, list(surrogate.parameters()), allow_unused=True)
     return prediction, torch.cat([g.double().flatten() for g in grads if g is not None])
 
@@ -94,7 +94,7 @@ def losses_of(surrogate, grid):
     def compute(frames, target, num_steps):
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
             prediction = surrogate.predict(frames, num_steps, grid)
-        loss = metrics.loss(prediction, target[:, :num_steps], surrogate.problem.output_slices)
+        loss = metrics.loss(prediction, target[:, :num_steps], surrogate.problem.state_slices)
         return loss, {"loss": loss.detach()}
 
     return compute

@@ -52,7 +52,7 @@ def test_foretells_the_peak_of_shapes_it_was_not_fitted_to(name):
         surrogate.zero_grad(set_to_none=True)
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
             prediction = surrogate.predict(frames, steps, surrogate.problem.grid)
-        metrics.loss(prediction, target, surrogate.problem.output_slices).backward()
+        metrics.loss(prediction, target, surrogate.problem.state_slices).backward()
 
     step()
     torch.cuda.synchronize()

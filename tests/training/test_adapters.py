@@ -68,4 +68,4 @@ def test_the_wells_dataset_is_a_source(tmp_path):
     theirs = well.WellDataset(path=str(folder), include_filters=["train.hdf5"], use_normalization=False)
     settings = {f"model.{key}": value for key, value in TINY_MODEL.items() if key != "name"}
     trained = factformer.fit(from_well_dataset(theirs), updates=2, settings=settings, progress=False)
-    assert [field.name for field in trained.problem.outputs] == ["vorticity"]
+    assert [field.name for field in trained.problem.state] == ["vorticity"]

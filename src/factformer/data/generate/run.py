@@ -117,8 +117,7 @@ class _Job:
     ) -> None:
         self.equation, self.plan, self.settings = equation, plan, settings
         self.device, self.dtype, self.progress = device, dtype, progress
-        steady = equation.problem(plan.simulation_resolution).steady
-        self.num_solved = 1 if steady else plan.num_dropped + plan.num_frames
+        self.num_solved = plan.num_dropped + plan.num_frames
 
     def run(self, writer: SplitWriter, ranks: Ranks, batch_size: int, *, overwrite: bool) -> None:
         finished = writer.is_finished() and not overwrite
@@ -162,15 +161,14 @@ class _Job:
             grid, generators, dtype=self.dtype, device=self.device, initial=self.plan.initial
         )
         with writer.batch(batch) as output:
-            if problem.steady:
+            if problem.static:
                 output.write_static(self._stored(initial, problem)())
             states = self.equation.frames(initial, self.num_solved, self.plan.frame_dt, self.settings)
-            dropped = 0 if problem.steady else self.plan.num_dropped
             # a frame is checked and written while the solver is at the next one
             with ThreadPoolExecutor(max_workers=1) as background:
                 writing: Future[None] | None = None
                 for index, state in enumerate(islice(states, self.num_solved)):
-                    if index >= dropped:
+                    if index >= self.plan.num_dropped:
                         fetch = self._stored(state, problem)
                         if writing is not None:
                             writing.result()

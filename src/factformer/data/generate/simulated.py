@@ -158,19 +158,17 @@ def _moments(values: Tensor) -> list[Moments]:
 
 def _solve(equation: PDE, plan: Preset, memory: Mapping[int, _Memory], batch: range, device: torch.device) -> None:
     grid = equation.problem(plan.simulation_resolution).grid
-    steady = equation.problem(plan.simulation_resolution).steady
     contents = next(iter(memory.values())).contents
     generators = [torch.Generator().manual_seed(contents.seeds[index]) for index in batch]
     initial = equation.sample_initial(grid, generators, dtype=torch.float32, device=device, initial=plan.initial)
     settings = equation.parameters.parse(plan.parameters)
-    dropped = 0 if steady else plan.num_dropped
-    states = equation.frames(initial, 1 if steady else dropped + plan.num_frames, plan.frame_dt, settings)
+    states = equation.frames(initial, plan.num_dropped + plan.num_frames, plan.frame_dt, settings)
     kept: dict[int, list[Tensor]] = {resolution: [] for resolution in memory}
-    for state in islice(states, dropped, None):
+    for state in islice(states, plan.num_dropped, None):
         for resolution, place in memory.items():
             kept[resolution].append(_stored(equation, plan, state, place))
     for resolution, place in memory.items():
-        static = _stored(equation, plan, initial, place) if steady else None
+        static = _stored(equation, plan, initial, place) if place.static is not None else None
         place.close(batch, torch.stack(kept[resolution], dim=1), static)
 
 
