@@ -202,13 +202,14 @@ def test_bfloat16_autocast_stays_close():
 COMPILE = """
 import torch
 from factformer import Field, Grid, Problem, build_surrogate
+from factformer.batch import Batch
 problem = Problem("test", Grid((6, 5), 1.0, False), (Field("a"),), num_context_frames=3, horizon=6, boundary="zero")
 surrogate = build_surrogate(problem, dim=16, depth=2, heads=2, head_dim=8, kernel_dim=8)
 frames = torch.randn(2, 3, 6, 5, 1)
 expected = surrogate(frames, 2)
 compiled = torch.compile(surrogate.predict, backend="aot_eager", fullgraph=True)
 for _ in range(2):
-    result = compiled(frames, 2, problem.grid)
+    result = compiled(Batch(frames), 2, problem.grid)
     assert torch.allclose(result, expected, atol=1e-5)
 result.sum().backward()
 print("agrees")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from factformer import Field, Grid, Problem, build_surrogate, metrics
+from factformer.batch import Batch
 from factformer.nn.graphs import StepGraphs
 
 pytestmark = [
@@ -84,7 +85,7 @@ def test_replayed_calls_follow_the_weights():
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
         for _ in range(4):
             frames = torch.randn(batch, 4, *grid.shape, 1, device="cuda")
-            assert torch.equal(surrogate(frames), surrogate.predict(frames, 3, grid))
+            assert torch.equal(surrogate(frames), surrogate.predict(Batch(frames), 3, grid))
             for parameter in surrogate.parameters():
                 parameter.mul_(1.01)
     assert len(surrogate.graphs.records) == 1
@@ -93,7 +94,7 @@ def test_replayed_calls_follow_the_weights():
 def losses_of(surrogate, grid):
     def compute(frames, target, num_steps):
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            prediction = surrogate.predict(frames, num_steps, grid)
+            prediction = surrogate.predict(Batch(frames), num_steps, grid)
         loss = metrics.loss(prediction, target[:, :num_steps], surrogate.problem.state_slices)
         return loss, {"loss": loss.detach()}
 

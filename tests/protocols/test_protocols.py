@@ -27,7 +27,8 @@ class Growth(Surrogate):
         self.factor = nn.Parameter(torch.tensor(factor, dtype=torch.float64))
         self.calls: list[tuple[int, bool]] = []
 
-    def forward(self, frames, num_steps=None, grid=None):
+    def forward(self, batch, num_steps=None, grid=None):
+        frames = batch.seen
         self.calls.append((num_steps, torch.is_grad_enabled()))
         return torch.stack([frames[:, -1] * self.factor**j for j in range(1, num_steps + 1)], dim=1)
 

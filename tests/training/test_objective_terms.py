@@ -39,8 +39,8 @@ def test_the_h1_term_is_added_and_not_reported_as_the_error(parts):
     surrogate, protocol, dataset = parts
     frames = dataset.read([0, 1], slice(0, protocol.window_length))
     plan = {"marching_steps": 2, "pushforward": 0}
-    plain, terms = Objective(surrogate, protocol)(frames, None, plan)
-    loss, same = Objective(surrogate, protocol, 0.5)(frames, None, plan)
+    plain, terms = Objective(surrogate, protocol)(Window(frames), plan)
+    loss, same = Objective(surrogate, protocol, 0.5)(Window(frames), plan)
     prediction, target = protocol.predict(surrogate, Window(frames), plan)
     assert torch.allclose(loss, plain + 0.5 * metrics.relative_h1(prediction, target).mean())
     assert torch.equal(terms["u"], same["u"])
@@ -100,8 +100,8 @@ def test_training_begins_on_every_other_point(parts, monkeypatch):
     objective = Objective(new_surrogate(experiment, dataset, protocol), protocol)
     frames = dataset.read([0, 1], slice(0, protocol.window_length))
     plan = protocol.whole_plan(1, 0.0)
-    coarse, _ = objective(frames, None, plan)
-    kept, _ = objective(frames[:, :, ::2, ::2].contiguous(), None, {**plan, "coarse": 1})
+    coarse, _ = objective(Window(frames), plan)
+    kept, _ = objective(Window(frames[:, :, ::2, ::2].contiguous()), {**plan, "coarse": 1})
     assert torch.equal(coarse, kept)
     with pytest.raises(UserError, match="no grid of the same box"):
         build_protocol(experiment.override(["protocol.coarse=3"]).protocol, dataset.problem)

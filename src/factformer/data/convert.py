@@ -225,7 +225,7 @@ def _well_dataset(path: Path, problem: Any, split: str, settings: Sequence[str])
     # files of others do not tell how much a model should see and predict
     usual = file.problem if description is None or file.is_ours else description
     context, horizon = (given.get(name, getattr(usual, name)) for name in ("num_context_frames", "horizon"))
-    context, horizon = frame_counts(file.num_frames, context, horizon, said=given)
+    context, horizon = frame_counts(file.num_frames, file.problem.steady, context, horizon, said=given)
     changes = {name: value for name, value in given.items() if name in CHANGEABLE}
     changes |= {"num_context_frames": context, "horizon": horizon}
     parameters = given.get("parameters", {})

@@ -87,7 +87,8 @@ class ProblemDescription(Config):
         Context and horizon shrink to what ``num_frames`` allow, unless somebody has said them.
         """
         grid = self._grid(shape, axes, where)
-        context, horizon = frame_counts(num_frames, self.num_context_frames, self.horizon, self.said)
+        steady = bool(self.static) and self.num_context_frames == 0
+        context, horizon = frame_counts(num_frames, steady, self.num_context_frames, self.horizon, self.said)
         if "boundary" in self.said:
             require_open_end(grid, self.boundary)
         return Problem(
@@ -148,13 +149,14 @@ class ProblemDescription(Config):
         return "reflect" if self.boundary in (None, "periodic") else self.boundary
 
 
-def frame_counts(num_frames: int, context: int, horizon: int, said: Collection[str] = ()) -> tuple[int, int]:
+def frame_counts(
+    num_frames: int, steady: bool, context: int, horizon: int, said: Collection[str] = ()
+) -> tuple[int, int]:
     """Context and horizon in ``num_frames``: what somebody has ``said`` must fit, the rest shrinks until it does.
 
-    No context is a steady problem, which predicts one frame.
+    A steady problem has no context and predicts one frame.
     """
-    steady = context == 0
-    for name, count in (("num_context_frames", context or 1), ("horizon", horizon)):
+    for name, count in (("num_context_frames", 1 if steady else context), ("horizon", horizon)):
         if name in said and (not isinstance(count, int) or count < 1):
             raise UserError(f"{name}={count} asked for: it is a number of frames, 1 or more")
     for name, count, others in (("num_context_frames", context, 1), ("horizon", horizon, min(context, num_frames - 1))):
