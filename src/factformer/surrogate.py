@@ -6,6 +6,7 @@ surrogate takes and gives physical units; the normaliser is inside.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -199,17 +200,30 @@ def warn_unused(problem: Problem) -> None:
     parts = {"forcing after the context": problem.forcing, "parameters": problem.parameters, "the mask": problem.masked}
     unused = [name for name, there in parts.items() if there]
     if unused:
-        log.warning(
-            "a surrogate of %r does not use %s yet: they are stored and checked only", problem.name, ", ".join(unused)
+        say_once(
+            f"a surrogate of {problem.name!r} does not use {', '.join(unused)} yet: they are only stored and checked"
         )
 
 
+<<<<<<< HEAD
 def model_config(model: str | ModelConfig | type[Backbone], **overrides: Any) -> ModelConfig:
     """The validated configuration of a model: by its name in the catalog, by its class, or changed from another."""
     if isinstance(model, ModelConfig):
         return model.replace(**overrides) if overrides else model
     found = find_model(model) if isinstance(model, str) else check_model(model)
     return found.config_class.parse({"name": found.name, **overrides}, where="model")
+=======
+@functools.cache
+def say_once(message: str) -> None:
+    """A warning; the same one is not repeated."""
+    log.warning(message)
+
+
+def model_config(model: str, **overrides: Any) -> ModelConfig:
+    """The validated configuration of a model of the catalog."""
+    config: ModelConfig = catalog.find("models", model).Config.parse({"name": model, **overrides}, where="model")
+    return config
+>>>>>>> batch
 
 
 def build_surrogate(

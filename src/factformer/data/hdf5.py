@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.config import fingerprint
+from factformer.config import fingerprint, unknown_name
 from factformer.data.formats.well import infer_problem, read_scalars, read_times, regridded
 from factformer.data.identity import identity
 from factformer.data.layout import FORMAT, MASK, Entry, entries, read_problem, statistics_names, stored_fields
@@ -41,7 +41,7 @@ class SplitFile:
         file = self._open()
         try:
             self._describe(file, said)
-            self._require_arrays(file)
+            self._require_arrays(file, self.problem)
         except UserError as error:
             raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
         except (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OSError) as error:
@@ -100,9 +100,42 @@ class SplitFile:
         ]
         return np.stack(chosen, axis=-1).astype(np.float32)
 
-    def selected_statistics(self, problem: Problem) -> Statistics:
-        """The stored statistics of those fields that ``problem`` has."""
-        assert self.statistics is not None
+    def chosen_parts(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """``changes`` of the problem with the fields and parameters that they choose by name from this file.
+
+        Fields of the state that become forcing are no longer predicted.
+        """
+        chosen = dict(changes)
+        for group in ("static", "forcing"):
+            if group in changes:
+                chosen[group] = tuple(self._chosen(item, group) for item in changes[group])
+        if "forcing" in changes and "state" not in changes:
+            chosen["state"] = tuple(item for item in self.problem.state if item not in chosen["forcing"])
+        for name in changes.get("parameters", ()):
+            if name not in self._scalar_names:
+                raise unknown_name("parameter", name, self._scalar_names)
+        return chosen
+
+    def _chosen(self, item: str | Field, group: str) -> Field:
+        name = item if isinstance(item, str) else item.name
+        if name not in self._entries:
+            raise unknown_name("field", name, self._entries)
+        entries = self._entries[name]
+        varies = bool(self._open()[entries[0].path].attrs.get("time_varying", True))
+        if varies != (group == "forcing"):
+            known = "varies in time" if varies else "does not vary in time"
+            raise UserError(f"{self.path}: {name!r} {known}, so it cannot be {group}")
+        return Field(name, sum(entry.channels.stop - entry.channels.start for entry in entries))
+
+    def require(self, problem: Problem) -> None:
+        """Raise where the file does not hold all that ``problem`` needs."""
+        self._require_arrays(self._open(), problem)
+
+    def selected_statistics(self, problem: Problem) -> Statistics | None:
+        """The stored statistics of what ``problem`` has; none where they are of another choice of parts."""
+        groups = ("state", "static", "forcing", "parameters")
+        if self.statistics is None or any(set(getattr(problem, g)) - set(getattr(self.problem, g)) for g in groups):
+            return None
         state = _channels(self.problem.state, problem.state)
         chosen = {
             "state": state,
@@ -129,6 +162,7 @@ class SplitFile:
         self.num_frames = int(file["dimensions"]["time"].shape[-1])
         self.start_time = float(read_times(file)[0])
         self.scalars = read_scalars(file)
+        self._scalar_names = list(file["scalars"]) if "scalars" in file else []
         self.seeds = tuple(file["seeds"][:].tolist()) if "seeds" in file else ()
         self.statistics: Statistics | None = None
         self.provenance: dict[str, Any] = {}
@@ -152,9 +186,9 @@ class SplitFile:
                 {kind: file[f"statistics/{name}_std"][:] for kind, name in names.items()},
             )
 
-    def _require_arrays(self, file: h5py.File) -> None:
+    def _require_arrays(self, file: h5py.File, problem: Problem) -> None:
         """Every field is there, with as many trajectories, frames and points as the file says it holds."""
-        for item in stored_fields(self.problem):
+        for item in stored_fields(problem):
             for entry in self._entries[item.name]:
                 values = file[entry.path]
                 if values.dtype.kind not in "fiub":
@@ -166,7 +200,7 @@ class SplitFile:
                         f"{self.path} is damaged: {entry.path} of shape {values.shape} does not hold "
                         f"{self.num_trajectories} trajectories of {self.num_frames} frames on {self.problem.grid.shape}"
                     )
-        for name in self.problem.parameters:
+        for name in problem.parameters:
             shape = file["scalars"][name].shape
             if shape not in ((), (1,), (self.num_trajectories,)):
                 raise UserError(

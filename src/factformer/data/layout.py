@@ -127,8 +127,9 @@ def create_file(path: Path, contents: Contents) -> None:
         _write_dimensions(file, contents)
         _write_boundaries(file, problem)
         scalars = file.create_group("scalars")
-        scalars.attrs["field_names"] = _strings([*contents.scalars, *problem.parameters])
-        for name, value in contents.scalars.items():
+        shared = {name: value for name, value in contents.scalars.items() if name not in problem.parameters}
+        scalars.attrs["field_names"] = _strings([*shared, *problem.parameters])
+        for name, value in shared.items():
             scalars.create_dataset(name, data=np.float32(value))
             scalars[name].attrs.update(sample_varying=False, time_varying=False)
         for name in problem.parameters:

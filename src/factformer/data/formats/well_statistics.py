@@ -60,18 +60,18 @@ def read_well_statistics(folder: Path, problem: Problem) -> Statistics | None:
     """
     path = folder / FILE_NAME
     table = _read(path) if path.is_file() else None
-    if table is None or _is_ours(table):
+    if table is None or _is_ours(table) or problem.parameters:  # of scalars it says nothing
         return None
     try:
         mean = {
             "state": _flat(table["mean"], problem.state),
             "increment": _flat(table["mean_delta"], problem.state),
-            **({"static": _flat(table["mean"], problem.static)} if problem.static else {}),
+            **{g: _flat(table["mean"], getattr(problem, g)) for g in ("static", "forcing") if getattr(problem, g)},
         }
         std = {
             "state": _flat(table["std"], problem.state),
             "increment": _flat(table["std_delta"], problem.state),
-            **({"static": _flat(table["std"], problem.static)} if problem.static else {}),
+            **{g: _flat(table["std"], getattr(problem, g)) for g in ("static", "forcing") if getattr(problem, g)},
         }
     except (KeyError, TypeError, ValueError):
         return None
