@@ -185,6 +185,7 @@ def _experiment(
         "ema_decay": 0.99 if updates < 3000 else 0.999,
         "on_divergence": "halve",
     }
+    chosen = {**config.model_dump(exclude_unset=True), "name": config.name}
     protocol: dict[str, Any] = {"name": "steady"}
     if not problem.steady:
         pushed = max(0, min(3 if ours else 1, room // steps - 1))
@@ -193,7 +194,7 @@ def _experiment(
     experiment = Experiment.parse(
         {
             "problem": problem.name,
-            "model": {**({} if problem.steady else {"residual": True}), **config.model_dump(exclude_unset=True)},
+            "model": {**({} if problem.steady else {"residual": True}), **chosen},
             "protocol": protocol,
             "training": {
                 "updates": updates,
