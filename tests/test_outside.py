@@ -1,4 +1,4 @@
-"""A model, an equation and a metric of a user's own, from files outside the package: in Python, by plugin, installed."""
+"""A user's own model, equation and metric from files outside the package: in Python, as a plugin, installed."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from factformer.data import generate, open_dataset
 from factformer.errors import UserError
 from factformer.evaluation import evaluate, evaluate_run
 from factformer.models import Backbone, ModelConfig, find_model
-from factformer.models._backbone import backbone_of
+from factformer.models._backbone import backbone_of, check_model
 from factformer.pdes import find_pde
 from factformer.plugins import read_plugin
 from factformer.report.html import report_runs
@@ -301,7 +301,7 @@ def test_models_that_cannot_be_are_named():
     with pytest.raises(UserError, match="Shared is called 'shared'; its configuration says 'other'"):
         build_surrogate(PROBLEM, SharedConfig(name="other"))
     with pytest.raises(UserError, match="a model is a subclass of Backbone"):
-        build_surrogate(PROBLEM, nn.Linear)
+        check_model(nn.Linear)
     assert find_model("fno").config_class.backbone_class is find_model("fno")
 
 
