@@ -205,25 +205,18 @@ def warn_unused(problem: Problem) -> None:
         )
 
 
-<<<<<<< HEAD
-def model_config(model: str | ModelConfig | type[Backbone], **overrides: Any) -> ModelConfig:
-    """The validated configuration of a model: by its name in the catalog, by its class, or changed from another."""
-    if isinstance(model, ModelConfig):
-        return model.replace(**overrides) if overrides else model
-    found = find_model(model) if isinstance(model, str) else check_model(model)
-    return found.config_class.parse({"name": found.name, **overrides}, where="model")
-=======
 @functools.cache
 def say_once(message: str) -> None:
     """A warning; the same one is not repeated."""
     log.warning(message)
 
 
-def model_config(model: str, **overrides: Any) -> ModelConfig:
-    """The validated configuration of a model of the catalog."""
-    config: ModelConfig = catalog.find("models", model).Config.parse({"name": model, **overrides}, where="model")
-    return config
->>>>>>> batch
+def model_config(model: str | ModelConfig | type[Backbone], **overrides: Any) -> ModelConfig:
+    """The validated configuration of a model: by its name in the catalog, by its class, or changed from another."""
+    if isinstance(model, ModelConfig):
+        return model.replace(**overrides) if overrides else model
+    found = find_model(model) if isinstance(model, str) else check_model(model)
+    return found.config_class.parse({"name": found.name, **overrides}, where="model")
 
 
 def build_surrogate(

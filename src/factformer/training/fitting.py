@@ -147,13 +147,12 @@ def fit(
     if not isinstance(settings or {}, Mapping):
         raise UserError(f'settings= takes a mapping such as {{"model.dim": 64}}, got {settings!r}')
     held_out = _held_out(valid_array, dataset)
-    chosen = model_config(model)
 
     with (
-        catalog.using(models=[backbone_of(chosen)]),
+        catalog.using(models=[backbone_of(model_config(model))]),
         tempfile.TemporaryDirectory(prefix="factformer-") as scratch,
     ):
-        experiment = _experiment(dataset, chosen, updates, settings or {})
+        experiment = _experiment(dataset, model, updates, settings or {})
         outcome = train(
             experiment,
             dataset,
@@ -207,16 +206,19 @@ def _dataset(
     )
 
 
-def _experiment(dataset: Dataset, config: ModelConfig, updates: int, settings: Mapping[str, Any]) -> Experiment:
+def _experiment(
+    dataset: Dataset, model: str | ModelConfig | type[Backbone], updates: int, settings: Mapping[str, Any]
+) -> Experiment:
     """Defaults that suit any data: frame by frame and with Muon for the model of ours, which learns most so
     (docs/research-log.md); others march as far as the trajectories allow, up to four frames per call."""
     for key in settings:
         if key in DECIDED:
             raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
-    problem, model = dataset.problem, config.name
+    problem, config = dataset.problem, model_config(model)
+    ours = config.name == OURS
     room = dataset.num_frames - problem.num_context_frames
-    steps = 1 if model == OURS else min(4, max(1, room // 2))
-    ours = {
+    steps = 1 if ours else min(4, max(1, room // 2))
+    own = {
         "optimizer": "muon",
         "learning_rate": 6e-3 if updates < 3000 else 3e-3,
         "batch_size": 4,
@@ -224,23 +226,24 @@ def _experiment(dataset: Dataset, config: ModelConfig, updates: int, settings: M
         "ema_decay": 0.99 if updates < 3000 else 0.999,
         "on_divergence": "halve",
     }
+    chosen = {**config.model_dump(exclude_unset=True), "name": config.name}
     protocol: dict[str, Any] = {"name": "steady"}
     if problem.num_context_frames:
-        pushed = max(0, min(3 if model == OURS else 1, room // steps - 1))
+        pushed = max(0, min(3 if ours else 1, room // steps - 1))
         protocol = {"name": "latent_marching", "marching_steps": steps, "pushforward": pushed}
     every = max(1, updates // 10)
     in_time = {"residual": True} if problem.num_context_frames else {}
     experiment = Experiment.parse(
         {
             "problem": problem.name,
-            "model": {**in_time, **config.model_dump(exclude_unset=True)},
+            "model": {**in_time, **chosen},
             "protocol": protocol,
             "training": {
                 "updates": updates,
                 "checkpoint_every": every,
                 "validate_every": every,
                 "log_every": max(1, updates // 100),
-                **(ours if model == OURS else {"learning_rate": 1e-3}),
+                **(own if ours else {"learning_rate": 1e-3}),
             },
         }
     )
