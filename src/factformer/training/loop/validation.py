@@ -33,6 +33,11 @@ class Validation:
             frames = dataset.read([trajectory], slice(start, start + length))
             contexts.append(dataset.read_inputs([trajectory]) if problem.steady else frames[:, :num_context])
             targets.append(frames[:, -self.num_frames :])
+            if not all(bool(torch.isfinite(part).all()) for part in (contexts[-1], targets[-1])):
+                raise UserError(
+                    f"the {dataset.split} split holds NaN or infinite values in trajectory {trajectory}; "
+                    "make or convert the data again"
+                )
         self.context = torch.cat(contexts).to(device)
         self.target = torch.cat(targets).to(device)
 
