@@ -100,7 +100,7 @@ def test_another_model_and_protocol_by_name(capsys, data, tmp_path):
         "model.name=dilated_resnet",
         "protocol.name=autoregressive",
         "model.norm_groups=2",
-        *(s for s in SMALL if not s.startswith(("model.h", "model.k"))),
+        *(s for s in SMALL if not s.startswith(("model.h", "model.k", "protocol"))),
     ]
     code, _, error = call(capsys, "demo", "--data", data, "--out", tmp_path / "run", settings=settings)
     assert code == 0, error

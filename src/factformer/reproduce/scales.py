@@ -118,7 +118,8 @@ def experiment_of(
     if scale == "tiny":
         fields = catalog.find("models", run.model).Config.model_fields
         changes += [f"model.{key}={value}" for key, value in TINY_MODEL.items() if key in fields]
-        changes += [f"protocol.{key}={value}" for key, value in TINY_PROTOCOL.items()]
+        read = catalog.find("protocols", run.protocol).Config.model_fields
+        changes += [f"protocol.{key}={value}" for key, value in TINY_PROTOCOL.items() if key in read]
         changes += [f"training.{key}={value}" for key, value in TINY_TRAINING.items()]
     elif scale == "reduced":
         changes.append(f"training.budget_minutes={minutes or DEFAULT_MINUTES}")

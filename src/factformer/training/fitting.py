@@ -11,6 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
+from factformer import catalog
 from factformer.config import assignments
 from factformer.data.agreement import require_open_end
 from factformer.data.numbers import as_tensor
@@ -26,6 +27,8 @@ from factformer.training.runfolder.reporting import LiveReporter
 
 Array = Tensor | NDArray[Any]
 OURS = "factformer_plus"
+LONG = 3000
+"""Updates from which on a model's defaults for long training are taken."""
 
 DECIDED = {
     "problem": "name=",
@@ -160,25 +163,20 @@ def _held_out(values: Array | Dataset | None, inputs: Array | None, dataset: Dat
 
 
 def _experiment(dataset: Dataset, model: str, updates: int, settings: Mapping[str, Any]) -> Experiment:
-    """Defaults that suit any data: frame by frame and with Muon for the model of ours, which learns most so
-    (docs/research-log.md); others march as far as the trajectories allow, up to four frames per call."""
+    """Defaults that suit any data: what the model declares, as far as the trajectories allow."""
     for key in settings:
         if key in DECIDED:
             raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
     problem = dataset.problem
     room = dataset.num_frames - problem.num_context_frames
-    steps = 1 if model == OURS else min(4, max(1, room // 2))
-    ours = {
-        "optimizer": "muon",
-        "learning_rate": 6e-3 if updates < 3000 else 3e-3,
-        "batch_size": 4,
-        "noise": 0.0 if problem.steady else 0.01,
-        "ema_decay": 0.99 if updates < 3000 else 0.999,
-        "on_divergence": "halve",
-    }
+    backbone = catalog.find("models", model).Model
+    training = {"learning_rate": 1e-3, **backbone.default_training.get("short" if updates < LONG else "long", {})}
+    if problem.steady:
+        training.pop("noise", None)  # it is for context frames
+    steps = min(backbone.default_marching["marching_steps"], max(1, room // 2))
     protocol: dict[str, Any] = {"name": "steady"}
     if not problem.steady:
-        pushed = max(0, min(3 if model == OURS else 1, room // steps - 1))
+        pushed = max(0, min(backbone.default_marching["pushforward"], room // steps - 1))
         protocol = {"name": "latent_marching", "marching_steps": steps, "pushforward": pushed}
     every = max(1, updates // 10)
     experiment = Experiment.parse(
@@ -191,7 +189,7 @@ def _experiment(dataset: Dataset, model: str, updates: int, settings: Mapping[st
                 "checkpoint_every": every,
                 "validate_every": every,
                 "log_every": max(1, updates // 100),
-                **(ours if model == OURS else {"learning_rate": 1e-3}),
+                **training,
             },
         }
     )
