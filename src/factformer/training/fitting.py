@@ -74,7 +74,7 @@ def fit(
     ``model`` is any of the catalog. By default it is `factformer_plus`, trained frame by frame with Muon and a
     little noise on the context; the others march up to four frames per call and train with AdamW.
 
-    ``out`` keeps the run folder, so that ``resume=True`` can go on with it; ``overwrite=True`` replaces the run that
+    ``out`` keeps the run folder, so that ``resume=True`` can continue it; ``overwrite=True`` replaces the run that
     is there. A run that is stopped by a signal raises `InterruptedError`.
     """
     if isinstance(train_array, Dataset):
@@ -127,7 +127,7 @@ def fit(
     if valid_inputs is not None and (valid_array is None or not dataset.problem.steady):
         raise UserError("valid_inputs= belongs to the valid_array= of a steady problem")
     if resume and out is None:
-        raise UserError("resume=True needs out=, the folder of the run to go on with")
+        raise UserError("resume=True needs out=, the folder of the run to resume")
     if not isinstance(machine, Machine):
         raise UserError(f'machine= takes a Machine, such as Machine("cuda"); got {machine!r}')
     if not isinstance(settings or {}, Mapping):
@@ -148,7 +148,7 @@ def fit(
             reporter=LiveReporter(silent=not progress),
         )
     if outcome.surrogate is None:
-        where = f"; go on with resume=True, out={str(out)!r}" if out else "; give out= to be able to go on"
+        where = f"; resume with resume=True, out={str(out)!r}" if out else "; give out= to be able to resume"
         raise InterruptedError(f"training stopped after update {outcome.update}: {outcome.reason}{where}")
     return outcome.surrogate
 
