@@ -212,7 +212,9 @@ def check_identity(path: Path, saved: Mapping[str, Any], here: Mapping[str, Any]
         if "problem" not in saved:
             return
         there = Problem.from_dict(saved["problem"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except UserError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise checkpoint.corrupted(path, f"its description is not one of ours ({error!r})") from None
     wanted = Problem.from_dict(here["problem"])
     difference = describe_difference(there, wanted)
