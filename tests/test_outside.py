@@ -88,7 +88,7 @@ class TwoMaps(Backbone):
 
 
 def worst_point(prediction, target, problem):
-    assert prediction.shape[-1] == problem.num_output_channels
+    assert prediction.shape[-1] == problem.num_state_channels
     return (prediction - target).abs().flatten(1).amax(1)
 
 

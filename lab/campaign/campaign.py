@@ -215,8 +215,8 @@ class Campaign:
             training.batch_size,
             training.precision,
             protocol.name,
-            protocol.marching_steps,
-            protocol.calls,
+            getattr(protocol, "marching_steps", 1),
+            getattr(protocol, "calls", 1),
         )
         if self.device.type != "cuda" or key in self.warm:
             return
@@ -224,11 +224,14 @@ class Campaign:
         changes = [
             "training.budget_minutes=null",
             f"training.updates={WARM_UP_UPDATES}",
-            "protocol.curriculum=0.5",
-            "protocol.pushforward_from=0.5",
-            "protocol.pushforward_every=2",
-            "protocol.calls_from=0.75",
         ]
+        if protocol.name == "latent_marching":
+            changes += [
+                "protocol.curriculum=0.5",
+                "protocol.pushforward_from=0.5",
+                "protocol.pushforward_every=2",
+                "protocol.calls_from=0.75",
+            ]
         with tempfile.TemporaryDirectory() as folder:
             run = Path(folder) / "run"
             self.listened(train(experiment.override(changes), splits["train"], folder=run, machine=self.machine))

@@ -122,7 +122,7 @@ def recipe(problem: str, size: int, *needed: str) -> list[Entry]:
         "noise",
     )
     settings = tuple(f"training.{key}={json.dumps(getattr(plus.training, key))}" for key in keys)
-    settings += (f"protocol.marching_steps={plus.protocol.marching_steps}",)
+    settings += (f"protocol.marching_steps={plus.protocol.model_dump()['marching_steps']}",)
     return [
         Entry(
             f"{problem}-recipe",

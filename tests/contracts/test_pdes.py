@@ -48,14 +48,14 @@ def test_shapes_dtype_and_frame_zero(pde: PDE, dtype: torch.dtype) -> None:
     assert initial.dtype == dtype and initial.device.type == "cpu"
     count = num_frames(pde, 3)
     frames = simulate(pde, initial, count, device="cpu")
-    assert frames.shape == (2, count, *problem.grid.shape, problem.num_output_channels)
+    assert frames.shape == (2, count, *problem.grid.shape, problem.num_state_channels)
     assert frames.dtype == dtype and frames.device.type == "cpu"
     assert torch.isfinite(frames).all()
     if not pde.steady:
         tolerance = 1e-12 if dtype == torch.float64 else 1e-5
         assert any(
             torch.allclose(frames[:, 0, ..., c : c + initial.shape[-1]], initial, atol=tolerance)
-            for c in range(problem.num_output_channels)
+            for c in range(problem.num_state_channels)
         )
 
 

@@ -59,7 +59,7 @@ class Heat(PDE):
 def test_an_equation_may_have_one_to_four_axes(shape) -> None:
     pde = Heat()
     problem = pde.problem(shape)
-    assert problem.grid.shape == shape and problem.num_output_channels == 1 + len(shape)
+    assert problem.grid.shape == shape and problem.num_state_channels == 1 + len(shape)
     frames = simulate(pde, torch.randn(2, *shape, 1, dtype=torch.float64), 3)
     assert frames.shape == (2, 3, *shape, 1 + len(shape))
     mean = frames[..., 0].flatten(2).mean(-1)

@@ -36,6 +36,7 @@ class SplitFile:
         self._allow_external = allow_external
         self.is_ours = False
         self._handle: h5py.File | None = None
+        self._size = 0
         self._owner = -1
         self._sources: dict[str, Source] = {}
         file = self._open()
@@ -225,7 +226,17 @@ class SplitFile:
             except (OSError, RuntimeError, KeyError) as error:
                 raise UserError(f"{self.path} is damaged at {entry.path}: {short(error)}") from None
             start += width
+        self._require_size()  # afterwards: HDF5 gives zeros for what is no longer there
         return result
+
+    def _require_size(self) -> None:
+        """Raise where the file has become shorter since it was opened."""
+        size = file_size(self._open())
+        if size < self._size:
+            raise UserError(
+                f"{self.path} was truncated while it was read: {size} bytes of {self._size} are left; "
+                "copy or generate it again"
+            )
 
     def _source(self, entry: Entry) -> Source:
         file = self._open()
@@ -236,6 +247,7 @@ class SplitFile:
     def _open(self) -> h5py.File:
         if self._handle is None or self._owner != os.getpid():  # HDF5 handles do not survive a fork
             self._handle = open_hdf5(self.path, allow_external=self._allow_external)
+            self._size = file_size(self._handle)
             self._owner = os.getpid()
             self._sources = {}
         return self._handle
@@ -269,6 +281,14 @@ class Source:
             index += (selected,) if self._time_varying else ()
             values = self._values[index].reshape(shape)
             target[position] = values if frames.step > 0 else values[::-1]
+
+
+def file_size(file: h5py.File) -> int:
+    """Bytes of an open file now, whatever its name stands for by now."""
+    try:
+        return os.fstat(file.id.get_vfd_handle()).st_size
+    except (OSError, NotImplementedError):  # a driver without a descriptor
+        return os.stat(file.filename).st_size
 
 
 def said_split(path: Path, *, allow_external: bool = False) -> str:

@@ -75,8 +75,9 @@ class SplitWriter:
         if self.path.exists() and not overwrite:
             raise UserError(f"{self.path} exists already; choose another folder or add --overwrite")
         with explained(self.path):
-            self.work.mkdir(parents=True, exist_ok=True)
-            self._acquire()
+            self.lock()
+            if self.path.exists() and not overwrite:  # finished by another process in the meantime
+                raise UserError(f"{self.path} exists already; choose another folder or add --overwrite")
             if self.partial.exists():
                 found = file_fingerprint(self.partial, unfinished=True)
                 if found == self.contents.fingerprint and self._found_state() == self.state:
@@ -161,18 +162,28 @@ class SplitWriter:
             os.close(self._lock)
             self._lock = None
 
-    def _acquire(self) -> None:
+    def lock(self) -> None:
         """Lock the folder of unfinished work; the system frees the lock of a process that dies."""
         import fcntl  # here, because reading data must work where this module does not exist
 
-        self._lock = os.open(self.work, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            raise UserError(f"another process is writing {self.path}: wait for it or choose another folder") from None
-        except OSError:  # a file system without locks: go on without
-            self.release()
+        while self._lock is None:
+            with explained(self.path):
+                self.work.mkdir(parents=True, exist_ok=True)
+                self._lock = os.open(self.work, os.O_RDONLY)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.path.samestat(os.fstat(self._lock), os.stat(self.work)):
+                    self.release()
+            except FileNotFoundError:  # another process has just finished and removed the folder
+                self.release()
+            except BlockingIOError:
+                self.release()
+                raise UserError(
+                    f"another process is writing {self.path}: wait for it or choose another folder"
+                ) from None
+            except OSError:  # a file system without locks
+                self.release()
+                return
 
     def places(self) -> list[tuple[Entry, int, bool]]:
         """Each dataset of the file with its byte position and whether it varies in time."""

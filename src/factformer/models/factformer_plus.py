@@ -11,6 +11,7 @@ wavenumbers on periodic axes), ``residual``.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Literal
 
 from jaxtyping import Float
@@ -99,10 +100,22 @@ class Layer(nn.Module):
         return result if self.local is None else self.local.add_to(result, grid)
 
 
+ON_OWN_DATA = {"optimizer": "muon", "batch_size": 4, "noise": 0.01, "on_divergence": "halve"}
+
+
 class Model(Backbone):
     config_class = Config
     wants_boundary_block = True
     wants_residual = True
+    default_training = MappingProxyType(  # docs/research-log.md
+        {
+            "small": {"optimizer": "muon", "learning_rate": 6e-3, "ema_decay": 0.995, "augment": True},
+            "paper": {"optimizer": "muon", "learning_rate": 3e-3, "ema_decay": 0.999, "augment": True},
+            "short": {**ON_OWN_DATA, "learning_rate": 6e-3, "ema_decay": 0.99},
+            "long": {**ON_OWN_DATA, "learning_rate": 3e-3, "ema_decay": 0.999},
+        }
+    )
+    default_marching = MappingProxyType({"marching_steps": 1, "pushforward": 3})
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)

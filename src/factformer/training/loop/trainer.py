@@ -86,7 +86,7 @@ class Trainer:
         self.agreement = Agreement(fabric)
         parameters = dict(self.surrogate.named_parameters())
         self.average = None if config.ema_decay is None else WeightAverage(parameters, config.ema_decay)
-        tally = Tally([field.name for field in problem.state], fabric.device)
+        tally = Tally(self.objective.terms, fabric.device)
         self.state = RunState(self.surrogate, optimizer, self.average, tally, self.agreement)
         self.clock = Clock(config, fabric.device)
 
