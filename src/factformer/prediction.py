@@ -15,8 +15,9 @@ from torch import Tensor
 from factformer.bundle import load
 from factformer.config import unknown_name
 from factformer.data.convert import is_well
-from factformer.data.formats.arrays import describe_arrays, open_arrays
+from factformer.data.formats.arrays import LazyArray, describe_arrays, open_arrays
 from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
+from factformer.data.formats.pdebench import describe_times
 from factformer.data.generate.progress import ProgressBar
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.store import Dataset, open_dataset
@@ -172,8 +173,12 @@ def read_context(
         for name in fields or {}:
             if name not in (known := [f.name for f in problem.inputs]):
                 raise unknown_name("field", name, known)
-        columns = _columns(path, problem, fields or {}, layout)
+        said = [part.strip() for text in (fields or {}).values() for part in text.split(",")]
+        found_file = describe_times(path, open_arrays(path), taken=[*(f.name for f in problem.inputs), *said])
+        columns = _columns(path, found_file.arrays, problem, fields or {}, layout)
         data = ImportedDataset(path, problem, columns, columns if problem.steady else [], "test")
+        if not problem.steady:
+            found_file.require_interval(data.num_frames, problem.frame_dt)
         first = max(data.num_frames - problem.num_context_frames, 0)
     if problem.steady:
         if start is not None:
@@ -188,20 +193,22 @@ def read_context(
     return Context(data.read(slice(None), slice(first, first + count)), first, data.num_frames, data.provenance)
 
 
-def _columns(path: Path, problem: Problem, names: Mapping[str, str], layout: str | None) -> list[Column]:
+def _columns(
+    path: Path, arrays: Mapping[str, LazyArray], problem: Problem, names: Mapping[str, str], layout: str | None
+) -> list[Column]:
     """The arrays that hold the inputs, each with its axes: as `convert` finds them, or those of one trajectory.
 
     Which of the two fits the grid decides; where neither does, because the frames are of another resolution, the first
     that makes sense.
     """
     num_axes = problem.grid.num_axes
-    found = {name: array for name, array in open_arrays(path).items() if array.shape}  # a number is no field
+    found = {name: array for name, array in arrays.items() if array.shape}  # a number is no field
     options: dict[str, Any] = {"num_axes": num_axes, "layout": layout, "steady": problem.steady}
     possible, refused = [], []
     for single in (False, True) if layout is None else (False,):
-        arrays = {name: np.asarray(array[...])[None] for name, array in found.items()} if single else found
+        fitted = {name: np.asarray(array[...])[None] for name, array in found.items()} if single else found
         try:
-            columns = assign_columns(path, arrays, problem.inputs, names, **options)
+            columns = assign_columns(path, fitted, problem.inputs, names, **options)
         except UserError as error:
             refused.append(error)
             continue

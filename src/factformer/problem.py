@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, Self
+
+import numpy as np
 
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.limits import cut
 
 Boundary = Literal["periodic", "zero", "reflect"]
 BOUNDARIES: tuple[Boundary, ...] = ("periodic", "zero", "reflect")
+
+
+LONGEST_NAME = 100
+MOST_CHANNELS = 4096
+MOST_FRAMES = 2**20
+SMALLEST_INTERVAL = 1e-37
+"""A shorter frame interval, or a longer one than its inverse, is not a number of float32, which files keep times in."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +33,15 @@ class Field:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip(". ") or "/" in self.name:
-            raise UserError(f"a field needs a name without a slash, got {self.name!r}")  # files have groups so named
-        if not isinstance(self.num_channels, Integral) or self.num_channels < 1:
-            raise UserError(f"field {self.name!r} needs one channel or more, as a number; got {self.num_channels!r}")
+            raise UserError(f"a field needs a name without a slash, got {cut(self.name)}")  # files have groups so named
+        if len(self.name) > LONGEST_NAME or not self.name.isprintable():
+            raise UserError(
+                f"a field's name is printable and at most {LONGEST_NAME} characters long, got {cut(self.name)}"
+            )
+        if not isinstance(self.num_channels, Integral) or not 1 <= self.num_channels <= MOST_CHANNELS:
+            raise UserError(
+                f"field {self.name!r} needs 1 to {MOST_CHANNELS} channels, as a number; got {cut(self.num_channels)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -62,8 +77,15 @@ class Problem:
             raise UserError(f"boundary must be one of {BOUNDARIES}, got {self.boundary!r}")
         if self.boundary == "periodic" and not all(self.grid.periodic):
             raise UserError("boundary 'periodic' needs a grid whose axes are all periodic; use 'zero' or 'reflect'")
-        if not 0 < self.frame_dt < math.inf or self.num_context_frames < 1 or self.horizon < 1:
-            raise UserError("frame_dt must be positive, num_context_frames and horizon at least 1")
+        if isinstance(self.frame_dt, bool) or not isinstance(self.frame_dt, (Real, np.number)):
+            raise UserError(f"frame_dt cannot be {cut(self.frame_dt)}: it is one number, the time between frames")
+        object.__setattr__(self, "frame_dt", float(self.frame_dt))
+        if not SMALLEST_INTERVAL < self.frame_dt < 1 / SMALLEST_INTERVAL:
+            raise UserError(f"frame_dt must be positive and a number of float32, got {self.frame_dt:g}")
+        for key in ("num_context_frames", "horizon"):
+            count = getattr(self, key)
+            if isinstance(count, bool) or not isinstance(count, Integral) or not 1 <= count <= MOST_FRAMES:
+                raise UserError(f"{key} is a whole number of frames, at least 1; got {cut(count)}")
         if self.steady and (self.num_context_frames, self.horizon) != (1, 1):
             raise UserError("a steady problem maps one frame to one frame")
         if not self.steady and self.inputs != self.outputs:
@@ -112,6 +134,11 @@ class Problem:
         for key in ("inputs", "outputs"):
             known[key] = tuple(Field(name, channels) for name, channels in known[key])
         return cls(**known)
+
+
+def literal(name: str) -> str:
+    """``name`` for a figure: matplotlib would read what stands between dollar signs as a formula."""
+    return name.replace("\\", "\\\\").replace("$", r"\$") if "$" in name else name
 
 
 def channel_slices(fields: Sequence[Field]) -> dict[str, slice]:

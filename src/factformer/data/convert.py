@@ -131,7 +131,9 @@ def _import(
         description, names = describe_problem(problem, settings), fields
         # a field may be called t, as a temperature is
         said = [part.strip() for text in fields.values() for part in text.split(",")]
-        found = replace(describe_file(path, arrays, taken=[*description.outputs, *description.inputs, *said]), assumed=())
+        found = replace(
+            describe_file(path, arrays, taken=[*description.outputs, *description.inputs, *said]), assumed=()
+        )
     known = [*description.outputs, *description.inputs]
     for name in names:
         if name not in known:

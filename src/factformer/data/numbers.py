@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer.data.statistics import SMALLEST, Moments
+from factformer.data.statistics import LARGEST, SMALLEST, Moments
 from factformer.errors import UserError
+from factformer.limits import cut
 from factformer.problem import Problem
 
 MOST_LOST = 0.01
@@ -21,19 +22,25 @@ WHOLE = 2.0**50
 """Whole numbers up to this hold no round-off: that of float64 has fractions here."""
 WIDE = (torch.float64, torch.int64, torch.int32, torch.uint64, torch.uint32)
 """Types with more digits than float32."""
-LARGEST = 1e36
-"""Numbers beyond this leave float32 no room to compute with them."""
 
 
 def as_tensor(values: Tensor | NDArray[Any], what: str) -> Tensor:
     """An array of any byte order and direction as a tensor; the numbers must be real and all there."""
+    if hasattr(values, "dims") and hasattr(values, "values"):  # without importing xarray
+        raise UserError(
+            f"{what} are an xarray {type(values).__name__}: give its numbers, .transpose(...).values in the order of "
+            "the axes, and its coordinates as Grid.from_axes([...])"
+        )
     if np.ma.is_masked(values):
         raise UserError(f"{what} are masked in places; fill these or leave the trajectories out")
     if isinstance(values, np.ndarray):
         values = np.asarray(values)
         native = values.dtype.newbyteorder("=")
         values = np.require(values.astype(native, copy=False), requirements=["C", "W"])
-    tensor = torch.as_tensor(values)
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{what} must be an array of numbers, got {type(values).__name__}: {cut(str(error))}") from None
     if tensor.is_complex():
         raise UserError(f"{what} hold complex numbers; give their parts as two channels")
     return tensor

@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factformer.data.normalization import Normalizer
+from factformer.errors import UserError
 from factformer.problem import Field, Problem, channel_slices
 
 Array = NDArray[np.float64]
 KINDS = ("input", "output", "increment")
 ROUNDING = 1e-7
 """A field that varies by less than this part of its mean is constant: float32 has no more digits."""
+LARGEST = 1e36
+"""Numbers beyond this leave float32 no room to compute with them."""
 SMALLEST = 1e-37
 """What varies by less than this, about the smallest number that float32 keeps all digits of, is constant too."""
 
@@ -101,6 +104,19 @@ def merge_moments(trajectories: list[dict[str, Moments]], problem: Problem) -> d
     for trajectory in trajectories:
         total = {kind: total[kind].merge(trajectory[kind]) for kind in KINDS}
     return total
+
+
+def check_statistics(mean: dict[str, Array], std: dict[str, Array], sizes: dict[str, int], where: str) -> None:
+    """Raise where stored statistics are not one finite number for each channel, or a deviation is negative."""
+    for what, table in (("mean", mean), ("std", std)):
+        for kind in KINDS:
+            values = np.asarray(table[kind])
+            if values.shape != (sizes[kind],):
+                raise UserError(
+                    f"{where} are damaged: {kind} {what} of shape {values.shape} for {sizes[kind]} channels"
+                )
+            if not (np.abs(values) < LARGEST).all() or (what == "std" and (values < 0).any()):
+                raise UserError(f"{where} are damaged: {kind} {what} {values.tolist()[:4]} cannot be")
 
 
 def normalizer_from(problem: Problem, mean: dict[str, Array], std: dict[str, Array]) -> Normalizer:

@@ -95,13 +95,14 @@ class ArrayDataset(Dataset):
     ) -> None:
         self.problem = problem
         self.split = split
-        self._frames = checked(frames, problem, problem.num_output_channels, "frames")
+        of_split = "" if split == "train" else f" of the {split} split"
+        self._frames = checked(frames, problem, problem.num_output_channels, f"frames{of_split}")
         self.num_trajectories, self.num_frames = self._frames.shape[:2]
         self._inputs: Tensor | None = None
         if problem.steady:
             if inputs is None:
                 raise UserError(f"the steady problem {problem.name!r} needs inputs beside the frames")
-            self._inputs = checked(inputs, problem, problem.num_input_channels, "inputs")
+            self._inputs = checked(inputs, problem, problem.num_input_channels, f"inputs{of_split}")
             if self.num_frames != 1:
                 raise UserError(f"a steady problem has one frame for each sample, got {self.num_frames}")
             if self._inputs.shape[:2] != (self.num_trajectories, 1):

@@ -19,17 +19,31 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.data.layout import Contents, Entry, create_file, entries, file_fingerprint, offsets
+from factformer.data.layout import (
+    CHECKSUMS,
+    DIGEST,
+    Contents,
+    Entry,
+    create_file,
+    entries,
+    file_digest,
+    file_fingerprint,
+    offsets,
+)
+from factformer.data.opening import trust
 from factformer.data.statistics import KINDS, Moments, TrajectoryMoments, merge_moments
 from factformer.errors import UserError
 from factformer.files import explained, size_text, sync_folder, write_all, write_atomically
 
+CHECKSUM_SIZE = 4
 KEPT = "finished batches are kept: start again with the same arguments to go on"
 
 
@@ -39,6 +53,17 @@ class BlowUpError(UserError):
     def __init__(self, message: str, trajectory: int, what: str) -> None:
         super().__init__(message)
         self.trajectory, self.what = trajectory, what
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array and the checksums of its frames lie in the file, in bytes; 0 frames: it does not vary in time."""
+
+    entry: Entry
+    num_frames: int
+    start: int
+    checksums: int
+    frame_size: int
 
 
 class SplitWriter:
@@ -111,6 +136,7 @@ class SplitWriter:
             try:
                 yield writer
                 writer.require_complete()
+                writer.write_checksums()
                 os.fsync(writer.descriptor)
             finally:
                 os.close(writer.descriptor)
@@ -132,7 +158,9 @@ class SplitWriter:
         with explained(self.path, KEPT):
             if self.contents.split == "train":
                 self._write_statistics()
+            self._write_digest()
             os.replace(self.partial, self.path)
+            trust(self.path)
             sync_folder(self.path.parent)
             shutil.rmtree(self.work)
 
@@ -164,19 +192,23 @@ class SplitWriter:
         except OSError:  # a file system without locks: go on without
             self.release()
 
-    def places(self) -> list[tuple[Entry, int, bool]]:
-        """Each dataset of the file with its byte position and whether it varies in time."""
+    def places(self) -> list[Place]:
+        """Each dataset of the file."""
         problem = self.contents.problem
         where = offsets(self.partial)
-        outputs = [(entry, where[entry.path], True) for entry in entries(problem.outputs, problem.grid.num_axes)]
-        if not problem.steady:
-            return outputs
-        inputs = entries(problem.inputs, problem.grid.num_axes)
-        return outputs + [(entry, where[entry.path], False) for entry in inputs]
-
-    def bytes_per_frame(self, entry: Entry) -> int:
-        num_channels: int = entry.channels.stop - entry.channels.start
-        return 4 * self.contents.problem.grid.num_points * num_channels
+        listed = [(entry, self.contents.num_frames) for entry in entries(problem.outputs, problem.grid.num_axes)]
+        if problem.steady:
+            listed += [(entry, 0) for entry in entries(problem.inputs, problem.grid.num_axes)]
+        return [
+            Place(
+                entry,
+                num_frames,
+                start=where[entry.path],
+                checksums=where[f"{CHECKSUMS}/{entry.path}"],
+                frame_size=4 * problem.grid.num_points * (entry.channels.stop - entry.channels.start),
+            )
+            for entry, num_frames in listed
+        ]
 
     def _write_statistics(self) -> None:
         trajectories: dict[int, dict[str, Moments]] = {}
@@ -206,15 +238,26 @@ class SplitWriter:
     def _note_path(self, trajectories: range) -> Path:
         return self.work / f"{trajectories.start:08d}-{trajectories.stop:08d}.json"
 
+    def _write_digest(self) -> None:
+        with h5py.File(self.partial, "r") as file:
+            digest = file_digest(file)
+        descriptor = os.open(self.partial, os.O_RDWR)
+        try:
+            write_all(descriptor, digest, offsets(self.partial)[DIGEST])
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
     def _checksum(self, trajectories: range) -> int:
-        """CRC of the batch as it lies in the file."""
+        """CRC of the batch, with the checksums of its frames, as it lies in the file."""
         checksum = 0
         with open(self.partial, "rb") as file:
-            for entry, start, time_varying in self.places():
-                size = self.bytes_per_frame(entry) * (self.contents.num_frames if time_varying else 1)
+            for place in self.places():
+                count = max(place.num_frames, 1)
                 for trajectory in trajectories:
-                    file.seek(start + trajectory * size)
-                    checksum = zlib.crc32(file.read(size), checksum)
+                    for start, size in ((place.start, place.frame_size), (place.checksums, CHECKSUM_SIZE)):
+                        file.seek(start + trajectory * count * size)
+                        checksum = zlib.crc32(file.read(count * size), checksum)
         return checksum
 
     def _require_space(self) -> None:
@@ -240,6 +283,7 @@ class BatchWriter:
         self._writer = writer
         self._trajectories = trajectories
         self._places = writer.places()
+        self._checksums = [np.zeros((len(trajectories), max(p.num_frames, 1)), dtype="<u4") for p in self._places]
         self._num_written = 0
         self._has_inputs = not problem.steady
 
@@ -281,13 +325,19 @@ class BatchWriter:
                 )
         return result
 
+    def write_checksums(self) -> None:
+        """Those of all frames of the batch."""
+        for place, checksums in zip(self._places, self._checksums, strict=True):
+            start = place.checksums + self._trajectories.start * checksums.shape[1] * CHECKSUM_SIZE
+            write_all(self.descriptor, checksums.tobytes(), start)
+
     def _place(self, values: NDArray[np.float32], *, time_varying: bool) -> None:
-        num_frames = self._writer.contents.num_frames if time_varying else 1
-        for entry, start, varies in self._places:
-            if varies != time_varying:
+        for place, checksums in zip(self._places, self._checksums, strict=True):
+            if bool(place.num_frames) != time_varying:
                 continue
-            size = self._writer.bytes_per_frame(entry)
+            index = self._num_written if time_varying else 0
             for position, trajectory in enumerate(self._trajectories):
-                frame = trajectory * num_frames + (self._num_written if time_varying else 0)
-                content = values[position][..., entry.channels].tobytes()
-                write_all(self.descriptor, content, start + frame * size)
+                frame = trajectory * place.num_frames + index if time_varying else trajectory
+                content = values[position][..., place.entry.channels].tobytes()
+                checksums[position, index] = zlib.crc32(content)
+                write_all(self.descriptor, content, place.start + frame * place.frame_size)
