@@ -17,7 +17,7 @@ def measure() -> None:
     import torch
 
     from factformer import Field, Grid, Problem, build_surrogate, metrics
-    from factformer.nn.graphs import StepGraphs
+    from factformer.kernels.graphs import StepGraphs
 
     torch.zeros(1, device="cuda")
     problem = Problem("p", Grid((128, 128), 2 * math.pi, True), (Field("field"),), num_context_frames=10)

@@ -10,7 +10,7 @@ import torch
 
 from factformer import Field, Grid, Problem, build_surrogate, metrics, rollout
 from factformer.data.normalization import Normalizer
-from factformer.errors import UserError
+from factformer.errors import NonFinite, UserError
 
 SMALL = {"dim": 16, "depth": 2, "heads": 2, "head_dim": 8, "kernel_dim": 8}
 
@@ -128,8 +128,9 @@ def test_a_roll_out_that_overflows_does_not_blame_the_input():
     surrogate.normalizer.output_std.fill_(float("inf"))
     predicted = rollout(surrogate, frames(p), 3, steps_per_call=1)
     assert not next(predicted).isfinite().all()
-    with pytest.raises(ValueError, match="left the finite numbers by frame 1"):
+    with pytest.raises(NonFinite, match="left the finite numbers by frame 1") as caught:
         next(predicted)
+    assert (caught.value.frame, caught.value.samples) == (1, tuple(range(len(frames(p)))))
 
 
 def test_rollout_refuses_complex_numbers():

@@ -15,8 +15,8 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from factformer.errors import UserError
@@ -183,3 +183,36 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_together(writers: Mapping[Path, Callable[[Path], object]], retired: Iterable[Path] = ()) -> None:
+    """Write files that belong together: all under temporary names first, then each gets its own, in the given order.
+
+    ``retired`` files are removed before the new ones come. A process that is killed in between leaves a mark beside
+    the first file, and `require_free` lets the next one finish.
+    """
+    mark = _mark(next(iter(writers)))
+    with ExitStack() as stack:
+        partials = {path: stack.enter_context(whole_file(path)) for path in reversed(list(writers))}
+        for path, write in writers.items():
+            with explained(path):
+                write(partials[path])
+        with explained(mark):
+            write_atomically(mark, "".join(f"{path.name}\n" for path in writers))
+            for path in retired:
+                path.unlink(missing_ok=True)
+    with explained(mark):
+        mark.unlink(missing_ok=True)
+
+
+def require_free(paths: Sequence[Path], *, overwrite: bool) -> None:
+    """Raise where one of the files of a `write_together` exists and ``overwrite`` is not given."""
+    mark = _mark(paths[0])
+    unfinished = set(read_text(mark).splitlines()) if mark.is_file() else set()
+    for path in paths:
+        if path.exists() and not overwrite and path.name not in unfinished:
+            raise UserError(f"{path} exists; add --overwrite to replace it or choose another name")
+
+
+def _mark(path: Path) -> Path:
+    return path.with_name(f".{path.name}.unfinished")

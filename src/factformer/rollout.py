@@ -12,7 +12,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer.errors import UserError
+from factformer.errors import NonFinite, UserError
 from factformer.surrogate import Surrogate
 
 
@@ -47,10 +47,8 @@ def rollout(
     while done < num_frames:
         try:
             predicted = surrogate(context, min(steps, num_frames - done))
-        except UserError:
-            if done == 0:  # later on the context is of its own making
-                raise
-            raise UserError(f"the roll-out left the finite numbers by frame {done}; ask for fewer frames") from None
+        except NonFinite as error:  # after the first call the context is of its own making
+            raise NonFinite(done, error.samples) from None
         yield from predicted.unbind(1)
         done += predicted.shape[1]
         if done < num_frames:

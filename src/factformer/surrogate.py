@@ -14,14 +14,13 @@ from torch import Tensor, nn
 
 from factformer import catalog
 from factformer.data.normalization import Normalizer
-from factformer.errors import UserError
+from factformer.errors import NonFinite, UserError
 from factformer.grid import Grid
+from factformer.kernels import graphs, marching_fits, working_dtype
 from factformer.models._backbone import Backbone, ModelConfig
-from factformer.nn import graphs
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
-from factformer.nn.fused import marching_fits, working_dtype
 from factformer.nn.marching import LatentMarching
 from factformer.problem import Problem
 
@@ -98,8 +97,8 @@ class Surrogate(nn.Module):
         dtype = working_dtype(frames, True, self.config.dim)
         if dtype is None:
             return self._predict(frames, num_steps, grid)
-        from factformer.nn.fused.warmup import compile_once
-        from factformer.nn.fused.working import working_weights
+        from factformer.kernels._triton.weights import working_weights
+        from factformer.kernels.warmup import compile_once
 
         def call() -> Tensor:
             with working_weights(self, dtype):
@@ -124,7 +123,7 @@ class Surrogate(nn.Module):
         dim_latent, num_channels = self.marching.expand.out_features, self.problem.num_output_channels
         dtype = working_dtype(z, marching_fits(self.config.dim, dim_latent, num_channels), self.config.dim)
         if dtype is not None:
-            from factformer.nn.fused.march_decode import march_and_decode
+            from factformer.kernels.march_decode.op import march_and_decode
 
             return march_and_decode(self.marching, self.decoder, z, num_steps, grid, dtype)
         states = self.marching(z, num_steps)
@@ -167,7 +166,7 @@ class Surrogate(nn.Module):
             return
         if not bool(torch.isfinite(frames).all()):
             bad = (~torch.isfinite(frames)).flatten(1).any(1).nonzero().flatten().tolist()
-            raise UserError(f"the input holds NaN or infinite values (samples {bad[:8]})")
+            raise NonFinite(0, bad)
 
 
 def model_config(model: str, **overrides: Any) -> ModelConfig:

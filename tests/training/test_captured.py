@@ -70,7 +70,7 @@ def test_recorded_updates_are_the_plain_ones_bit_by_bit(precision, clip):
 
 
 def test_the_fused_kernels_too():
-    # Sizes of tests/nn/test_fused_gpu.py, whose kernels serve here too.
+    # Sizes of tests/kernels/test_kernels_gpu.py, whose kernels serve here too.
     wide = {"shape": (40, 36), "dim": 128, "heads": 8, "head_dim": 64, "kernel_dim": 128}
     losses, weights = trained("captured", "bf16-mixed", **wide)
     plain_losses, plain_weights = trained("plain", "bf16-mixed", **wide)

@@ -48,7 +48,7 @@ def build_app() -> typer.Typer:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 done, 2 wrong use (one line says what), 1 failure."""
+    """Run a command and exit: 0 done, 2 wrong use (one line says what), 1 failure, 3 stopped and can be resumed."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words or bool(os.environ.get("FACTFORMER_DEBUG"))
     words = [word for word in words if word != "--debug"] or ["--help"]

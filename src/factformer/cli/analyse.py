@@ -181,7 +181,7 @@ def reproduce(
     Example: factformer reproduce table1 --scale tiny --out reproduction
     """
     from factformer.errors import UserError
-    from factformer.reproduce import reproduce_target, targets
+    from factformer.studies import reproduce_target, targets
 
     if list_targets:
         for name, found in targets().items():

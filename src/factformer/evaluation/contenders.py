@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from factformer import metrics
 from factformer.grid import Grid
+from factformer.kernels.graphs import StepGraphs
 from factformer.nn.axial_kernel import AxialKernel, axial_mean
-from factformer.nn.graphs import StepGraphs
 from factformer.problem import Field, Problem
 from factformer.surrogate import Surrogate, build_surrogate
 
@@ -258,7 +258,7 @@ def prepare(runner: Contender, mode: str) -> float:
 @contextmanager
 def _no_graphs() -> Iterator[None]:
     """A step whose memory is to be seen must not run inside the memory of a record."""
-    from factformer.nn import graphs
+    from factformer.kernels import graphs
 
     largest, graphs.LARGEST = graphs.LARGEST, -1
     try:

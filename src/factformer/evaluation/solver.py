@@ -61,7 +61,7 @@ def benchmark_solver(
     )
     context = read_context(surrogate, dataset, range(size), 0).to(target)
     cost = inference_cost(surrogate.eval(), context, problem.horizon, precision=precision)
-    errors = {name: values["relative_l2"] for name, values in scores["fields"].items()}
+    errors = {name: values.relative_l2 for name, values in scores.fields.items()}
     span = size * (1.0 if steady else problem.horizon * problem.frame_dt)
     rate = "solutions_per_second" if steady else "simulated_seconds_per_second"
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from factformer.errors import UserError
+from factformer.errors import NonFinite, UserError
 from factformer.evaluation.memory import peak_memory
 from factformer.pdes import require_device
 from factformer.rollout import rollout
@@ -55,9 +55,8 @@ def roll_out(
         with torch.no_grad(), autocast(context.device, precision):
             for frame in rollout(surrogate, context, num_frames):
                 frames.append(frame.float())
-    except UserError:
-        # A surrogate refuses a context that is not finite; here that may be its own prediction.
-        if not frames or all(bool(frame.isfinite().all()) for frame in frames):
+    except NonFinite as error:
+        if error.frame == 0:  # the context itself
             raise
         if context.shape[0] > 1:
             samples = context.split(1)

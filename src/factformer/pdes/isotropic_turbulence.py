@@ -20,10 +20,10 @@ from torch import Tensor
 
 from factformer.config import Config
 from factformer.grid import Grid
-from factformer.numerics.fused import from_planes, product_shape, to_planes
+from factformer.kernels.solvers import from_planes, product_shape, to_planes
+from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.projection import fourier_divergence, fourier_projection
 from factformer.numerics.random_fields import mirror_modes, uniform_modes
-from factformer.numerics.replay import repeated
 from factformer.numerics.spectral import Spectrum, full_cutoff, padded_shape, resample
 from factformer.numerics.timestepping import Function, num_steps, runge_kutta4, runge_kutta4_stages
 from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
@@ -208,7 +208,7 @@ def _advance(
     points = product_shape(spectrum)
     if points is None:
         return repeated(_forced(runge_kutta4(rate, dt), _energy_keeper, state, spectrum, parameters), state, steps)
-    from factformer.numerics.fused.cross import cross_stepper
+    from factformer.kernels.solvers.cross import cross_stepper
 
     step = cross_stepper(spectrum, points, parameters.viscosity, runge_kutta4_stages(dt))
     planes = to_planes(state, num_axes)

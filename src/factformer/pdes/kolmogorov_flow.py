@@ -25,9 +25,9 @@ from torch import Tensor
 from factformer.config import Config
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.numerics.fused import from_planes, product_shape, to_planes
+from factformer.kernels.solvers import from_planes, product_shape, to_planes
+from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.random_fields import periodic_field
-from factformer.numerics.replay import repeated
 from factformer.numerics.spectral import Spectrum, full_cutoff, resample, two_thirds_cutoff
 from factformer.numerics.timestepping import (
     Function,
@@ -219,7 +219,7 @@ def _advance(
     points = product_shape(spectrum)
     if points is None:
         return repeated(plain(rate, nonlinear_term(spectrum, shape, parameters), dt, state.dtype), state, steps)
-    from factformer.numerics.fused.squares import square_stepper
+    from factformer.kernels.solvers.squares import square_stepper
 
     symbols = Symbols.of(spectrum, shape, parameters)
     step = square_stepper(spectrum, points, symbols.velocity, symbols.products, symbols.force, stages(rate, dt))

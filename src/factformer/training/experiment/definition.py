@@ -64,12 +64,17 @@ class Experiment(Config):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what `save` wrote."""
+        """Read what `save` wrote, or older versions of it."""
         if not path.exists():
             raise UserError(f"there is no configuration at {path}")
         values = read_yaml(path)
         if not isinstance(values, dict):
             raise UserError(f"{path} is not the configuration of an experiment")
+        return cls.parse_saved(values)
+
+    @classmethod
+    def parse_saved(cls, values: Mapping[str, Any]) -> Self:
+        """Validate what was saved, by this version or an older one."""
         return cls.parse(values)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from factformer.nn.graphs import StepGraphs
+from factformer.kernels.graphs import StepGraphs
 from factformer.protocols import Plan, Window
 from factformer.training.loop.objective import Objective
 from factformer.training.loop.step import StepParts, move_weights, set_learning_rate

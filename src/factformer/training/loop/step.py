@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
@@ -63,8 +62,3 @@ def move_weights(parts: StepParts) -> Tensor:
     parts.optimizer.zero_grad()
     whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
     return whole
-
-
-def finite_weights(parts: StepParts) -> bool:
-    """Whether every weight of this process is a number; waits for the device."""
-    return all(bool(torch.isfinite(p.detach()).all()) for p in parts.parameters)

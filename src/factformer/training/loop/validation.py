@@ -8,7 +8,7 @@ import torch
 
 from factformer import metrics
 from factformer.data.store import Dataset
-from factformer.errors import UserError
+from factformer.errors import NonFinite, UserError
 from factformer.training.loop.objective import Objective
 
 
@@ -44,7 +44,7 @@ class Validation:
         try:
             # One window at a time: validation must fit wherever training fits.
             predicted = [objective.roll_out(context, self.num_frames) for context in self.context.split(1)]
-        except UserError:  # the surrogate refuses its own infinite prediction as a context
+        except NonFinite:
             return dict.fromkeys(self.problem.output_slices)
         errors = metrics.grouped_relative_l2(
             torch.cat(predicted), self.target, self.problem.output_slices, objective.deviation, objective.offset
