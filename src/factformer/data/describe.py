@@ -33,7 +33,7 @@ class ProblemDescription(Config):
     """
 
     name: str = Value(min_length=1)
-    num_axes: int
+    num_axes: int = Value(ge=1, le=4)
     outputs: dict[str, int]
     inputs: dict[str, int] = Value(default_factory=dict)
     extent: float | list[float] = 1.0

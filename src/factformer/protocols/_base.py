@@ -34,26 +34,26 @@ class ProtocolConfig(Config):
     """How frames are predicted in training; each protocol reads the keys that concern it."""
 
     name: str = "latent_marching"
-    marching_steps: int = Field(default=4, ge=1)
+    marching_steps: int = Field(default=4, ge=1, le=1024)
     """Frames per call of the model once the curriculum is over (``latent_marching``)."""
     curriculum: float = Field(default=0.06, ge=0, le=1)
     """Part of training over which the marching steps grow from 1 to ``marching_steps``; 0 starts with all."""
-    pushforward: int = Field(default=1, ge=0)
+    pushforward: int = Field(default=1, ge=0, le=1024)
     """Gradient-free calls before the one that is trained on; 0 turns pushforward off."""
     pushforward_from: float = Field(default=0.06, ge=0, le=1)
     """Part of training after which pushforward begins."""
-    pushforward_every: int = Field(default=3, ge=1)
+    pushforward_every: int = Field(default=3, ge=1, le=10**6)
     """Push forward at every m-th update; the others predict from true frames."""
-    calls: int = Field(default=1, ge=1)
+    calls: int = Field(default=1, ge=1, le=1024)
     """Calls in a row that are trained on, with gradients through all of them (``latent_marching``)."""
     calls_from: float = Field(default=0.0, ge=0, le=1)
     """Part of training after which there is more than one of them."""
-    coarse: int = Field(default=1, ge=1)
+    coarse: int = Field(default=1, ge=1, le=2**20)
     """Begin on every s-th point along each axis, where an update costs a fraction; 1 trains on all of them. For models
     that are the same on both grids, such as factformer and factformer_plus; dilated_resnet is not."""
     coarse_until: float = Field(default=0.7, ge=0, le=1)
     """Part of training after which all points take part."""
-    unroll: int = Field(default=2, ge=1)
+    unroll: int = Field(default=2, ge=1, le=1024)
     """Calls of one frame each that are rolled out with gradients through all (``autoregressive``)."""
 
 

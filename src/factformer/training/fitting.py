@@ -17,6 +17,8 @@ from factformer.data.numbers import as_tensor
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.limits import cut
+from factformer.models._backbone import Backbone, ModelConfig
 from factformer.problem import Boundary, Field, Problem
 from factformer.surrogate import Surrogate
 from factformer.training.experiment.definition import Experiment
@@ -101,7 +103,12 @@ def fit(
         if (inputs is None) != (input_fields is None):
             raise UserError("a steady problem needs inputs and input_fields; leave both out for frames in time")
         if not isinstance(grid, Grid):
-            raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {grid!r}")
+            raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {cut(grid)}")
+        if frame_dt is not None and getattr(frame_dt, "ndim", 0):
+            raise UserError(
+                "frame_dt= takes one number, the time between frames, not an array of times; give t[1] - t[0] where "
+                "they are even, and interpolate the frames to even times where they are not"
+            )
         for key, count in (("num_context_frames", num_context_frames), ("horizon", horizon)):
             if count is not None and not isinstance(count, Integral):
                 raise UserError(f"{key}= takes a whole number, got {count!r}")
@@ -129,6 +136,7 @@ def fit(
         raise UserError(f'machine= takes a Machine, such as Machine("cuda"); got {machine!r}')
     if not isinstance(settings or {}, Mapping):
         raise UserError(f'settings= takes a mapping such as {{"model.dim": 64}}, got {settings!r}')
+    _check_model(model)
     held_out = _held_out(valid_array, valid_inputs, dataset)
     experiment = _experiment(dataset, model, updates, settings or {})
 
@@ -148,6 +156,17 @@ def fit(
         where = f"; go on with resume=True, out={str(out)!r}" if out else "; give out= to be able to go on"
         raise InterruptedError(f"training stopped after update {outcome.update}: {outcome.reason}{where}")
     return outcome.surrogate
+
+
+def _check_model(model: Any) -> None:
+    """Raise where the model is neither a name nor something of ours that describes one."""
+    if isinstance(model, (str, ModelConfig)) or (isinstance(model, type) and issubclass(model, Backbone)):
+        return
+    what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+    raise UserError(
+        f"model= takes the name of a model, such as {OURS!r}, or a class derived from "
+        f"factformer.models._backbone.Backbone; got {what}"
+    )
 
 
 def _held_out(values: Array | Dataset | None, inputs: Array | None, dataset: Dataset) -> Dataset | None:

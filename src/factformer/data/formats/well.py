@@ -20,7 +20,6 @@ from factformer.data.layout import FIELD_GROUPS, Entry
 from factformer.data.opening import require_written
 from factformer.errors import UserError
 from factformer.grid import TOLERANCE, Grid, evenly_spaced, per_axis, require_increasing
-from factformer.limits import require_memory
 from factformer.problem import Boundary, Field, Problem
 
 NUM_CONTEXT_FRAMES, HORIZON = 4, 16

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from factformer.data.store import Dataset
 from factformer.errors import UserError
+from factformer.limits import require_memory
+from factformer.problem import Problem
 from factformer.protocols import BaseProtocol
 from factformer.surrogate import Surrogate, build_surrogate
 from factformer.training.experiment.definition import Experiment
@@ -35,3 +37,9 @@ def check_batch(batch_size: int, num_processes: int, accumulate: int) -> None:
             f"training.batch_size={batch_size} is the batch of all devices together and must be a multiple "
             f"of devices x training.accumulate = {num_processes} x {accumulate}"
         )
+
+
+def check_memory(problem: Problem, batch_size: int, length: int) -> None:
+    """Raise where a batch of windows of ``length`` frames does not fit into main memory."""
+    numbers = batch_size * length * problem.grid.num_points * problem.num_output_channels
+    require_memory(4 * numbers, f"a batch of {batch_size} windows of {length} frames", "lower training.batch_size")
