@@ -92,7 +92,8 @@ class Grid:
             if axis is not None:
                 require_increasing(f"axis {m}", axis)
             if not LENGTHS[0] < length < LENGTHS[1]:
-                raise UserError(f"extent of axis {m} must be a positive length that float32 can hold, got {length}")
+                between = f"; lengths lie between {LENGTHS[0]:g} and {LENGTHS[1]:g}" if length > 0 else ""
+                raise UserError(f"extent of axis {m} must be a positive length, got {length}{between}")
             if axis is not None:
                 _require_length(m, axis[-1] - axis[0], length, wraps[m])
         for name, value in (
@@ -276,7 +277,7 @@ def _number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise UserError(f"{name} is a number for each axis, got {cut(value)}") from None
+        raise UserError(f"{name} cannot be {cut(value)}: it is a number for each axis") from None
 
 
 def _coordinates(m: int, axis: Any) -> tuple[float, ...]:

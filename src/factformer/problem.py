@@ -40,7 +40,8 @@ class Field:
             )
         if not isinstance(self.num_channels, Integral) or not 1 <= self.num_channels <= MOST_CHANNELS:
             raise UserError(
-                f"field {self.name!r} needs 1 to {MOST_CHANNELS} channels, as a number; got {cut(self.num_channels)}"
+                f"field {self.name!r} needs one channel or more, as a number, and at most {MOST_CHANNELS}; "
+                f"got {cut(self.num_channels)}"
             )
 
 
@@ -85,7 +86,9 @@ class Problem:
         for key in ("num_context_frames", "horizon"):
             count = getattr(self, key)
             if isinstance(count, bool) or not isinstance(count, Integral) or not 1 <= count <= MOST_FRAMES:
-                raise UserError(f"{key} is a whole number of frames, at least 1; got {cut(count)}")
+                raise UserError(
+                    f"num_context_frames and horizon at least 1 and whole numbers of frames: got {key}={cut(count)}"
+                )
         if self.steady and (self.num_context_frames, self.horizon) != (1, 1):
             raise UserError("a steady problem maps one frame to one frame")
         if not self.steady and self.inputs != self.outputs:

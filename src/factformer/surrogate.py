@@ -182,8 +182,8 @@ def _is_large(config: ModelConfig, num_axes: int) -> bool:
     """Whether a model may take a gigabyte: a rough count from its options, as a closer look takes a second."""
     options = config.model_dump()
     sizes = [value for value in options.values() if isinstance(value, int) and not isinstance(value, bool)]
-    modes = options.get("modes") or 1
-    return max(sizes) ** 2 * config.depth * modes**num_axes > 2**24
+    modes = int(options.get("modes") or 1)
+    return bool(max(sizes) ** 2 * config.depth * modes**num_axes > 2**24)
 
 
 def model_config(model: str, **overrides: Any) -> ModelConfig:

@@ -8,6 +8,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -104,7 +105,7 @@ def fit(
             raise UserError("a steady problem needs inputs and input_fields; leave both out for frames in time")
         if not isinstance(grid, Grid):
             raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {cut(grid)}")
-        if frame_dt is not None and getattr(frame_dt, "ndim", 0):
+        if np.ndim(0.0 if frame_dt is None else frame_dt):
             raise UserError(
                 "frame_dt= takes one number, the time between frames, not an array of times; give t[1] - t[0] where "
                 "they are even, and interpolate the frames to even times where they are not"

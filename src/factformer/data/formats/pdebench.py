@@ -39,7 +39,8 @@ class Found:
     """What a file of arrays says about itself: much in PDEBench's files, little or nothing in others.
 
     ``values`` describe the problem (`ProblemDescription`) and ``names`` say which array each field is; both are
-    empty where the names are not PDEBench's. ``values`` hold guesses at what the file does not say: ``assumed``.
+    empty where the names are not PDEBench's. PDEBench's files may hold more times than frames; elsewhere there is
+    ``one_time_each``. ``values`` hold guesses at what the file does not say: ``assumed``.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class Found:
     coordinates: Mapping[str, LazyArray]
     times: LazyArray | None = None
     interval: float | None = None
+    one_time_each: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
@@ -72,7 +74,7 @@ class Found:
         if self.times is None:
             return self.interval
         shape = tuple(self.times.shape)
-        if len(shape) != 1 or not num_frames <= shape[0] <= num_frames + 1:
+        if len(shape) != 1 or shape[0] < num_frames or (self.one_time_each and shape[0] != num_frames):
             raise UserError(f"{self.path}: its times have shape {shape}, for {num_frames} frames: say frame_dt")
         return frame_interval(np.asarray(self.times[:], dtype=np.float64)[:num_frames], self.path)
 
@@ -126,7 +128,8 @@ def describe_times(path: Path, arrays: Mapping[str, LazyArray], taken: Collectio
     """The arrays that may be fields, with the times or the time interval that a file holds beside them."""
     fields, times = split_times(path, arrays, taken)
     number = fields.pop(INTERVAL) if INTERVAL in fields and INTERVAL not in taken and len(fields) > 1 else None
-    return Found(path, fields, {}, times, None if number is None else one_number(path, INTERVAL, number))
+    interval = None if number is None else one_number(path, INTERVAL, number)
+    return Found(path, fields, {}, times, interval, one_time_each=True)
 
 
 def _is_incompressible(arrays: Mapping[str, LazyArray]) -> bool:
@@ -143,7 +146,7 @@ def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray], taken: Collect
     given = {name.removesuffix(COORDINATE): array for name, array in arrays.items() if name.endswith(COORDINATE)}
     times = given.pop("t", None)
     found = replace(describe_times(path, fields, taken), coordinates=given)
-    found = found if times is None else replace(found, times=times)
+    found = found if times is None else replace(found, times=times, one_time_each=False)
     scalars = [name for name in SCALARS if name in arrays]
     if "x" not in given or not scalars or len(arrays[scalars[0]].shape) < 3:
         return found

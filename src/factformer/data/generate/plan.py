@@ -123,7 +123,9 @@ def split_counts(
         given = trajectories.get(split) if isinstance(trajectories, Mapping) else trajectories
         counts[split] = plan.num_trajectories.get(split, 1) if given is None else int(given)
         if not 1 <= counts[split] <= MOST_TRAJECTORIES:
-            raise UserError(f"split {split!r} takes 1 to {MOST_TRAJECTORIES} trajectories, got {counts[split]}")
+            raise UserError(
+                f"split {split!r} needs at least 1 trajectory and at most {MOST_TRAJECTORIES}, got {counts[split]}"
+            )
     return counts
 
 
