@@ -139,11 +139,6 @@ class Problem:
         return cls(**known)
 
 
-def literal(name: str) -> str:
-    """``name`` for a figure: matplotlib would read what stands between dollar signs as a formula."""
-    return name.replace("\\", "\\\\").replace("$", r"\$") if "$" in name else name
-
-
 def channel_slices(fields: Sequence[Field]) -> dict[str, slice]:
     """Where each field group sits in the channel axis."""
     slices, start = {}, 0
