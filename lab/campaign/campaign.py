@@ -25,7 +25,7 @@ from factformer.errors import UserError
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.evaluation.timing import resolve_device
-from factformer.pdes._base import Preset
+from factformer.pdes import Preset
 from factformer.studies.cells import Scale, Training
 from factformer.studies.scales import DATA_SEED, experiment_of, size_of
 from factformer.training import Machine
@@ -336,7 +336,7 @@ class Campaign:
         result["config"] = outcome.surrogate.config.model_dump(mode="json")
         result["metrics"] = log_lines(folder / "metrics.jsonl")
         far = TIMES_AS_FAR * result["num_frames"]
-        if not held_out.problem.steady and held_out.problem.num_context_frames + far <= held_out.num_frames:
+        if held_out.problem.num_context_frames and held_out.problem.num_context_frames + far <= held_out.num_frames:
             once = {**options, "num_frames": far, "num_starts": 1}
             result["beyond"] = beyond(evaluate(outcome.surrogate, held_out, timing=False, **once).to_dict())
         for other in self.others(entry):

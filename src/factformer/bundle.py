@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from factformer import __version__, catalog
-from factformer.data.normalization import Normalizer
+from factformer.data.normalization import Normalizer, migrate_state
 from factformer.documents import finite, json_text, read_json
 from factformer.errors import UserError
 from factformer.files import explained
-from factformer.models._backbone import ModelConfig
+from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.problem import Problem
 from factformer.surrogate import Surrogate
 
@@ -78,9 +78,11 @@ def save_bundle(
 ) -> Path:
     """Write ``surrogate`` to the folder ``path``, whole or not at all.
 
+    A surrogate whose parts are not those that its configuration describes is refused: it could not be loaded again.
     ``storage`` (``torch.float16`` or ``torch.bfloat16``) halves the file; the weights are float32 again when
     loaded. What is too large for 16 bits stays as it is.
     """
+    _require_described(surrogate)
     target = Path(path)
     with explained(target):
         _clean_up(target)
@@ -129,10 +131,13 @@ def save_bundle(
     return target
 
 
-def load(path: str | Path) -> Surrogate:
-    """The surrogate of a bundle, ready to predict; ``path`` is its folder or the name of one in the zoo."""
+def load(path: str | Path, *, models: Iterable[type[Backbone]] = ()) -> Surrogate:
+    """The surrogate of a bundle, ready to predict; ``path`` is its folder or the name of one in the zoo.
+
+    A bundle holds no code. If its model is not in the catalog, its class must be among ``models``.
+    """
     folder = _find(path)
-    description = read_description(folder)
+    description = read_description(folder, models)
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise UserError(f"{folder} has no {WEIGHTS}: the bundle is incomplete")
@@ -145,6 +150,7 @@ def load(path: str | Path) -> Surrogate:
         raise UserError(f"{weights} is not a safetensors file: {error}") from None
     except OSError as error:
         raise UserError(f"cannot read {weights}: {error.strerror or error}") from None
+    migrate_state(state, description.normalizer, "normalizer.")
     _require_finite(state, str(weights))
     # Statistics stay exact even where the weights are stored in 16 bits: they come from the description.
     exact = {f"normalizer.{name}": buffer for name, buffer in description.normalizer.named_buffers()}
@@ -156,6 +162,35 @@ def load(path: str | Path) -> Surrogate:
     surrogate.load_state_dict({**state, **exact})
     surrogate.provenance = description.provenance
     return surrogate.eval()
+
+
+def _find_model(name: str, folder: Path, given: Iterable[type[Backbone]]) -> type[Backbone]:
+    with catalog.using(models=[check_model(model) for model in given]):
+        if name not in catalog.names("models"):
+            raise UserError(
+                f"{folder} holds the model {name!r}, which is not in the catalog: give its class, with models=[…] in "
+                "Python or --plugin FILE on the command line, or install the package that it comes from"
+            )
+        return find_model(name)
+
+
+def _require_described(surrogate: Surrogate) -> None:
+    """Raise where configuration and weights do not belong together, such as with another backbone put in."""
+    found, wanted = type(surrogate.backbone), backbone_of(surrogate.config)
+    if found is not wanted:
+        raise UserError(
+            f"the surrogate's backbone is a {found.__module__}.{found.__qualname__}, its configuration describes the "
+            f"model {surrogate.config.name!r}: build it with build_surrogate(problem, {found.__name__})"
+        )
+    with torch.random.fork_rng(devices=[]):
+        described = Surrogate(surrogate.problem, surrogate.config, surrogate.marching_steps, surrogate.normalizer)
+    shapes, expected = ({k: tuple(v.shape) for k, v in s.state_dict().items()} for s in (surrogate, described))
+    for name in sorted({*shapes, *expected}):
+        if shapes.get(name) != expected.get(name):
+            raise UserError(
+                f"the surrogate's {name} has shape {shapes.get(name)}, its configuration describes "
+                f"{expected.get(name)}: build it with the configuration that it is to be saved with"
+            )
 
 
 def zoo() -> dict[str, Path]:
@@ -187,7 +222,7 @@ def _find(path: str | Path) -> Path:
     raise UserError(f"there is no bundle at {folder}.{names}")
 
 
-def read_description(folder: Path) -> Description:
+def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Description:
     """What the bundle in ``folder`` is, without its weights."""
     file = folder / DESCRIPTION
     if not file.is_file():
@@ -211,10 +246,13 @@ def read_description(folder: Path) -> Description:
         for name, numbers in normalization.items():
             if not isinstance(numbers, list) or any(type(number) not in (int, float) for number in numbers):
                 raise UserError(f"normalization.{name} must be a list of numbers")
-        problem, normalizer = Problem.from_dict(values["problem"]), Normalizer.from_dict(normalization)
+        problem, normalizer = (
+            Problem.from_dict(values["problem"]),
+            Normalizer.from_dict(normalization, Problem.from_dict(values["problem"])),
+        )
         check_statistics(normalizer, problem)
         return Description(
-            config=catalog.find("models", str(config["name"])).Config.parse(config, "model"),
+            config=_find_model(str(config["name"]), folder, models).config_class.parse(config, "model"),
             marching_steps=values["marching_steps"],
             problem=problem,
             normalizer=normalizer,
@@ -253,26 +291,26 @@ def description_checksum(values: Mapping[str, Any]) -> str:
 def check_statistics(normalizer: Normalizer, problem: Problem) -> None:
     """Raise where statistics cannot be those of data.
 
-    A field that is constant has deviation 0 as an output, in all its components, and 1 as an input
+    A constant field has deviation 0 where it is predicted, in all its components, and 1 where it is seen
     (`factformer.data.statistics.normalizer_from`); every other deviation is positive.
     """
+    normalizer.require(problem)
     for name, values in normalizer.named_buffers():
-        channels = problem.num_input_channels if name.startswith("input") else problem.num_output_channels
-        if len(values) != channels:
-            raise UserError(f"the normaliser's {name} has {len(values)} channels, the problem {channels}")
         if not bool(values.isfinite().all()):
             raise UserError(f"the normaliser's {name} is not finite")
         if name.endswith("_std") and bool((values < 0).any()):
             raise UserError(f"the normaliser's {name} is negative")
-    if bool((normalizer.input_std == 0).any()):
-        raise UserError("the normaliser's input_std is zero, and nothing can be divided by it")
-    constant = normalizer.output_std == 0
-    for field, channels in problem.output_slices.items():
+        seen = name.endswith("_std") and name not in ("state_std", "increment_std")
+        if seen and bool((values == 0).any()):
+            raise UserError(f"the normaliser's {name} is zero, and nothing can be divided by it")
+    constant = normalizer.state_std.eq(0)
+    for field, channels in problem.state_slices.items():
         some = constant[channels]
         if bool(some.any()) and not bool(some.all()):
-            raise UserError(f"the normaliser's output_std is zero for some components of {field!r} and not for others")
-        if bool(some.any()) and not problem.steady and bool((normalizer.input_std[channels] != 1).any()):
-            raise UserError(f"the normaliser's output_std of {field!r} is zero, but its input_std says that it varies")
+            raise UserError(f"the normaliser's state_std is zero for some components of {field!r} and not for others")
+        context = normalizer.context_std
+        if bool(some.any()) and context is not None and bool((context[channels] != 1).any()):
+            raise UserError(f"the normaliser's state_std of {field!r} is zero, but its context_std says that it varies")
     if bool(((normalizer.increment_std == 0) & ~constant).any()):
         raise UserError("the normaliser's increment_std is zero for a field that varies")
 
@@ -282,6 +320,7 @@ def _check_header(weights: Path, description: Description) -> None:
     expected = _skeleton(description).state_dict()
     with safe_open(weights, framework="pt") as file:
         found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        migrate_state(found, description.normalizer, "normalizer.")
         for name in sorted(expected.keys() ^ found.keys()):
             what = "lacks the tensor" if name in expected else "holds a tensor that the model does not have:"
             raise UserError(f"{weights} {what} {name!r}: it is not of this model")

@@ -23,7 +23,7 @@ from factformer.data.formats.arrays import open_arrays
 from factformer.data.opening import open_hdf5
 from factformer.errors import UserError
 
-FLOW = {"name": "flow", "num_axes": 2, "outputs": {"density": 1}, "num_context_frames": 2, "horizon": 3}
+FLOW = {"name": "flow", "num_axes": 2, "state": {"density": 1}, "num_context_frames": 2, "horizon": 3}
 
 
 def noise(*shape: int) -> np.ndarray:
@@ -80,8 +80,8 @@ def without_digest(path: Path, **statistics: list[float]) -> None:
 
 @pytest.mark.parametrize("values", [[np.nan], [-1.0], [1.0, 1.0], [np.inf]])
 def test_stored_statistics_that_cannot_be_are_refused(ours: Path, values: list[float]) -> None:
-    without_digest(ours, output_std=values)
-    with pytest.raises(UserError, match="statistics are damaged: output std"):
+    without_digest(ours, state_std=values)
+    with pytest.raises(UserError, match="statistics are damaged: state std"):
         open_dataset(ours)
 
 
@@ -92,10 +92,10 @@ def test_statistics_of_the_well_that_cannot_be_are_refused(tmp_path: Path, value
     sizes = {"density": 1.0, "height": 1.0, "velocity": [1.0, 1.0], "stress": [[1.0, 1.0], [1.0, 1.0]]}
     table = {key: {name: sizes[name] for name in names} for key in ("mean", "std", "mean_delta", "std_delta")}
     (tmp_path / "stats.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(table))))  # copies: no aliases
-    assert open_dataset(tmp_path).normalizer().output_std.tolist() == [1.0] * 8
+    assert open_dataset(tmp_path).normalizer().state_std.tolist() == [1.0] * 8
     table["std"] = {**sizes, "density": value}
     (tmp_path / "stats.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(table))))
-    with pytest.raises(UserError, match=r"stats\.yaml are damaged: input std"):
+    with pytest.raises(UserError, match=r"stats\.yaml are damaged: state std"):
         open_dataset(tmp_path).normalizer()
 
 
@@ -377,7 +377,7 @@ def test_times_beside_the_frames_set_the_interval(name: str, suffix: str, tmp_pa
 
 
 def test_a_field_may_be_called_t(tmp_path: Path) -> None:
-    problem = {**FLOW, "num_axes": 1, "outputs": {"t": 1}}
+    problem = {**FLOW, "num_axes": 1, "state": {"t": 1}}
     write_arrays(tmp_path / "run.npz", {"t": noise(3, 6, 8), "time": 0.5 * np.arange(6)})
     data = import_dataset(tmp_path / "run.npz", problem)
     assert np.array_equal(data.read([1])[0, ..., 0], noise(3, 6, 8)[1])

@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextvars import copy_context
 
 import typer
 
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = "--debug" in words or bool(os.environ.get("FACTFORMER_DEBUG"))
     words = [word for word in words if word != "--debug"] or ["--help"]
     try:
-        result = build_app()(words, standalone_mode=False)
+        # In a context of its own: what --plugin brings is there for this command alone.
+        result = copy_context().run(build_app(), words, standalone_mode=False)
     except KeyboardInterrupt:
         _complain("interrupted")
         code = INTERRUPTED

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from factformer.cli._answers import Json, print_json
+from factformer.cli._answers import Json, Plugin, print_json
 
 STOPPED = 3
 """The exit code of a run that stopped before its end and can be resumed."""
@@ -50,6 +50,7 @@ def train(
         list[str] | None,
         typer.Option("--set", help="Any config value, e.g. training.updates=500; may be repeated.", show_default=False),
     ] = None,
+    plugin: Plugin = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="Also log to Weights & Biases.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from factformer.config import read_yaml
 from factformer.data.hdf5 import SplitFile, Statistics
-from factformer.data.layout import Entry, entries, statistics_sizes
+from factformer.data.layout import Entry, entries
 from factformer.data.opening import short
-from factformer.data.statistics import check_statistics
+from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
 from factformer.files import explained, write_atomically
 from factformer.problem import Field, Problem
@@ -39,11 +39,11 @@ def write_well_statistics(training_file: Path) -> None:
     table: dict[str, dict[str, Any]] = {
         key: {} for key in ("mean", "std", "rms", "mean_delta", "std_delta", "rms_delta")
     }
-    groups = [(problem.outputs, "output", ""), (problem.outputs, "increment", "_delta")]
-    if problem.steady:  # nothing changes in time: of the increments only a scale is wanted, that of the field
-        mean = {**mean, "increment": np.zeros_like(mean["output"])}
-        std = {**std, "increment": std["output"]}
-        groups.append((problem.inputs, "input", ""))
+    groups = [(problem.state, "state", ""), (problem.state, "increment", "_delta")]
+    groups += [(problem.static, "static", ""), (problem.forcing, "forcing", "")]
+    if file.num_frames == 1:  # nothing changes in time: of the increments only a scale is wanted, that of the field
+        mean = {**mean, "increment": np.zeros_like(mean["state"])}
+        std = {**std, "increment": std["state"]}
     for fields, kind, suffix in groups:
         for entry in entries(fields, problem.grid.num_axes):
             name = entry.path.split("/")[1]
@@ -67,20 +67,23 @@ def read_well_statistics(folder: Path, problem: Problem) -> Statistics | None:
         return None
     try:
         mean = {
-            "input": _flat(table["mean"], problem.inputs),
-            "output": _flat(table["mean"], problem.outputs),
-            "increment": _flat(table["mean_delta"], problem.outputs),
+            "state": _flat(table["mean"], problem.state),
+            "increment": _flat(table["mean_delta"], problem.state),
+            **({"static": _flat(table["mean"], problem.static)} if problem.static else {}),
         }
         std = {
-            "input": _flat(table["std"], problem.inputs),
-            "output": _flat(table["std"], problem.outputs),
-            "increment": _flat(table["std_delta"], problem.outputs),
+            "state": _flat(table["std"], problem.state),
+            "increment": _flat(table["std_delta"], problem.state),
+            **({"static": _flat(table["std"], problem.static)} if problem.static else {}),
         }
     except (KeyError, TypeError):  # other fields
         return None
     except ValueError as error:
         raise UserError(f"{path} is damaged: {short(error)}; download it again") from None
-    check_statistics(mean, std, statistics_sizes(problem), str(path))
+    sizes = moment_sizes(problem)
+    if set(sizes) - set(mean):  # The Well has none of forcing and parameters
+        return None
+    check_statistics(mean, std, sizes, str(path))
     return mean, std
 
 

@@ -41,5 +41,5 @@ def check_batch(batch_size: int, num_processes: int, accumulate: int) -> None:
 
 def check_memory(problem: Problem, batch_size: int, length: int) -> None:
     """Raise where a batch of windows of ``length`` frames does not fit into main memory."""
-    numbers = batch_size * length * problem.grid.num_points * problem.num_output_channels
+    numbers = batch_size * length * problem.grid.num_points * problem.num_state_channels
     require_memory(4 * numbers, f"a batch of {batch_size} windows of {length} frames", "lower training.batch_size")

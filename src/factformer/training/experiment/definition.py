@@ -9,10 +9,9 @@ from typing import Any, Self
 import yaml
 from pydantic import SerializeAsAny
 
-from factformer import catalog
 from factformer.config import Config, apply_overrides, read_yaml
 from factformer.errors import UserError
-from factformer.models._backbone import ModelConfig
+from factformer.models._backbone import ModelConfig, find_model
 from factformer.protocols import ProtocolConfig
 from factformer.training.experiment.config import DataConfig, TrainingConfig
 
@@ -47,7 +46,7 @@ class Experiment(Config):
         values = self.model_dump(mode="json")
         name = _assigned_model(assignments)
         if name is not None and name != self.model.name:
-            shared = catalog.find("models", name).Config.model_fields
+            shared = find_model(name).config_class.model_fields
             values["model"] = {
                 key: value
                 for key, value in values["model"].items()
@@ -80,8 +79,7 @@ class Experiment(Config):
 
 def parse_model(values: Mapping[str, Any]) -> ModelConfig:
     """The model section as the configuration class of the model it names."""
-    config: ModelConfig = catalog.find("models", str(values.get("name"))).Config.parse(values, where="model")
-    return config
+    return find_model(str(values.get("name"))).config_class.parse(values, where="model")
 
 
 def differences(saved: Experiment, wanted: Experiment) -> list[str]:
