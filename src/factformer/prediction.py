@@ -184,11 +184,11 @@ def read_context(
                 f"{problem.name!r} needs {needed}: give a file in our layout, which can hold them, not {path}"
             )
         said = [part.strip() for text in (fields or {}).values() for part in text.split(",")]
-        there = describe_times(path, open_arrays(path), taken=[*(f.name for f in _seen(problem)), *said])
-        columns = _columns(path, there.arrays, problem, fields or {}, layout)
+        described = describe_times(path, open_arrays(path), taken=[*(f.name for f in _seen(problem)), *said])
+        columns = _columns(path, described.arrays, problem, fields or {}, layout)
         data = ImportedDataset(path, problem, columns, columns if problem.static else [], "test")
         if not problem.steady:
-            there.require_interval(data.num_frames, problem.frame_dt)
+            described.require_interval(data.num_frames, problem.frame_dt)
         first = max(data.num_frames - problem.num_context_frames, 0)
     if not problem.num_context_frames:
         if start is not None:

@@ -39,7 +39,15 @@ def check_batch(batch_size: int, num_processes: int, accumulate: int) -> None:
         )
 
 
-def check_memory(problem: Problem, batch_size: int, length: int) -> None:
-    """Raise where a batch of windows of ``length`` frames does not fit into main memory."""
-    numbers = batch_size * length * problem.grid.num_points * problem.num_state_channels
-    require_memory(4 * numbers, f"a batch of {batch_size} windows of {length} frames", "lower training.batch_size")
+def check_memory(experiment: Experiment, problem: Problem, length: int, num_processes: int, *, on_cpu: bool) -> None:
+    """Raise where a batch of windows of ``length`` frames cannot fit into main memory.
+
+    On the CPU, the latent fields that the backward pass needs, one for each layer, count too; there are more of them.
+    """
+    config, model = experiment.training, experiment.model
+    share = config.batch_size // num_processes
+    numbers = share * length * problem.grid.num_points * problem.num_state_channels
+    if on_cpu:
+        numbers += share // config.accumulate * problem.grid.num_points * model.dim * (model.depth + 1)
+    what = f"a batch of {share} windows of {length} frames"
+    require_memory(4 * numbers, what, "lower training.batch_size or raise training.accumulate")

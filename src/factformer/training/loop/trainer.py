@@ -68,7 +68,8 @@ class Trainer:
         self.dataset = dataset
         self.protocol = build_protocol(experiment.protocol, problem)
         check_batch(config.batch_size, fabric.world_size, config.accumulate)
-        check_memory(problem, config.batch_size // fabric.world_size, self.protocol.window_length)
+        on_cpu = fabric.device.type == "cpu"
+        check_memory(experiment, problem, self.protocol.window_length, fabric.world_size, on_cpu=on_cpu)
 
         self.surrogate = new_surrogate(experiment, dataset, self.protocol)
         self.objective = Objective(self.surrogate, self.protocol, config.gradient_loss)
