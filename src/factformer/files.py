@@ -51,7 +51,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """A name beside ``path`` to write to; the file gets its own name when it is whole, and is gone if it never is."""
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.stem[:50]}.{_mark()}.partial{path.suffix}")
+        partial = path.with_name(f".{path.stem[:50]}.{_process_mark()}.partial{path.suffix}")
         os.close(_create(partial))
         try:
             yield partial
@@ -120,7 +120,7 @@ def _is_abandoned(computer: str, process: int, changed: float) -> bool:
     return False
 
 
-def _mark() -> str:
+def _process_mark() -> str:
     return f"{_computer()}-{os.getpid()}-{secrets.token_hex(8)}"
 
 
@@ -155,7 +155,7 @@ def error_number(error: BaseException) -> int:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a small text file under a temporary name, then give it its own."""
-    temporary = path.with_name(f".{path.name[:50]}.{_mark()}.tmp")
+    temporary = path.with_name(f".{path.name[:50]}.{_process_mark()}.tmp")
     descriptor = _create(temporary)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:

@@ -14,8 +14,9 @@ from factformer.batch import Batch, describe_part
 from factformer.bundle import load
 from factformer.config import unknown_name
 from factformer.data.convert import is_well
-from factformer.data.formats.arrays import describe_arrays, open_arrays
+from factformer.data.formats.arrays import LazyArray, describe_arrays, open_arrays
 from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
+from factformer.data.formats.pdebench import describe_times
 from factformer.data.generate.progress import ProgressBar
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.store import Dataset, open_dataset
@@ -182,8 +183,12 @@ def read_context(
             raise UserError(
                 f"{problem.name!r} needs {needed}: give a file in our layout, which can hold them, not {path}"
             )
-        columns = _columns(path, problem, fields or {}, layout)
+        said = [part.strip() for text in (fields or {}).values() for part in text.split(",")]
+        described = describe_times(path, open_arrays(path), taken=[*(f.name for f in _seen(problem)), *said])
+        columns = _columns(path, described.arrays, problem, fields or {}, layout)
         data = ImportedDataset(path, problem, columns, columns if problem.static else [], "test")
+        if not problem.steady:
+            described.require_interval(data.num_frames, problem.frame_dt)
         first = max(data.num_frames - problem.num_context_frames, 0)
     if not problem.num_context_frames:
         if start is not None:
@@ -216,20 +221,22 @@ def _known(data: Dataset, frames: slice) -> Batch:
     return Batch(**{part: data.read(slice(None), frames, part) for part in data.problem.parts})
 
 
-def _columns(path: Path, problem: Problem, names: Mapping[str, str], layout: str | None) -> list[Column]:
+def _columns(
+    path: Path, arrays: Mapping[str, LazyArray], problem: Problem, names: Mapping[str, str], layout: str | None
+) -> list[Column]:
     """The arrays that hold what is seen, each with its axes: as `convert` finds them, or those of one trajectory.
 
     Which of the two fits the grid decides; where neither does, because the frames are of another resolution, the first
     that makes sense.
     """
     num_axes = problem.grid.num_axes
-    found = {name: array for name, array in open_arrays(path).items() if array.shape}  # a number is no field
+    found = {name: array for name, array in arrays.items() if array.shape}  # a number is no field
     options: dict[str, Any] = {"num_axes": num_axes, "layout": layout, "steady": problem.num_context_frames == 0}
     possible, refused = [], []
     for single in (False, True) if layout is None else (False,):
-        arrays = {name: np.asarray(array[...])[None] for name, array in found.items()} if single else found
+        fitted = {name: np.asarray(array[...])[None] for name, array in found.items()} if single else found
         try:
-            columns = assign_columns(path, arrays, _seen(problem), names, **options)
+            columns = assign_columns(path, fitted, _seen(problem), names, **options)
         except UserError as error:
             refused.append(error)
             continue

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,25 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.config import fingerprint, unknown_name
+from factformer.config import fingerprint, parse_json, unknown_name
 from factformer.data.formats.well import infer_problem, read_scalars, read_times, regridded
 from factformer.data.identity import identity
-from factformer.data.layout import FORMAT, MASK, Entry, entries, read_problem, statistics_names, stored_fields
-from factformer.data.opening import open_hdf5, short
+from factformer.data.layout import (
+    CHECKSUMS,
+    DIGEST,
+    FORMAT,
+    MASK,
+    Entry,
+    entries,
+    file_digest,
+    read_problem,
+    statistics_names,
+    stored_fields,
+)
+from factformer.data.opening import HDF5_ERRORS, open_hdf5, require_written, short
+from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
+from factformer.limits import cut
 from factformer.problem import Field, Problem, channel_slices
 
 Statistics = tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]
@@ -36,8 +49,8 @@ class SplitFile:
         self._allow_external = allow_external
         self.is_ours = False
         self._handle: h5py.File | None = None
-        self._size = 0
         self._owner = -1
+        self._state = (0, 0)
         self._sources: dict[str, Source] = {}
         file = self._open()
         try:
@@ -45,7 +58,7 @@ class SplitFile:
             self._require_arrays(file, self.problem)
         except UserError as error:
             raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
-        except (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OSError) as error:
+        except HDF5_ERRORS as error:
             if isinstance(error, KeyError) and not self.is_ours:
                 raise UserError(
                     f"{path} is not in The Well's layout: {error.args[0]}; "
@@ -65,9 +78,17 @@ class SplitFile:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The one that a file of ours carries; that of a foreign one is made from what it holds, when asked for."""
-        if self._carried:
+        """What tells these data from others.
+
+        That of generated data covers problem, solver settings, seeds and sizes, which the values follow from; it is the
+        same on every computer. That of converted data covers the values too, by their checksums. That of a foreign
+        file is made from names, shapes and a sample of the values (`identity`), when asked for.
+        """
+        if self._carried and self.seeds:
             return self._carried
+        if self._carried:  # converted: there is no recipe to make the values again, so their checksums count
+            file = self._open()
+            return fingerprint([self._carried, file[DIGEST][()].tolist()]) if DIGEST in file else self._carried
         file = self._open()
         arrays = {name: file["dimensions"][name] for name in file["dimensions"]}
         arrays |= {entry.path: file[entry.path] for found in self._entries.values() for entry in found}
@@ -160,8 +181,10 @@ class SplitFile:
     def _describe(self, file: h5py.File, said: Mapping[str, Any]) -> None:
         self.is_ours = _is_ours(file)
         self.num_trajectories = int(file.attrs["n_trajectories"])
-        self.num_frames = int(file["dimensions"]["time"].shape[-1])
-        self.start_time = float(read_times(file)[0])
+        if self.num_trajectories < 1:
+            raise UserError(f"{self.path} says that it holds {self.num_trajectories} trajectories")
+        times = read_times(file)
+        self.num_frames, self.start_time = len(times), float(times[0])
         self.scalars = read_scalars(file)
         self._scalar_names = list(file["scalars"]) if "scalars" in file else []
         self.seeds = tuple(file["seeds"][:].tolist()) if "seeds" in file else ()
@@ -175,9 +198,17 @@ class SplitFile:
         version = int(file.attrs["format"])
         if version > FORMAT:
             raise UserError(f"{self.path} has format {version}, newer than {FORMAT}: upgrade factformer")
+        if DIGEST in file and file[DIGEST][()].tobytes() != file_digest(file):
+            raise UserError(
+                f"{self.path} was damaged or changed after it was written: its checksum does not fit what it says; "
+                "copy or generate it again"
+            )
         self.problem = regridded(read_problem(file), self.path, said)
         self._carried = str(file.attrs["fingerprint"])
-        self.provenance = dict(json.loads(file.attrs["provenance"]))
+        provenance = parse_json(file.attrs["provenance"], "its provenance")
+        if not isinstance(provenance, dict) or not isinstance(provenance.get("parameters", {}), dict):
+            raise UserError(f"its provenance is not a mapping of names to values: {cut(provenance)}")
+        self.provenance = provenance
         fields = {item.name: item for item in stored_fields(self.problem)}
         self._entries = {name: entries([item], self.problem.grid.num_axes) for name, item in fields.items()}
         if "statistics" in file:
@@ -186,6 +217,7 @@ class SplitFile:
                 {kind: file[f"statistics/{name}_mean"][:] for kind, name in names.items()},
                 {kind: file[f"statistics/{name}_std"][:] for kind, name in names.items()},
             )
+            check_statistics(*self.statistics, moment_sizes(self.problem), f"{self.path}: its statistics")
 
     def _require_arrays(self, file: h5py.File, problem: Problem) -> None:
         """Every field is there, with as many trajectories, frames and points as the file says it holds."""
@@ -195,6 +227,7 @@ class SplitFile:
                 if values.dtype.kind not in "fiub":
                     kind = "complex numbers" if values.dtype.kind == "c" else f"{values.dtype}"
                     raise UserError(f"{self.path}: {entry.path} holds {kind}; store real numbers instead")
+                require_written(self.path, entry.path, values)
                 width = entry.channels.stop - entry.channels.start
                 if not Source(values, self.problem.grid.shape).holds(self.num_trajectories, self.num_frames, width):
                     raise UserError(
@@ -217,6 +250,7 @@ class SplitFile:
         places = [entry for item in fields for entry in self._entries[item.name]]
         stored = [self._source(entry).dtype for entry in places] if exact else []
         result = np.empty(shape, dtype=np.result_type(np.float32, *stored))
+        self._forget_if_changed()
         start = 0
         for entry in places:
             width = entry.channels.stop - entry.channels.start
@@ -226,43 +260,75 @@ class SplitFile:
             except (OSError, RuntimeError, KeyError) as error:
                 raise UserError(f"{self.path} is damaged at {entry.path}: {short(error)}") from None
             start += width
-        self._require_size()  # afterwards: HDF5 gives zeros for what is no longer there
+        self._require_same_size()
+        if not exact and not all(self._source(entry).is_verified for entry in places):
+            for position, trajectory in enumerate(trajectories):
+                if not np.isfinite(result[position]).all():
+                    raise UserError(
+                        f"{self.path} holds NaN or infinite values in trajectory {trajectory}; "
+                        "mend it, or leave it out with `factformer convert --trajectories`"
+                    )
         return result
 
-    def _require_size(self) -> None:
-        """Raise where the file has become shorter since it was opened."""
-        size = file_size(self._open())
-        if size < self._size:
+    def _forget_if_changed(self) -> None:
+        """Verify the checksums anew where somebody has written to the file since."""
+        now = self._found_state(self._open())
+        if now != self._state:
+            self._sources = {}
+            self._state = (self._state[0], now[1])
+
+    def _require_same_size(self) -> None:
+        """Raise where the file was cut while it is open: HDF5 reads zeros beyond its end."""
+        size, _ = self._found_state(self._open())
+        if size != self._state[0]:
             raise UserError(
-                f"{self.path} was truncated while it was read: {size} bytes of {self._size} are left; "
-                "copy or generate it again"
+                f"{self.path} went from {self._state[0]} to {size} bytes while it was read: copy or generate it again"
             )
 
     def _source(self, entry: Entry) -> Source:
         file = self._open()
         if entry.path not in self._sources:
-            self._sources[entry.path] = Source(file[entry.path], self.problem.grid.shape)
+            stored = f"{CHECKSUMS}/{entry.path}"
+            checksums = file[stored][()] if self.is_ours and stored in file else None
+            self._sources[entry.path] = Source(file[entry.path], self.problem.grid.shape, checksums)
         return self._sources[entry.path]
 
     def _open(self) -> h5py.File:
         if self._handle is None or self._owner != os.getpid():  # HDF5 handles do not survive a fork
             self._handle = open_hdf5(self.path, allow_external=self._allow_external)
-            self._size = file_size(self._handle)
             self._owner = os.getpid()
             self._sources = {}
+            self._state = self._found_state(self._handle)
         return self._handle
+
+    @staticmethod
+    def _found_state(file: h5py.File) -> tuple[int, int]:
+        found = os.fstat(file.id.get_vfd_handle())
+        return found.st_size, found.st_mtime_ns
 
 
 class Source:
-    """One HDF5 dataset with what its attributes say, looked up once: that takes longer than small reads."""
+    """One HDF5 dataset with what its attributes say, looked up once: that takes longer than small reads.
 
-    def __init__(self, values: h5py.Dataset, grid_shape: tuple[int, ...]) -> None:
+    ``checksums`` of its frames are verified when a frame is first read.
+    """
+
+    def __init__(
+        self, values: h5py.Dataset, grid_shape: tuple[int, ...], checksums: NDArray[np.uint32] | None = None
+    ) -> None:
         self._values = values
+        self._checksums = None if checksums is None else checksums.reshape(len(checksums), -1)
+        self._verified = None if self._checksums is None else np.zeros(self._checksums.shape, dtype=bool)
         self.dtype: np.dtype[Any] = values.dtype
         self._time_varying = bool(values.attrs.get("time_varying", True))
         self._sample_varying = bool(values.attrs.get("sample_varying", True))
         flags = values.attrs.get("dim_varying", [True] * len(grid_shape))
         self._grid_shape = tuple(size if flag else 1 for size, flag in zip(grid_shape, flags, strict=True))
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether reading verifies the values, which were finite when they were written."""
+        return self._checksums is not None
 
     def holds(self, num_trajectories: int, num_frames: int, num_channels: int) -> bool:
         """Whether so much can be read."""
@@ -280,15 +346,18 @@ class Source:
             index: tuple[Any, ...] = (trajectory,) if self._sample_varying else ()
             index += (selected,) if self._time_varying else ()
             values = self._values[index].reshape(shape)
+            self._verify(trajectory, ascending if self._time_varying else range(1), values)
             target[position] = values if frames.step > 0 else values[::-1]
 
-
-def file_size(file: h5py.File) -> int:
-    """Bytes of an open file now, whatever its name stands for by now."""
-    try:
-        return os.fstat(file.id.get_vfd_handle()).st_size
-    except (OSError, NotImplementedError):  # a driver without a descriptor
-        return os.stat(file.filename).st_size
+    def _verify(self, trajectory: int, frames: range, values: NDArray[Any]) -> None:
+        if self._checksums is None or self._verified is None:
+            return
+        for frame, content in zip(frames, values, strict=True):
+            if self._verified[trajectory, frame]:
+                continue
+            if zlib.crc32(np.ascontiguousarray(content).data) != self._checksums[trajectory, frame]:
+                raise RuntimeError(f"frame {frame} of trajectory {trajectory} does not fit its checksum; copy it again")
+            self._verified[trajectory, frame] = True
 
 
 def said_split(path: Path, *, allow_external: bool = False) -> str:

@@ -107,7 +107,7 @@ class ArrayDataset(Dataset):
     ) -> None:
         self.problem = problem
         self.split = split
-        self._parts = {"state": checked(frames, problem, "state", "frames")}
+        self._parts = {"state": checked(frames, problem, "state", self._described("frames"))}
         self.num_trajectories, self.num_frames = self._parts["state"].shape[:2]
         if problem.steady and self.num_frames != 1:
             raise UserError(f"a steady problem has one frame for each sample, got {self.num_frames}")
@@ -125,8 +125,11 @@ class ArrayDataset(Dataset):
         self.fingerprint = fingerprint({"problem": problem.identity(), "values": digest.hexdigest()})
         self._normalizer = normalizer
 
+    def _described(self, what: str) -> str:
+        return what if self.split == "train" else f"{what} of the {self.split} split"
+
     def _checked(self, part: str, values: Tensor | NDArray[Any]) -> Tensor:
-        tensor = checked(values, self.problem, part, part)
+        tensor = checked(values, self.problem, part, self._described(part))
         if part == "mask" and len(tensor) == 1:
             tensor = tensor.expand(self.num_trajectories, *tensor.shape[1:])
         wanted = (self.num_trajectories, self.num_frames)[: len(AXES[part])]

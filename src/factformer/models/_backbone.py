@@ -34,14 +34,14 @@ class ModelConfig(Config):
     """The model that this configures, known once it is defined."""
 
     name: str
-    dim: int = Field(128, ge=1)
+    dim: int = Field(128, ge=1, le=2**16)
     """Channels of the latent field."""
-    depth: int = Field(4, ge=1)
+    depth: int = Field(4, ge=1, le=1024)
     """Number of layers (or blocks)."""
     residual: bool | Literal["auto"] = "auto"
     """Predict the increment to the last frame rather than the frame; ``auto``: where the model asks for it
     and the problem moves in time."""
-    latent_expansion: float | None = Field(None, gt=0)
+    latent_expansion: float | None = Field(None, gt=0, le=64)
     """Width of the marching state over ``dim``; by default 2 in one and two dimensions, 1.5 above."""
     boundary_block: bool | Literal["auto"] = "auto"
     """Convolutions after the backbone that see the walls; ``auto``: where the model asks for them."""

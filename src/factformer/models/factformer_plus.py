@@ -12,10 +12,10 @@ wavenumbers on periodic axes), ``residual``.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
 from jaxtyping import Float
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 
 from factformer.grid import Grid
@@ -36,11 +36,11 @@ class Config(AttentionConfig):
     fourier: FourierMode = "periodic"
     local_branch: bool = True
     """A depthwise convolution and a pointwise network after each attention."""
-    local_kernel: int | None = Field(None, ge=1)
+    local_kernel: int | None = Field(None, ge=1, le=255)
     """Points along an axis that the convolution sees; by default 5 in one and two dimensions and 3 above."""
-    local_dilations: tuple[PositiveInt, ...] = Field((1,), min_length=1)
+    local_dilations: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = Field((1,), min_length=1, max_length=64)
     """Distance between the points that the convolution sees, layer by layer and then from the start again."""
-    feed_forward: int = Field(2, ge=1)
+    feed_forward: int = Field(2, ge=1, le=256)
     """Width of the pointwise network of the local branch over ``dim``."""
 
 

@@ -33,7 +33,7 @@ class ProtocolConfig(Config):
     """What every protocol reads; the `Config` of each adds its own keys."""
 
     name: str
-    coarse: int = Field(default=1, ge=1)
+    coarse: int = Field(default=1, ge=1, le=2**20)
     """Begin on every s-th point along each axis, where an update costs a fraction; 1 trains on all of them. For models
     that are the same on both grids, such as factformer and factformer_plus; dilated_resnet is not."""
     coarse_until: float = Field(default=0.7, ge=0, le=1)

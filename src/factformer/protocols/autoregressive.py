@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class Config(ProtocolConfig):
     name: Literal["autoregressive"] = "autoregressive"
-    unroll: int = Field(default=2, ge=1)
+    unroll: int = Field(default=2, ge=1, le=1024)
     """Calls of one frame each that are rolled out with gradients through all."""
 
 

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 class Config(ProtocolConfig):
     name: Literal["latent_marching"] = "latent_marching"
-    marching_steps: int = Field(default=4, ge=1)
+    marching_steps: int = Field(default=4, ge=1, le=1024)
     """Frames per call of the model once the curriculum is over."""
     curriculum: float = Field(default=0.06, ge=0, le=1)
     """Part of training over which the marching steps grow from 1 to ``marching_steps``; 0 starts with all."""
-    pushforward: int = Field(default=1, ge=0)
+    pushforward: int = Field(default=1, ge=0, le=1024)
     """Gradient-free calls before the one that is trained on; 0 turns pushforward off."""
     pushforward_from: float = Field(default=0.06, ge=0, le=1)
     """Part of training after which pushforward begins."""
-    pushforward_every: int = Field(default=3, ge=1)
+    pushforward_every: int = Field(default=3, ge=1, le=10**6)
     """Push forward at every m-th update; the others predict from true frames."""
-    calls: int = Field(default=1, ge=1)
+    calls: int = Field(default=1, ge=1, le=1024)
     """Calls in a row that are trained on, with gradients through all of them."""
     calls_from: float = Field(default=0.0, ge=0, le=1)
     """Part of training after which there is more than one of them."""

@@ -8,6 +8,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from factformer.data.normalization import Normalizer
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.limits import cut
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of
 from factformer.problem import Boundary, Field, Problem
 from factformer.surrogate import Surrogate, model_config
@@ -119,7 +121,12 @@ def fit(
         if grid is None or fields is None:
             raise UserError("an array says nothing about itself: give its grid= and the names of its fields=")
         if not isinstance(grid, Grid):
-            raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {grid!r}")
+            raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {cut(grid)}")
+        if np.ndim(0.0 if frame_dt is None else frame_dt):
+            raise UserError(
+                "frame_dt= takes one number, the time between frames, not an array of times; give t[1] - t[0] where "
+                "they are even, and interpolate the frames to even times where they are not"
+            )
         for key, count in (("num_context_frames", num_context_frames), ("horizon", horizon)):
             if count is not None and not isinstance(count, Integral):
                 raise UserError(f"{key}= takes a whole number, got {count!r}")
