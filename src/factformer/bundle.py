@@ -6,12 +6,10 @@ name, shape and type that the model expects.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +24,7 @@ from factformer import __version__, catalog
 from factformer.data.normalization import Normalizer
 from factformer.documents import finite, json_text, read_json
 from factformer.errors import UserError
-from factformer.files import explained
+from factformer.files import clean_scratch_folders, explained, scratch_folder
 from factformer.models._backbone import ModelConfig
 from factformer.problem import Problem
 from factformer.surrogate import Surrogate
@@ -99,7 +97,7 @@ def save_bundle(
     scratch = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-{os.getpid()}-", dir=target.parent))
+        scratch = scratch_folder(target)
         save_file(state, scratch / WEIGHTS)
         description = {
             "format": FORMAT,
@@ -119,7 +117,6 @@ def save_bundle(
         description[CHECKSUM] = description_checksum(description)
         (scratch / DESCRIPTION).write_text(json_text(description), encoding="utf-8")
         shutil.copymode(scratch / DESCRIPTION, scratch / WEIGHTS)  # safetensors keeps its files from everyone else
-        scratch.chmod(0o755)
         _put_in_place(scratch, target)
     except (OSError, SafetensorError) as error:
         raise UserError(f"cannot write the bundle {target}: {getattr(error, 'strerror', None) or error}") from error
@@ -267,11 +264,11 @@ def check_statistics(normalizer: Normalizer, problem: Problem) -> None:
     if bool((normalizer.input_std == 0).any()):
         raise UserError("the normaliser's input_std is zero, and nothing can be divided by it")
     constant = normalizer.output_std == 0
-    for field, channels in problem.output_slices.items():
-        some = constant[channels]
+    for field, group in problem.output_slices.items():
+        some = constant[group]
         if bool(some.any()) and not bool(some.all()):
             raise UserError(f"the normaliser's output_std is zero for some components of {field!r} and not for others")
-        if bool(some.any()) and not problem.steady and bool((normalizer.input_std[channels] != 1).any()):
+        if bool(some.any()) and not problem.steady and bool((normalizer.input_std[group] != 1).any()):
             raise UserError(f"the normaliser's output_std of {field!r} is zero, but its input_std says that it varies")
     if bool(((normalizer.increment_std == 0) & ~constant).any()):
         raise UserError("the normaliser's increment_std is zero for a field that varies")
@@ -348,20 +345,7 @@ def _clean_up(target: Path) -> None:
             shutil.rmtree(aside)
         else:
             os.replace(aside, target)
-    for item in target.parent.glob(f".{glob.escape(target.name)}-*-*") if target.parent.is_dir() else ():
-        process = item.name[len(target.name) + 2 :].partition("-")[0]
-        if item.is_dir() and process.isdecimal() and not _is_running(int(process)):
-            shutil.rmtree(item, ignore_errors=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
+    clean_scratch_folders(target)
 
 
 def _file_checksum(path: Path) -> str:

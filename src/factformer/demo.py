@@ -15,11 +15,13 @@ from factformer.bundle import load, zoo
 from factformer.config import assignment
 from factformer.data.generate.run import generate
 from factformer.errors import UserError
+from factformer.evaluation.results import ROLLOUTS_FILE, FieldErrors
 from factformer.evaluation.run import evaluate_run
 from factformer.report import figures
 from factformer.report.html import write_report
 from factformer.report.planes import components
-from factformer.report.runs import load_run, read_rollouts
+from factformer.report.runs import load_run
+from factformer.report.samples import read_rollouts
 from factformer.training.launch import run_experiment
 from factformer.training.runfolder.reporting import LiveReporter
 
@@ -72,9 +74,8 @@ def run_demo(
     run_experiment(experiment, run, command=command, reporter=LiveReporter())
     say("3/5  roll out on unseen flows and compare with the true solution")
     result = evaluate_run(run, data)
-    for name, errors in result["fields"].items():
-        ours, floor = errors["relative_l2"], errors["persistence"]["relative_l2"]
-        say(f"     {name}: relative error {ours:.3f} over {result['num_frames']} frames, persistence {floor:.3f}")
+    for name, errors in result.fields.items():
+        say(f"     {name}: {in_words(errors)}")
     pictures = show_bundle(bundle, folder / "zoo", say)
     say("5/5  write the report")
     title = "A surrogate of turbulence, trained on this machine"
@@ -104,15 +105,19 @@ def show_bundle(name: str, folder: Path, say: Callable[[str], None] = print) -> 
     )
     result = evaluate_run(path, folder / "data", out=folder, num_starts=1, timing=False, num_samples=1)
     pictures = {}
-    (rollout,) = read_rollouts(folder / "rollouts.npz")["rollouts"]
+    (rollout,) = read_rollouts(folder / ROLLOUTS_FILE).rollouts
     for component in components(problem.outputs):
-        errors = result["fields"][component.group]
-        ours, floor = errors["relative_l2"], errors["persistence"]["relative_l2"]
-        words = f"relative error {ours:.3f} over {result['num_frames']} frames, persistence {floor:.3f}"
+        words = in_words(result.fields[component.group])
         say(f"     {component.label}: {words}")
         heading = f"The bundle {name} of the zoo on a flow simulated just now: {component.label}, {words}"
         pictures[heading] = figures.comparison(rollout, component, frame_dt=problem.frame_dt, grid=problem.grid)
     return pictures
+
+
+def in_words(errors: FieldErrors) -> str:
+    ours, floor = errors.relative_l2, errors.persistence.relative_l2
+    frames = len(errors.relative_l2_per_frame)
+    return f"relative error {ours:.3f} over {frames} frames, persistence {floor:.3f}"
 
 
 def _prepare(folder: Path, overwrite: bool) -> None:

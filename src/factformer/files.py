@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -191,7 +192,7 @@ def write_together(writers: Mapping[Path, Callable[[Path], object]], retired: It
     ``retired`` files are removed before the new ones come. A process that is killed in between leaves a mark beside
     the first file, and `require_free` lets the next one finish.
     """
-    mark = _mark(next(iter(writers)))
+    mark = _unfinished(next(iter(writers)))
     with ExitStack() as stack:
         partials = {path: stack.enter_context(whole_file(path)) for path in reversed(list(writers))}
         for path, write in writers.items():
@@ -207,12 +208,28 @@ def write_together(writers: Mapping[Path, Callable[[Path], object]], retired: It
 
 def require_free(paths: Sequence[Path], *, overwrite: bool) -> None:
     """Raise where one of the files of a `write_together` exists and ``overwrite`` is not given."""
-    mark = _mark(paths[0])
+    mark = _unfinished(paths[0])
     unfinished = set(read_text(mark).splitlines()) if mark.is_file() else set()
     for path in paths:
         if path.exists() and not overwrite and path.name not in unfinished:
             raise UserError(f"{path} exists; add --overwrite to replace it or choose another name")
 
 
-def _mark(path: Path) -> Path:
+def _unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.unfinished")
+
+
+def scratch_folder(target: Path) -> Path:
+    """A new folder beside ``target``, to be given its name when it is whole."""
+    path = target.with_name(f".{target.name[:50]}-{_mark()}")
+    path.mkdir()
+    return path
+
+
+def clean_scratch_folders(target: Path) -> None:
+    """Remove what killed processes have left of a `scratch_folder` of ``target``."""
+    pattern = re.compile(re.escape(f".{target.name[:50]}-") + r"([0-9a-f]{8})-(\d+)-[0-9a-f]{16}")
+    for path in sorted(target.parent.iterdir()) if target.parent.is_dir() else []:
+        name = pattern.fullmatch(path.name)
+        if name is not None and path.is_dir() and _is_abandoned(name[1], int(name[2]), path.lstat().st_mtime):
+            shutil.rmtree(path, ignore_errors=True)

@@ -76,19 +76,19 @@ def evaluate(
 
         write_evaluation_figures(folder)
     if json:
-        print_json(result)
+        print_json(result.to_dict())
         return
     from factformer.report.analysis import evaluation_table
     from factformer.report.tables import format_count
 
     print_table(evaluation_table(result))
     typer.echo(
-        f"{format_count(result['parameters'])} parameters, {result['seconds_per_sequence']:.4g} s per "
-        f"sequence and {result['peak_memory_mb'] or float('nan'):.0f} MB at batch {result['batch_size']} on "
-        f"{result['hardware']}"
+        f"{format_count(result.parameters)} parameters, {result.seconds_per_sequence:.4g} s per "
+        f"sequence and {result.peak_memory_mb or float('nan'):.0f} MB at batch {result.batch_size} on "
+        f"{result.hardware}"
     )
-    if result["other_parameters"]:
-        typer.echo(f"other data than it was trained on: {result['other_parameters']}")
+    if result.other_parameters:
+        typer.echo(f"other data than it was trained on: {result.other_parameters}")
     if folder is not None:
         typer.echo(f"written to {folder}")
 

@@ -117,7 +117,7 @@ def render_page(
             trend=data["trend"],
             spectra=data["spectra"],
             windows=content.windows(runs),
-            floor=runs[0].evaluation.get("floor", "last context frame"),
+            floor=runs[0].evaluation.floor,
             protocols={run.protocol for run in runs},
             table=table,
             header_groups=content.header_groups(table),

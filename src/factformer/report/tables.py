@@ -138,7 +138,7 @@ def format_count(number: float) -> str:
 
 def comparison_table(runs: Sequence[ReportRun]) -> Table:
     """All runs side by side: errors per field group, cost and size, with what costs nothing as the floor."""
-    groups = list(dict.fromkeys(group for run in runs for group in run.evaluation["fields"]))
+    groups = list(dict.fromkeys(group for run in runs for group in run.evaluation.fields))
     columns = [Column("model", "Model"), Column("protocol", "Protocol")]
     if differ_in_split(runs):
         columns.append(Column("split", "Split"))
@@ -167,17 +167,17 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
 
 def differ_in_split(runs: Sequence[ReportRun]) -> bool:
     """Whether the errors of the runs are of different data, such as one on what it trained on."""
-    return len({run.evaluation.get("split") for run in runs}) > 1
+    return len({run.evaluation.split for run in runs}) > 1
 
 
 def is_steady(run: ReportRun) -> bool:
     """Whether a run predicts a single frame, so that its last frame and its lifetime say nothing."""
-    return all(len(values.get("relative_l2_per_frame") or ()) == 1 for values in run.evaluation["fields"].values())
+    return run.evaluation.num_frames == 1
 
 
 def floor_name(runs: Sequence[ReportRun]) -> str:
     """What the runs are held against: persistence, or the training mean of a steady problem."""
-    return "training mean" if runs[0].evaluation.get("floor") == "training mean" else "persistence"
+    return "training mean" if runs[0].evaluation.floor == "training mean" else "persistence"
 
 
 def _row_names(runs: Sequence[ReportRun]) -> list[str]:
@@ -195,19 +195,18 @@ def _run_row(run: ReportRun, name: str, columns: Sequence[Column]) -> dict[str, 
         row["protocol"] = PROTOCOL_LABELS.get(run.protocol, run.protocol)
     for column in columns[2:]:
         group, _, quantity = column.key.rpartition(".")
-        source = run.evaluation["fields"].get(group, {}) if group else run.evaluation
-        row[column.key] = _plain(source.get(quantity))
+        source = run.evaluation.fields.get(group) if group else run.evaluation
+        row[column.key] = _plain(getattr(source, quantity, None))
     return row
 
 
 def _floor_row(runs: Sequence[ReportRun]) -> dict[str, Any]:
     row: dict[str, Any] = {"model": floor_name(runs)}
     for run in runs:
-        for group, values in run.evaluation["fields"].items():
-            floor = values.get("persistence") or {}
+        for group, values in run.evaluation.fields.items():
             for quantity in ("relative_l2", "relative_l2_final"):
-                if floor.get(quantity) is not None:
-                    row.setdefault(f"{group}.{quantity}", floor[quantity])
+                if (error := getattr(values.persistence, quantity)) is not None:
+                    row.setdefault(f"{group}.{quantity}", error)
     return row
 
 

@@ -28,7 +28,7 @@ from factformer.report.planes import (
     picture_aspect,
     to_scale,
 )
-from factformer.report.runs import Rollout
+from factformer.report.samples import Rollout
 from factformer.report.style import (
     INK,
     MUTED,
