@@ -17,6 +17,7 @@ from factformer.data.generate.run import generate
 from factformer.errors import UserError
 from factformer.evaluation.results import ROLLOUTS_FILE, FieldErrors
 from factformer.evaluation.run import evaluate_run
+from factformer.files import explained
 from factformer.report import figures
 from factformer.report.html import write_report
 from factformer.report.planes import components
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKER = "factformer-demo.txt"
+PARTS = {MARKER, "data", "run", "zoo", "report"}
+"""What a demo writes, and the next one replaces."""
 TRAJECTORIES = {"train": 24, "valid": 2, "test": 4}
 SIMULATION_RESOLUTION = 64
 PARAMETERS = {"reynolds": 100.0, "forcing_wavenumber": 2}
@@ -122,13 +125,15 @@ def in_words(errors: FieldErrors) -> str:
 
 def _prepare(folder: Path, overwrite: bool) -> None:
     """An empty demo folder; only one that a demo made is ever cleared."""
-    if folder.exists() and any(folder.iterdir()):
-        if not (folder / MARKER).exists():
+    with explained(folder):
+        found = {item.name for item in folder.iterdir()} if folder.exists() else set()
+        if found and (MARKER not in found or not found <= PARTS):
             raise UserError(f"{folder} holds other files; choose another folder with --out")
-        if not overwrite:
+        if found and not overwrite:
             raise UserError(f"{folder} holds an earlier demo; add --overwrite to replace it")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARKER).write_text(
-        "Made by `factformer demo`; replaced by the next one with --overwrite.\n", encoding="utf-8"
-    )
+        for name in sorted(found - {MARKER}):
+            shutil.rmtree(folder / name)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARKER).write_text(
+            "Made by `factformer demo`; replaced by the next one with --overwrite.\n", encoding="utf-8"
+        )

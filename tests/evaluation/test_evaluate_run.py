@@ -37,18 +37,18 @@ def folder(tmp_path_factory):
 
 def test_a_run_is_evaluated_on_what_it_was_trained_on(folder):
     result = evaluate_run(folder / "run", num_starts=2, batch_size=2, num_samples=2)
-    assert result == json.loads((folder / "run" / "evaluation.json").read_text())
-    assert result["num_windows"] == 4
-    assert result["seed"] == 11
-    assert result["wall_seconds"] > 0
-    assert {"command", "commit", "hardware"} <= set(result)
+    assert result.to_dict() == json.loads((folder / "run" / "evaluation.json").read_text())
+    assert result.num_windows == 4
+    assert result.seed == 11
+    assert result.wall_seconds > 0
+    assert result.command and result.hardware
     with np.load(folder / "run" / "rollouts.npz") as file:
         assert file["truth"].shape == file["prediction"].shape == (2, 16, 24, 24, 1)
         assert file["truth"].dtype == np.float32
         assert json.loads(str(file["fields"])) == [["vorticity", 1]]
         assert float(file["frame_dt"]) == 1 / 16
     again = evaluate_run(folder / "run", num_starts=2, batch_size=2, num_samples=0)
-    assert again["fields"] == result["fields"]
+    assert again.fields == result.fields
 
 
 def test_the_file_that_a_run_trained_on_is_evaluated_only_if_asked_for(folder, tmp_path):
@@ -59,9 +59,9 @@ def test_the_file_that_a_run_trained_on_is_evaluated_only_if_asked_for(folder, t
     with pytest.raises(UserError, match=r"one file .*train\.hdf5: .*--data, or pass --split train"):
         evaluate_run(tmp_path / "run", **options)
     assert not (tmp_path / "run" / "evaluation.json").exists()
-    assert evaluate_run(tmp_path / "run", split="train", **options)["split"] == "train"
-    assert evaluate_run(tmp_path / "run", file, **options)["split"] == "train"
-    assert evaluate_run(tmp_path / "run", folder / "data", **options)["split"] == "test"
+    assert evaluate_run(tmp_path / "run", split="train", **options).split == "train"
+    assert evaluate_run(tmp_path / "run", file, **options).split == "train"
+    assert evaluate_run(tmp_path / "run", folder / "data", **options).split == "test"
 
 
 def test_a_run_is_inspected_on_the_file_that_it_trained_on(folder, tmp_path):
@@ -83,7 +83,7 @@ def test_a_training_split_without_statistics_is_not_read_for_them(folder, tmp_pa
     )
     unknown = evaluate_run(folder / "run", tmp_path / "data", out=tmp_path / "unknown", **options)
     assert files == {"test.hdf5"}
-    assert unknown["fields"] == known["fields"]
+    assert unknown.fields == known.fields
 
 
 def test_another_evaluation_is_not_overwritten_unasked(folder):
@@ -106,7 +106,7 @@ def test_a_bundle_on_its_own_is_left_as_it_is(folder, tmp_path):
         (bundle / file.name).write_bytes(file.read_bytes())
     before = sorted(path.name for path in bundle.iterdir())
     result = evaluate_run(bundle, folder / "data", num_starts=1, batch_size=2, timing=False)
-    assert result["fields"]["vorticity"]["relative_l2"] > 0
+    assert result.fields["vorticity"].relative_l2 > 0
     assert sorted(path.name for path in bundle.iterdir()) == before
     with pytest.raises(UserError, match="name the dataset with --data"):
         evaluate_run(bundle)

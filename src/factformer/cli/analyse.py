@@ -19,6 +19,7 @@ from factformer.cli._answers import (
     print_json,
     print_table,
     say,
+    tell,
 )
 
 
@@ -82,15 +83,15 @@ def evaluate(
     from factformer.report.tables import format_count
 
     print_table(evaluation_table(result))
-    typer.echo(
+    tell(
         f"{format_count(result.parameters)} parameters, {result.seconds_per_sequence:.4g} s per "
         f"sequence and {result.peak_memory_mb or float('nan'):.0f} MB at batch {result.batch_size} on "
         f"{result.hardware}"
     )
     if result.other_parameters:
-        typer.echo(f"other data than it was trained on: {result.other_parameters}")
+        tell(f"other data than it was trained on: {result.other_parameters}")
     if folder is not None:
-        typer.echo(f"written to {folder}")
+        tell(f"written to {folder}")
 
 
 def inspect(
@@ -126,12 +127,12 @@ def inspect(
         experiment = build(recipe, scale, assignments or [])
         count = count_parameters(experiment)
         if parameters:
-            print_json({"parameters": count}) if json else typer.echo(str(count))
+            print_json({"parameters": count}) if json else tell(str(count))
         elif json:
             print_json({"parameters": count, "experiment": experiment.model_dump(mode="json")})
         else:
             typer.echo(experiment.to_yaml().rstrip())
-            typer.echo(f"# {count} parameters")
+            tell(f"# {count} parameters")
         return
     assert source is not None
     if assignments:
@@ -140,7 +141,7 @@ def inspect(
         from factformer.bundle import load
 
         count = load(source).num_parameters
-        print_json({"parameters": count}) if json else typer.echo(str(count))
+        print_json({"parameters": count}) if json else tell(str(count))
         return
     from factformer.evaluation.inspection import ATTENTION_FILE, inspect_run
     from factformer.evaluation.run import run_folder
@@ -159,7 +160,7 @@ def inspect(
         print_json(analysis.summary)
         return
     print_table(attention_table(analysis.summary))
-    typer.echo(f"written to {folder}")
+    tell(f"written to {folder}")
 
 
 def reproduce(
@@ -185,7 +186,7 @@ def reproduce(
 
     if list_targets:
         for name, found in targets().items():
-            typer.echo(f"{name:<26} {found.title}")
+            tell(f"{name:<26} {found.title}")
         return
     if not target:
         raise UserError(f"name what to reproduce: {', '.join(targets())}")
@@ -203,6 +204,6 @@ def reproduce(
         print_json(result.to_dict())
     else:
         print_table(result.table())
-        typer.echo(f"written to {result.folder}")
+        tell(f"written to {result.folder}")
     if result.failed:
         raise typer.Exit(1)

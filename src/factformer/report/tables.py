@@ -6,12 +6,14 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from factformer.report.runs import ReportRun
 from factformer.report.style import PROTOCOL_LABELS
+from factformer.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -68,22 +70,22 @@ class Table:
         """A Markdown table with the best of each column in bold."""
         best = {column.key: self.best_row(column) for column in self.columns}
         lines = [
-            "| " + " | ".join(column.heading for column in self.columns) + " |",
+            "| " + " | ".join(_markdown(column.heading) for column in self.columns) + " |",
             "|" + "|".join("---:" if column.is_number else ":---" for column in self.columns) + "|",
         ]
         for i, row in enumerate(self.all_rows):
-            cells = [format_value(row.get(column.key), column.kind).replace("|", "\\|") for column in self.columns]
+            cells = [_markdown(format_value(row.get(column.key), column.kind)) for column in self.columns]
             bold = [f"**{c}**" if best[k.key] == i else c for c, k in zip(cells, self.columns, strict=True)]
             lines.append("| " + " | ".join(bold) + " |")
         return "\n".join(lines) + "\n"
 
     def to_csv(self) -> str:
-        """Full precision, one line per row, empty where a value is missing."""
+        """Full precision, one line per row, empty where a value is missing; no text is a formula to a spreadsheet."""
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow([column.key for column in self.columns])
+        writer.writerow([_no_formula(column.key) for column in self.columns])
         for row in self.all_rows:
-            writer.writerow([_plain(row.get(column.key)) for column in self.columns])
+            writer.writerow([_no_formula(_plain(row.get(column.key))) for column in self.columns])
         return buffer.getvalue()
 
     def to_json(self) -> str:
@@ -98,15 +100,16 @@ class Table:
         from rich.text import Text
 
         note = Text(self.note) if self.note else None
-        table = RichTable(title=self.title, title_justify="left", caption=note, caption_justify="left")
+        title = Text(printable(self.title))
+        table = RichTable(title=title, title_justify="left", caption=note, caption_justify="left")
         best = {column.key: self.best_row(column) for column in self.columns}
         for column in self.columns:
-            table.add_column(column.heading, justify="right" if column.is_number else "left")
+            table.add_column(Text(printable(column.heading)), justify="right" if column.is_number else "left")
         for i, row in enumerate(self.all_rows):
             style = "dim" if i >= len(self.rows) else ""
             table.add_row(
                 *(
-                    Text(format_value(row.get(c.key), c.kind), style="bold" if best[c.key] == i else style)
+                    Text(printable(format_value(row.get(c.key), c.kind)), style="bold" if best[c.key] == i else style)
                     for c in self.columns
                 )
             )
@@ -208,6 +211,19 @@ def _floor_row(runs: Sequence[ReportRun]) -> dict[str, Any]:
                 if (error := getattr(values.persistence, quantity)) is not None:
                     row.setdefault(f"{group}.{quantity}", error)
     return row
+
+
+def _markdown(text: str) -> str:
+    """A text that Markdown shows as it is, inside a table too."""
+    return re.sub(r"([\\`*<>\[\]|$~])", r"\\\1", printable(text))
+
+
+def _no_formula(value: Any) -> Any:
+    """A text that a spreadsheet does not take for a formula; numbers stay numbers."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _plain(value: Any) -> Any:
