@@ -36,6 +36,8 @@ DESCRIPTION = "bundle.json"
 FILES = {WEIGHTS, DESCRIPTION, "README.md"}
 CHECKSUM = "description_sha256"
 """The key of `bundle.json` that holds the checksum of all others; version 1 had none."""
+STATISTICS = "normalizer."
+"""How the names of tensors begin that hold statistics, not weights."""
 STORED_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 """Types that a weight of float32 may be stored in."""
 TYPES = {
@@ -59,6 +61,8 @@ class Description:
     marching_steps: int
     problem: Problem
     normalizer: Normalizer
+    statistics: dict[str, list[float]]
+    """Those of the normaliser as they are written, here and beside the weights."""
     weights_sha256: str
     provenance: dict[str, Any]
 
@@ -143,13 +147,14 @@ def load(path: str | Path) -> Surrogate:
     except OSError as error:
         raise UserError(f"cannot read {weights}: {error.strerror or error}") from None
     _require_finite(state, str(weights))
-    # Statistics stay exact even where the weights are stored in 16 bits: they come from the description.
-    exact = {f"normalizer.{name}": buffer for name, buffer in description.normalizer.named_buffers()}
-    if not all(torch.equal(state[name].float(), values) for name, values in exact.items()):
+    twice = {name.removeprefix(STATISTICS): state.pop(name).tolist() for name in list(state) if _is_statistic(name)}
+    if twice != description.statistics:
         raise UserError(f"{folder / DESCRIPTION} and {weights} hold different statistics: copy the bundle again")
     surrogate = description.build()
     if any(state[name].dtype == torch.float64 for name, _ in surrogate.named_parameters()):
         surrogate.double()
+    # Statistics stay exact even where the weights are stored in 16 bits: they come from the description.
+    exact = {STATISTICS + name: buffer for name, buffer in description.normalizer.named_buffers()}
     surrogate.load_state_dict({**state, **exact})
     surrogate.provenance = description.provenance
     return surrogate.eval()
@@ -215,6 +220,7 @@ def read_description(folder: Path) -> Description:
             marching_steps=values["marching_steps"],
             problem=problem,
             normalizer=normalizer,
+            statistics=normalization,
             weights_sha256=values["sha256"],
             provenance=provenance,
         )
@@ -276,9 +282,10 @@ def check_statistics(normalizer: Normalizer, problem: Problem) -> None:
 
 def _check_header(weights: Path, description: Description) -> None:
     """Raise unless the file holds exactly the tensors of the model; neither is put into memory for that."""
-    expected = _skeleton(description).state_dict()
+    expected = {name: t for name, t in _skeleton(description).state_dict().items() if not _is_statistic(name)}
     with safe_open(weights, framework="pt") as file:
-        found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        names = [name for name in file.keys() if not _is_statistic(name)]  # noqa: SIM118 (it is no mapping)
+        found = {name: file.get_slice(name) for name in names}
         for name in sorted(expected.keys() ^ found.keys()):
             what = "lacks the tensor" if name in expected else "holds a tensor that the model does not have:"
             raise UserError(f"{weights} {what} {name!r}: it is not of this model")
@@ -305,6 +312,10 @@ def _skeleton(description: Description) -> Surrogate:
             return description.build()  # a model of a user's own may need real tensors to be built
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"the bundle's {name!r} model cannot be built as {DESCRIPTION} says: {reason}") from None
+
+
+def _is_statistic(name: str) -> bool:
+    return name.startswith(STATISTICS)
 
 
 def _require_finite(state: Mapping[str, Tensor], where: str) -> None:

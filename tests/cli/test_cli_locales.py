@@ -14,7 +14,8 @@ import sys
 from factformer.cli import main
 
 folder = sys.argv[1]
-small = ["model.dim=8", "model.depth=1", "model.heads=1", "training.updates=2", "training.batch_size=1", "data.resolution=null"]
+small = ["model.dim=8", "model.depth=1", "model.heads=1", "training.updates=2", "training.batch_size=1"]
+small += ["data.resolution=null"]
 for words in (
     ["list"],
     ["generate", "darcy_flow", "--out", folder + "/data", "--preset", "tiny", "--trajectories", "2"],

@@ -29,10 +29,11 @@ def test_figures_draw_any_name_letter_by_letter(name):
 
 
 def test_fields_of_any_name_are_drawn_and_reported(tmp_path):
-    fields = tuple(Field(name) for name in NAMES)
+    names = NAMES[:5]
+    fields = tuple(Field(name) for name in names)
     folder = save_run(tmp_path / "run", make_run("$m$", shape=(8, 8), num_frames=2, num_samples=1, fields=fields))
     drawn = write_evaluation_figures(folder)
-    assert len({path.name for path in drawn}) == 3 * len(NAMES)
+    assert len({path.name for path in drawn}) == 3 * len(names)
     assert all(path.stat().st_size > 1_000 and path.name.isprintable() for path in drawn)
     report_runs([folder], tmp_path / "report")
     for name in ("comparison.md", "comparison.csv"):

@@ -99,8 +99,8 @@ def describe(error: Exception) -> tuple[int, str]:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, UserError):
         return 2, " ".join(line.strip() for line in lines)
-    if isinstance(error, (FileNotFoundError, PermissionError)) or getattr(error, "errno", None) in USERS_FAULT:
-        return 2, f"{error.filename}: {error.strerror}" if getattr(error, "filename", None) else lines[0]
+    if isinstance(error, OSError) and error.errno in USERS_FAULT:
+        return 2, f"{error.filename}: {error.strerror}" if error.filename else lines[0]
     if isinstance(error, OSError) and error_number(error) in FULL:
         where = f" while writing {error.filename}" if error.filename else ""
         return 2, f"the disk is full{where}: free some space, try again"
