@@ -282,10 +282,12 @@ def check_statistics(normalizer: Normalizer, problem: Problem) -> None:
 
 def _check_header(weights: Path, description: Description) -> None:
     """Raise unless the file holds exactly the tensors of the model; neither is put into memory for that."""
-    expected = {name: t for name, t in _skeleton(description).state_dict().items() if not _is_statistic(name)}
     with safe_open(weights, framework="pt") as file:
         names = [name for name in file.keys() if not _is_statistic(name)]  # noqa: SIM118 (it is no mapping)
         found = {name: file.get_slice(name) for name in names}
+        if _is_ours(description) and description.config.depth > len(found):  # before so many layers are built
+            raise UserError(f"{weights} holds {len(found)} tensors, too few for {description.config.depth} layers")
+        expected = {name: t for name, t in _skeleton(description).state_dict().items() if not _is_statistic(name)}
         for name in sorted(expected.keys() ^ found.keys()):
             what = "lacks the tensor" if name in expected else "holds a tensor that the model does not have:"
             raise UserError(f"{weights} {what} {name!r}: it is not of this model")
@@ -308,10 +310,14 @@ def _skeleton(description: Description) -> Surrogate:
     except UserError:
         raise
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        if not type(description.config).__module__.startswith("factformer."):
+        if not _is_ours(description):
             return description.build()  # a model of a user's own may need real tensors to be built
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"the bundle's {name!r} model cannot be built as {DESCRIPTION} says: {reason}") from None
+
+
+def _is_ours(description: Description) -> bool:
+    return type(description.config).__module__.startswith("factformer.")
 
 
 def _is_statistic(name: str) -> bool:
