@@ -21,7 +21,7 @@ from factformer.demo import show_bundle
 from factformer.report.animation import write_animation
 from factformer.report.paper import TABLE_1, TABLE_4
 from factformer.report.planes import components
-from factformer.report.runs import read_rollouts
+from factformer.report.samples import read_rollouts
 from lab import ROOT
 from lab.campaign.groups import GROUPS
 from lab.pages import resolutions, sections
@@ -416,7 +416,7 @@ def write_picture() -> None:
     problem = load(ROOT / "zoo" / PICTURED).problem
     with tempfile.TemporaryDirectory() as folder:
         show_bundle(PICTURED, Path(folder))
-        (rollout,) = read_rollouts(Path(folder) / "rollouts.npz")["rollouts"]
+        (rollout,) = read_rollouts(Path(folder) / "rollouts.npz").rollouts
     write_animation(
         ROOT / "docs" / "images" / "rollout.gif",
         rollout.prediction,

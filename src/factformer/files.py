@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -216,3 +217,19 @@ def require_free(paths: Sequence[Path], *, overwrite: bool) -> None:
 
 def _unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.unfinished")
+
+
+def scratch_folder(target: Path) -> Path:
+    """A new folder beside ``target``, to be given its name when it is whole."""
+    path = target.with_name(f".{target.name[:50]}-{_process_mark()}")
+    path.mkdir()
+    return path
+
+
+def clean_scratch_folders(target: Path) -> None:
+    """Remove what killed processes have left of a `scratch_folder` of ``target``."""
+    pattern = re.compile(re.escape(f".{target.name[:50]}-") + r"([0-9a-f]{8})-(\d+)-[0-9a-f]{16}")
+    for path in sorted(target.parent.iterdir()) if target.parent.is_dir() else []:
+        name = pattern.fullmatch(path.name)
+        if name is not None and path.is_dir() and _is_abandoned(name[1], int(name[2]), path.lstat().st_mtime):
+            shutil.rmtree(path, ignore_errors=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Json, Plugin, print_json
+from factformer.cli._answers import Json, Plugin, print_json, tell
 
 
 def generate(
@@ -153,4 +153,4 @@ def _tell(paths: list[Path], json: bool) -> None:
         assumed = f"; assumed, --set changes it: {', '.join(entry['assumed'])}" if entry["assumed"] else ""
         left_out = f"; left out: {', '.join(entry['left_out'])}" if entry["left_out"] else ""
         told = f"{entry['split']} split, {what}, {', '.join(entry['fields'])} on {where}{assumed}{left_out}"
-        typer.echo(f"{entry['path']}: {told}")
+        tell(f"{entry['path']}: {told}")
