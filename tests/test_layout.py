@@ -16,7 +16,7 @@ USED_BY_LAB = {"factformer.data.generate.simulated"}
 """Data solved into memory: the second sink of the one solve loop, which only campaigns need today."""
 USER_PAGES = ("README.md", "docs/reference.md", "docs/tutorial.md", "docs/how-to/*.md")
 """Pages for users: a module that they name is part of the interface."""
-CROWDED = {"nn", "nn/fused"}
+CROWDED = {"nn"}
 """Folders with too many files today; the list only becomes shorter."""
 
 
