@@ -63,7 +63,7 @@ def measure(name: str, options: argparse.Namespace, data: Path, seed: int) -> di
         outcome = train(planned, open_dataset(data, "train"), folder=Path(folder) / "run")
     if outcome.surrogate is None:
         raise SystemExit(f"{name}: stopped before the end ({outcome.reason})")
-    scores = evaluate(outcome.surrogate, open_dataset(data, "test"), timing=False)["fields"]["vorticity"]
+    scores = evaluate(outcome.surrogate, open_dataset(data, "test"), timing=False).to_dict()["fields"]["vorticity"]
     return {
         "variant": name,
         "seed": seed,

@@ -43,7 +43,7 @@ def main() -> None:
             for reach, home in (("space", problem.grid), ("points", None)):
                 for convolution in convolutions:
                     convolution.home = home
-                scores = short(evaluate(surrogate, dataset, num_starts=1, timing=False))
+                scores = short(evaluate(surrogate, dataset, num_starts=1, timing=False).to_dict())
                 rows[str(size)][reach] = scores
                 print(size, reach, {name: field["relative_l2"] for name, field in scores["fields"].items()}, flush=True)
     made = provenance(seed=options.seed, seconds=time.perf_counter() - began)

@@ -24,7 +24,7 @@ from factformer.data.agreement import changed_problem
 from factformer.data.generate.simulated import Splits, simulate_splits
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance, write_json
-from factformer.pdes._base import Preset
+from factformer.pdes import Preset
 from factformer.studies.cells import Scale, Training
 from factformer.studies.runner import Ended, Runner, Say, Stopped
 from factformer.studies.scales import DATA_SEED, experiment_of, size_of
@@ -274,7 +274,7 @@ class Campaign:
         # In three dimensions a roll-out takes seconds: their time is measured elsewhere, at no cost to these runs.
         held_out = splits[size][entry.split]
         timing = held_out.problem.grid.num_axes < 3
-        result = evaluate(surrogate, held_out, timing=timing, **options)
+        result = evaluate(surrogate, held_out, timing=timing, **options).to_dict()
         seed = experiment.training.seed
         result |= provenance(seed=seed, device=self.device)
         own = "".join(f" --set {assignment}" for assignment in self.assignments)
@@ -298,13 +298,13 @@ class Campaign:
         far = TIMES_AS_FAR * result["num_frames"]
         if not held_out.problem.steady and held_out.problem.num_context_frames + far <= held_out.num_frames:
             once = {**options, "num_frames": far, "num_starts": 1}
-            result["beyond"] = beyond(evaluate(surrogate, held_out, timing=False, **once))
+            result["beyond"] = beyond(evaluate(surrogate, held_out, timing=False, **once).to_dict())
         for other in self.others(entry):
-            found = evaluate(surrogate, splits[other][entry.split], timing=False, **options)
+            found = evaluate(surrogate, splits[other][entry.split], timing=False, **options).to_dict()
             result.setdefault("transfer", {})[str(other)] = short(found)
         if entry.bundle:
             path = save_bundle(surrogate, folder / "zoo" / entry.bundle, storage=torch.float16, overwrite=True)
-            stored = evaluate(load(path), held_out, timing=False, **options)
+            stored = evaluate(load(path), held_out, timing=False, **options).to_dict()
             result["stored_float16"] = short(stored)
         surrogate.cpu()
         return result

@@ -210,10 +210,10 @@ def darcy_points() -> list[str]:
         *paragraph(
             f"The solutions are computed on {measured['full_grid']}² points. A model sees the coefficient only at "
             "every s-th point of that grid, so it cannot know where an interface lies between two of them. For the "
-            "first row the coefficient is completed between the points (the best of four ways) and the equation is solved again "
-            "on the full grid. A model that has learnt what coefficients look like may come somewhat closer, but it "
-            "cannot recover what it does not see. The second row is the solver on the coarse points themselves, "
-            f"without a model ({measured['samples']} solutions, `python -m lab.analyses.darcy_points`)."
+            "first row the coefficient is completed between the points (the best of four ways) and the equation is "
+            "solved again on the full grid. A model that has learnt what coefficients look like may come somewhat "
+            "closer, but it cannot recover what it does not see. The second row is the solver on the coarse points "
+            f"themselves, without a model ({measured['samples']} solutions, `python -m lab.analyses.darcy_points`)."
         ),
         "",
         *markdown(["points", *(f"{size}²" for size in measured["rows"])], rows),

@@ -12,12 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from factformer import catalog
 from factformer.data.normalization import Normalizer
 from factformer.errors import NonFinite, UserError
 from factformer.grid import Grid
 from factformer.kernels import graphs, marching_fits, working_dtype
-from factformer.models._backbone import Backbone, ModelConfig
+from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
@@ -54,7 +53,7 @@ class Surrogate(nn.Module):
             raise UserError("residual=True predicts increments in time; a steady problem has none")
 
         self.encoder = FrameEncoder(problem.num_context_frames, channels_in, config.dim)
-        self.backbone: Backbone = catalog.find("models", config.name).Model(config, problem)
+        self.backbone: Backbone = backbone_of(config)(config, problem)
         self.residual = config.residual
         if self.residual == "auto":
             self.residual = self.backbone.wants_residual and not problem.steady
@@ -169,29 +168,28 @@ class Surrogate(nn.Module):
             raise NonFinite(0, bad)
 
 
-def model_config(model: str, **overrides: Any) -> ModelConfig:
-    """The validated configuration of a model of the catalog."""
-    config: ModelConfig = catalog.find("models", model).Config.parse({"name": model, **overrides}, where="model")
-    return config
+def model_config(model: str | ModelConfig | type[Backbone], **overrides: Any) -> ModelConfig:
+    """The validated configuration of a model: by its name in the catalog, by its class, or changed from another."""
+    if isinstance(model, ModelConfig):
+        return model.replace(**overrides) if overrides else model
+    found = find_model(model) if isinstance(model, str) else check_model(model)
+    return found.config_class.parse({"name": found.name, **overrides}, where="model")
 
 
 def build_surrogate(
     problem: Problem,
-    model: str | ModelConfig = "factformer",
+    model: str | ModelConfig | type[Backbone] = "factformer",
     *,
     marching_steps: int | None = None,
     normalizer: Normalizer | None = None,
     **overrides: Any,
 ) -> Surrogate:
-    """A fresh surrogate of ``problem`` with a model of the catalog.
+    """A fresh surrogate of ``problem`` with a model of the catalog, or with a `Backbone` class of one's own.
 
     ``overrides`` are options of the model, such as ``dim``, ``depth`` or ``heads``. ``marching_steps`` is the
     number of frames one call predicts (4 by default, 1 for a steady problem).
     """
-    if isinstance(model, ModelConfig):
-        config = model.replace(**overrides) if overrides else model
-    else:
-        config = model_config(model, **overrides)
+    config = model_config(model, **overrides)
     if marching_steps is None:
         marching_steps = 1 if problem.steady else DEFAULT_MARCHING_STEPS
     return Surrogate(problem, config, marching_steps, normalizer)

@@ -304,7 +304,7 @@ def test_a_signal_ends_the_process_well_and_says_how_to_go_on(data, tmp_path, nu
         time.sleep(0.05)
     process.send_signal(number)
     out, error = process.communicate(timeout=60)
-    assert process.returncode == 0, error
+    assert process.returncode == 3, error
     assert f"--resume --out {run}" in out
     assert len(out.strip().splitlines()) == 1
     stopped = int(out.split("update ")[1].split()[0])

@@ -23,10 +23,11 @@ from factformer.data.formats.pdebench import Found, describe_file
 from factformer.data.formats.well import GRID_KEYS
 from factformer.data.formats.well_statistics import write_well_statistics
 from factformer.data.generate.progress import ProgressBar
-from factformer.data.hdf5 import SplitFile, open_hdf5
+from factformer.data.hdf5 import SplitFile
 from factformer.data.identity import source_state
 from factformer.data.layout import AXIS_NAMES, Contents
 from factformer.data.numbers import Rounding
+from factformer.data.opening import open_hdf5
 from factformer.data.splits import SPLITS, SUFFIXES, split_names, split_of
 from factformer.data.store import Dataset, StoredDataset
 from factformer.data.writer import BlowUpError, SplitWriter
@@ -45,6 +46,7 @@ def import_dataset(
     layout: str | None = None,
     resolution: int | None = None,
     settings: Sequence[str] = (),
+    allow_external: bool = False,
 ) -> Dataset:
     """A foreign file as a dataset.
 
@@ -53,9 +55,10 @@ def import_dataset(
     the axes of the arrays (`importers`), ``resolution`` keeps every s-th point, ``settings`` are assignments
     that change the problem. What the file says of its grid and its frame interval holds where neither the problem
     nor the settings say otherwise; a PDE of the catalog that says otherwise by itself is refused.
-    ``split`` is by default the one that a file of The Well's layout says, and else ``"train"``.
+    ``split`` is by default the one that a file of The Well's layout says, and else ``"train"``. HDF5 files that lead to
+    other files (external links and storage, virtual datasets) are refused unless ``allow_external``.
     """
-    return _import(Path(path), problem, split, fields or {}, layout, resolution, settings)[0]
+    return _import(Path(path), problem, split, fields or {}, layout, resolution, settings, allow_external)[0]
 
 
 def convert(
@@ -69,6 +72,7 @@ def convert(
     layout: str | None = None,
     resolution: int | None = None,
     settings: Sequence[str] = (),
+    allow_external: bool = False,
     overwrite: bool = False,
     progress: bool = False,
 ) -> Path:
@@ -79,7 +83,7 @@ def convert(
     """
     out = Path(out)
     named = _named_split(out, split)
-    data, given = _import(Path(source), problem, named, fields or {}, layout, resolution, settings)
+    data, given = _import(Path(source), problem, named, fields or {}, layout, resolution, settings, allow_external)
     target = out if out.suffix in SUFFIXES else out / f"{data.split}.hdf5"
     chosen = range(*trajectories.indices(data.num_trajectories))
     if not chosen:
@@ -107,14 +111,17 @@ def _import(
     layout: str | None,
     resolution: int | None,
     settings: Sequence[str],
+    allow_external: bool,
 ) -> tuple[Dataset, Mapping[str, Any]]:
     """`import_dataset`, and the parameters of the solver that the problem and the settings say."""
-    if path.suffix in SUFFIXES and is_well(path):
+    if path.suffix in SUFFIXES and is_well(path, allow_external=allow_external):
         if layout is not None or fields or resolution is not None:
             raise UserError(f"{path} is in The Well's layout: it takes no layout, fields or resolution")
-        return _well_dataset(path, problem, split or split_of([path]) or "train", settings)
-    found = describe_file(path, open_arrays(path))
+        split = split or split_of([path], allow_external=allow_external) or "train"
+        return _well_dataset(path, problem, split, settings, allow_external)
+    arrays = open_arrays(path, allow_external=allow_external)
     if problem is None:
+        found = describe_file(path, arrays)
         if not found.values:
             raise UserError(f"{path} does not say what it holds: name a problem of the catalog or a problem file")
         if layout is not None or fields:
@@ -122,7 +129,11 @@ def _import(
         description, names = describe_values(found.values, settings), found.names
     else:
         description, names = describe_problem(problem, settings), fields
-        found = replace(found, assumed=())
+        # a field may be called t, as a temperature is
+        said = [part.strip() for text in fields.values() for part in text.split(",")]
+        found = replace(
+            describe_file(path, arrays, taken=[*description.outputs, *description.inputs, *said]), assumed=()
+        )
     known = [*description.outputs, *description.inputs]
     for name in names:
         if name not in known:
@@ -206,15 +217,18 @@ def _batch_size(data: Dataset) -> int:
     return max(1, BYTES_AT_A_TIME // per_trajectory)
 
 
-def is_well(path: Path) -> bool:
-    with open_hdf5(path) as file:
+def is_well(path: Path, *, allow_external: bool = False) -> bool:
+    with open_hdf5(path, allow_external=allow_external) as file:
         return "n_trajectories" in file.attrs and "dimensions" in file and "t0_fields" in file
 
 
-def _well_dataset(path: Path, problem: Any, split: str, settings: Sequence[str]) -> tuple[Dataset, Mapping[str, Any]]:
+def _well_dataset(
+    path: Path, problem: Any, split: str, settings: Sequence[str], allow_external: bool
+) -> tuple[Dataset, Mapping[str, Any]]:
     description = None if problem is None else describe_problem(problem, settings)
     given = describe_changes(settings) if description is None else description.said
-    file = SplitFile(path, **{name: value for name, value in given.items() if name in GRID_KEYS})
+    of_grid = {name: value for name, value in given.items() if name in GRID_KEYS}
+    file = SplitFile(path, allow_external=allow_external, **of_grid)
     # files of others do not tell how much a model should see and predict
     usual = file.problem if description is None or file.is_ours else description
     context, horizon = (given.get(name, getattr(usual, name)) for name in ("num_context_frames", "horizon"))
@@ -223,10 +237,11 @@ def _well_dataset(path: Path, problem: Any, split: str, settings: Sequence[str])
     changes |= {"num_context_frames": context, "horizon": horizon}
     parameters = given.get("parameters", {})
     if description is None:
-        data = StoredDataset([path], split, **changes)
+        data = StoredDataset([path], split, allow_external=allow_external, **changes)
         require_parameters(data.problem.name, parameters, path)
         return data, parameters
-    data = StoredDataset([path], split, **{**changes, "name": description.name, "outputs": description.output_fields})
+    changes |= {"name": description.name, "outputs": description.output_fields}
+    data = StoredDataset([path], split, allow_external=allow_external, **changes)
     description.require(data.problem, data.num_frames, path)
     return data, parameters
 

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from pydantic import Field as Value
 from pydantic import PrivateAttr, field_validator
 
 from factformer import catalog
-from factformer.config import Config, apply_overrides, unknown_name
+from factformer.config import Config, apply_overrides, read_yaml, unknown_name
 from factformer.data.agreement import describe_difference, require_open_end
 from factformer.data.formats.well import GRID_KEYS, grid_from_axes
 from factformer.errors import UserError
 from factformer.grid import Grid, per_axis
+from factformer.pdes import find_pde
 from factformer.problem import Boundary, Field, Problem
 
 CHANGEABLE = ("name", *GRID_KEYS, "frame_dt", "num_context_frames", "horizon", "boundary")
@@ -213,23 +213,20 @@ def require_parameters(name: str, parameters: Any, where: str | Path) -> None:
             f"{where}: parameters are those of a PDE of the catalog, and {name!r} is none; name one, or leave them out"
         )
     if parameters:
-        catalog.find("pdes", name).pde.parameters.parse(parameters, "parameters")
+        find_pde(name).parameters.parse(parameters, "parameters")
 
 
 def _read_values(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    if not path.exists():
         raise UserError(f"no problem file {path}")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold names and values, such as `frame_dt: 0.1`")
     return values
 
 
 def _catalog_values(name: str) -> dict[str, Any]:
-    problem: Problem = catalog.find("pdes", name).pde.problem(32)
+    problem = find_pde(name).problem(32)
     grid = problem.grid
     return {
         "name": problem.name,

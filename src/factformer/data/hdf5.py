@@ -18,6 +18,7 @@ from factformer.config import fingerprint
 from factformer.data.formats.well import infer_problem, read_scalars, read_times, regridded
 from factformer.data.identity import identity
 from factformer.data.layout import FORMAT, Entry, entries, read_problem
+from factformer.data.opening import open_hdf5, short
 from factformer.data.statistics import KINDS
 from factformer.errors import UserError
 from factformer.problem import Field, Problem, channel_slices
@@ -31,8 +32,9 @@ class SplitFile:
     ``said`` is what the caller says of the grid (`GRID_KEYS`); the rest of it comes from the file's coordinates.
     """
 
-    def __init__(self, path: Path, **said: Any) -> None:
+    def __init__(self, path: Path, *, allow_external: bool = False, **said: Any) -> None:
         self.path = path
+        self._allow_external = allow_external
         self.is_ours = False
         self._handle: h5py.File | None = None
         self._owner = -1
@@ -51,8 +53,8 @@ class SplitFile:
                 ) from None
             if said and isinstance(error, (ValueError, TypeError)):
                 told = ", ".join(f"{name}={value!r}" for name, value in said.items())
-                raise UserError(f"{path} cannot be read with {told}: {_short(error)}") from None
-            raise UserError(f"{path} is damaged: {_short(error)}; copy or generate it again") from None
+                raise UserError(f"{path} cannot be read with {told}: {short(error)}") from None
+            raise UserError(f"{path} is damaged: {short(error)}; copy or generate it again") from None
         finally:
             self.close()
 
@@ -158,7 +160,7 @@ class SplitFile:
             try:
                 self._source(entry).read(trajectories, frames, target)
             except (OSError, RuntimeError, KeyError) as error:
-                raise UserError(f"{self.path} is damaged at {entry.path}: {_short(error)}") from None
+                raise UserError(f"{self.path} is damaged at {entry.path}: {short(error)}") from None
             start += width
         return result
 
@@ -170,7 +172,7 @@ class SplitFile:
 
     def _open(self) -> h5py.File:
         if self._handle is None or self._owner != os.getpid():  # HDF5 handles do not survive a fork
-            self._handle = open_hdf5(self.path)
+            self._handle = open_hdf5(self.path, allow_external=self._allow_external)
             self._owner = os.getpid()
             self._sources = {}
         return self._handle
@@ -206,29 +208,13 @@ class Source:
             target[position] = values if frames.step > 0 else values[::-1]
 
 
-def open_hdf5(path: Path) -> h5py.File:
-    """Open for reading; what is wrong with the file is said in one line."""
-    try:
-        return h5py.File(path, "r", locking="best-effort")
-    except FileNotFoundError:
-        raise UserError(f"no file {path}") from None
-    except PermissionError:
-        raise UserError(f"cannot read {path}: permission denied") from None
-    except OSError as error:
-        text = str(error)
-        if "signature not found" in text:
-            raise UserError(f"{path} is not an HDF5 file (or an empty or broken one)") from None
-        what = "truncated" if "truncated" in text else "damaged"
-        raise UserError(f"{path} is {what}: {_short(error)}; copy or generate it again") from None
-
-
-def said_split(path: Path) -> str:
+def said_split(path: Path, *, allow_external: bool = False) -> str:
     """The split that a file of ours says it is of, whatever is known of its grid; empty for others."""
-    with open_hdf5(path) as file:
+    with open_hdf5(path, allow_external=allow_external) as file:
         try:
             return str(file.attrs["split"]) if _is_ours(file) else ""
         except (KeyError, RuntimeError, OSError) as error:
-            raise UserError(f"{path} is damaged: {_short(error)}; copy or generate it again") from None
+            raise UserError(f"{path} is damaged: {short(error)}; copy or generate it again") from None
 
 
 def _is_ours(file: h5py.File) -> bool:
@@ -238,7 +224,3 @@ def _is_ours(file: h5py.File) -> bool:
 def _channels(stored: tuple[Field, ...], wanted: tuple[Field, ...]) -> list[int]:
     slices = channel_slices(stored)
     return [channel for item in wanted for channel in range(slices[item.name].start, slices[item.name].stop)]
-
-
-def _short(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -22,6 +22,7 @@ from factformer.data.formats.well_statistics import read_well_statistics
 from factformer.data.hdf5 import SplitFile
 from factformer.data.normalization import Normalizer
 from factformer.data.numbers import Rounding, checked
+from factformer.data.opening import require_readable
 from factformer.data.splits import SPLITS, split_files, split_of, training_files
 from factformer.data.statistics import KINDS, TrajectoryMoments, merge_moments, normalizer_from
 from factformer.errors import UserError
@@ -142,11 +143,20 @@ class StoredDataset(Dataset):
     foreign file does not say is inferred; ``changes`` are attributes of the problem, or of its grid, to use instead.
     """
 
-    def __init__(self, paths: Sequence[Path], split: str, *, training: Sequence[Path] = (), **changes: Any) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        split: str,
+        *,
+        training: Sequence[Path] = (),
+        allow_external: bool = False,
+        **changes: Any,
+    ) -> None:
         self.split = split
         of_grid = {name: value for name, value in changes.items() if name in GRID_KEYS}
         others = {name: value for name, value in changes.items() if name not in GRID_KEYS}
-        self._files = [SplitFile(path, **of_grid) for path in paths]
+        require_readable(paths)
+        self._files = [SplitFile(path, allow_external=allow_external, **of_grid) for path in paths]
         first = self._files[0]
         self.problem = changed_problem(first.problem, **others)
         for file in self._files[1:]:

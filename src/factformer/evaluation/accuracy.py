@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,9 @@ from factformer import metrics
 from factformer.data.agreement import describe_geometry, describe_parameters
 from factformer.data.store import Dataset, compute_normalizer
 from factformer.errors import UserError
+from factformer.evaluation.own_metrics import Metric, OwnMetrics
 from factformer.evaluation.provenance import hardware
+from factformer.evaluation.results import Evaluation, FieldErrors, Floor, Spectrum
 from factformer.evaluation.timing import inference_cost, resolve_device, roll_out
 from factformer.problem import Problem
 from factformer.surrogate import Surrogate
@@ -54,14 +56,17 @@ def evaluate(
     precision: str = "32-true",
     timing: bool = True,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Errors, floor, parameters and cost of ``surrogate`` on all trajectories of ``dataset``, ready for JSON.
+    metrics: Mapping[str, Metric] | None = None,
+) -> Evaluation:
+    """Errors, floor, parameters and cost of ``surrogate`` on all trajectories of ``dataset``.
 
     Roll-outs of ``num_frames`` (the problem's horizon) begin at up to ``num_starts`` frames spread evenly
     over each trajectory. ``standard_error`` is that of the mean over trajectories, since windows of one
     trajectory are not independent; with a single trajectory it is over its windows. ``seconds_per_batch`` is
     the time of one roll-out of ``batch_size`` sequences (the paper's inference time; by default its batch
     sizes, 10 in two dimensions and 4 in three), ``seconds_per_sequence`` that divided by the batch size.
+    ``metrics`` are functions of one's own, ``f(prediction, target, problem)``, that give one number per sample; the
+    result holds their means under ``metrics``.
     """
     target = resolve_device(device)
     num_frames = num_frames or surrogate.problem.horizon
@@ -75,6 +80,7 @@ def evaluate(
     deviation = _deviation(dataset).to(target)
     even = all(dataset.problem.grid.is_even(m) for m in range(dataset.problem.grid.num_axes))
     scores = {name: _Scores(deviation[s], even) for name, s in surrogate.problem.output_slices.items()}
+    own = OwnMetrics(metrics or {}, surrogate.problem.with_grid(dataset.problem.grid))
     owners: list[int] = []
     total = dataset.num_trajectories * len(starts)
     began = time.perf_counter()
@@ -82,46 +88,48 @@ def evaluate(
         owners.extend(batch.trajectories)
         for name, channels in surrogate.problem.output_slices.items():
             truth, prediction = batch.truth[..., channels], batch.prediction[..., channels]
-            if floor_mean is None:
-                floor = batch.context[:, -1:, ..., channels].expand_as(truth)
-            else:
-                floor = floor_mean[channels].expand_as(truth)
+            floor = _floor(batch, floor_mean)[..., channels]
             scores[name].add(prediction, truth, floor, surrogate.problem.frame_dt)
+        own.add(batch.prediction, batch.truth, _floor(batch, floor_mean))
         if progress is not None:
             progress(len(owners), total)
     groups = torch.tensor(owners)
     fields = {name: score.summary(groups) for name, score in scores.items()}
-    result: dict[str, Any] = {
-        "fields": fields,
-        "persistence": {name: field["persistence"]["relative_l2"] for name, field in fields.items()},
-        "floor": "training mean" if surrogate.problem.steady else "last context frame",
-        "parameters": surrogate.num_parameters,
-        "seconds_per_sequence": None,
-        "seconds_per_batch": None,
-        "peak_memory_mb": None,
-        "batch_size": size,
-        "num_windows": len(owners),
-        "num_trajectories": dataset.num_trajectories,
-        "num_diverged": int(max(score.num_diverged() for score in scores.values())),
-        "num_frames": num_frames,
-        "frame_dt": surrogate.problem.frame_dt,
-        "problem": surrogate.problem.name,
-        "model": surrogate.config.name,
-        "grid": list(dataset.problem.grid.shape),
-        "split": dataset.split,
-        "other_parameters": other_parameters(surrogate, dataset.provenance),
-        "dataset_fingerprint": dataset.fingerprint,
-        "precision": precision,
-        "hardware": hardware(target),
-        "evaluation_seconds": time.perf_counter() - began,
-    }
+    result = Evaluation(
+        fields=fields,
+        persistence={name: errors.persistence.relative_l2 for name, errors in fields.items()},
+        floor="training mean" if surrogate.problem.steady else "last context frame",
+        parameters=surrogate.num_parameters,
+        seconds_per_sequence=None,
+        seconds_per_batch=None,
+        peak_memory_mb=None,
+        batch_size=size,
+        num_windows=len(owners),
+        num_trajectories=dataset.num_trajectories,
+        num_diverged=int(max(score.num_diverged() for score in scores.values())),
+        num_frames=num_frames,
+        frame_dt=surrogate.problem.frame_dt,
+        problem=surrogate.problem.name,
+        model=surrogate.config.name,
+        grid=list(dataset.problem.grid.shape),
+        split=dataset.split,
+        other_parameters=other_parameters(surrogate, dataset.provenance),
+        dataset_fingerprint=dataset.fingerprint,
+        precision=precision,
+        hardware=hardware(target),
+        evaluation_seconds=time.perf_counter() - began,
+        metrics=own.summary(lambda values: clustered_standard_error(values, groups)),
+    )
     if timing:
         context = read_context(surrogate, dataset, [0], starts[0]).to(target)
         repeats = [size] + [1] * (context.ndim - 1)
         cost = inference_cost(surrogate, context.repeat(*repeats), num_frames, precision=precision)
-        result["seconds_per_batch"] = cost.seconds
-        result["seconds_per_sequence"] = cost.seconds / size
-        result["peak_memory_mb"] = cost.peak_memory_mb
+        result = replace(
+            result,
+            seconds_per_batch=cost.seconds,
+            seconds_per_sequence=cost.seconds / size,
+            peak_memory_mb=cost.peak_memory_mb,
+        )
     surrogate.train(was_training)
     return result
 
@@ -149,6 +157,11 @@ def predicted_batches(
             context, truth = context.to(device), truth.to(device)
             prediction = roll_out(surrogate, context, num_frames, precision=precision)
             yield Batch(members, start, context, truth, prediction.to(truth.dtype))
+
+
+def _floor(batch: Batch, training_mean: Tensor | None) -> Tensor:
+    """What costs nothing: the last frame of the context or, of a steady problem, the mean of the training outputs."""
+    return (batch.context[:, -1:] if training_mean is None else training_mean).expand_as(batch.truth)
 
 
 def read_context(surrogate: Surrogate, dataset: Dataset, trajectories: Sequence[int], start: int) -> Tensor:
@@ -282,29 +295,29 @@ class _Scores:
         """Windows whose roll-out left the finite numbers."""
         return int((~torch.cat(self.values["relative_l2"]).isfinite()).sum())
 
-    def summary(self, owners: Tensor) -> dict[str, Any]:
+    def summary(self, owners: Tensor) -> FieldErrors:
         values = {name: torch.cat(parts) for name, parts in self.values.items()}
         per_frame, floor = values["relative_l2_per_frame"], values["floor_per_frame"]
-        return {
-            "relative_l2": float(values["relative_l2"].mean()),
-            "relative_l2_final": float(per_frame[:, -1].mean()),
-            "relative_l2_per_frame": per_frame.mean(0).tolist(),
-            "standard_error": clustered_standard_error(values["relative_l2"], owners),
-            "standard_error_final": clustered_standard_error(per_frame[:, -1], owners),
-            "vrmse": float(values["vrmse"].mean()),
-            "spectrum_error": float(values["spectrum_error"].mean()) if self.even else None,
-            "correlation_time": float(values["correlation_time"].mean()),
-            "persistence": {
-                "relative_l2": float(values["floor"].mean()),
-                "relative_l2_final": float(floor[:, -1].mean()),
-                "relative_l2_per_frame": floor.mean(0).tolist(),
-            },
-            "spectrum": self.mean_spectra() if self.even else None,
-        }
+        return FieldErrors(
+            relative_l2=float(values["relative_l2"].mean()),
+            relative_l2_final=float(per_frame[:, -1].mean()),
+            relative_l2_per_frame=per_frame.mean(0).tolist(),
+            standard_error=clustered_standard_error(values["relative_l2"], owners),
+            standard_error_final=clustered_standard_error(per_frame[:, -1], owners),
+            vrmse=float(values["vrmse"].mean()),
+            spectrum_error=float(values["spectrum_error"].mean()) if self.even else None,
+            correlation_time=float(values["correlation_time"].mean()),
+            persistence=Floor(
+                relative_l2=float(values["floor"].mean()),
+                relative_l2_final=float(floor[:, -1].mean()),
+                relative_l2_per_frame=floor.mean(0).tolist(),
+            ),
+            spectrum=self.mean_spectra() if self.even else None,
+        )
 
-    def mean_spectra(self) -> dict[str, list[float] | list[int]]:
+    def mean_spectra(self) -> Spectrum:
         means = {name: (total / self.num_spectra / self.unit**2).tolist() for name, total in self.spectra.items()}
-        return {"wavenumber": list(range(len(means["truth"]))), **means}
+        return Spectrum(list(range(len(means["truth"]))), **means)
 
 
 def clustered_standard_error(values: Float[Tensor, "window"], owners: Tensor) -> float:

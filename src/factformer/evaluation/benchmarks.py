@@ -12,6 +12,7 @@ from factformer import catalog
 from factformer.evaluation.cost import OUT_OF_MEMORY, Case, measure
 from factformer.evaluation.provenance import finite, provenance
 from factformer.evaluation.timing import inference_cost, resolve_device
+from factformer.models import find_model
 from factformer.pdes import find_pde
 from factformer.surrogate import Surrogate
 
@@ -95,7 +96,7 @@ def all_models(
     steps = marching_steps or (1 if target.steady else 4)
     chosen = catalog.names("models") if models is None else models
     for name in chosen:
-        catalog.find("models", name)
+        find_model(name)
     return [
         Case(
             name,

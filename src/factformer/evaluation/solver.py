@@ -61,7 +61,7 @@ def benchmark_solver(
     )
     context = read_context(surrogate, dataset, range(size), 0).to(target)
     cost = inference_cost(surrogate.eval(), context, problem.horizon, precision=precision)
-    errors = {name: values["relative_l2"] for name, values in scores["fields"].items()}
+    errors = {name: values.relative_l2 for name, values in scores.fields.items()}
     span = size * (1.0 if steady else problem.horizon * problem.frame_dt)
     rate = "solutions_per_second" if steady else "simulated_seconds_per_second"
 
@@ -114,7 +114,7 @@ def _reference_states(equation: PDE, resolution: int, size: int, device: torch.d
 
 def _frames(equation: PDE, start: Tensor, num_frames: int, frame_dt: float, parameters: Any) -> Iterator[Tensor]:
     """``start`` and the ``num_frames`` frames after it; of a steady problem its solution alone."""
-    steady = equation.problem(start.shape[1]).steady
+    steady = equation.steady
     yield from equation.frames(start, 1 if steady else num_frames + 1, frame_dt, parameters)
 
 
@@ -129,7 +129,7 @@ def _coarse_row(
 ) -> tuple[float, dict[str, float]] | None:
     """Seconds and errors of the solver at ``resolution`` from the last known frame; None where it cannot."""
     problem = dataset.problem
-    shape = (resolution,) * problem.grid.num_axes
+    shape = equation.problem(resolution).grid.shape
     if problem.steady:
         start = dataset.read_inputs(range(size))[:, 0].to(device)
         truth = dataset.read(range(size)).to(device)

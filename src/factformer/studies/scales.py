@@ -17,8 +17,7 @@ from factformer.config import assignment, fingerprint
 from factformer.errors import UserError
 from factformer.evaluation import benchmarks
 from factformer.evaluation.cost import Case
-from factformer.pdes import find_pde
-from factformer.pdes._base import Preset
+from factformer.pdes import Preset, find_pde
 from factformer.studies.cells import SCALES, Scale, Training
 from factformer.training.experiment.definition import Experiment
 

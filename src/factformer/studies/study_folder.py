@@ -102,8 +102,8 @@ class StudyFolder:
         seconds = max(time.monotonic() - began, training_seconds(folder))
         kept = {
             "fingerprint": mark,
-            "result": finite(result),
-            "hardware": result["hardware"],
+            "result": finite(result.to_dict()),
+            "hardware": result.hardware,
             "seconds": seconds,
         }
         write_json(folder / DONE_FILE, kept)

@@ -11,14 +11,16 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
+from factformer import catalog
 from factformer.config import assignments
 from factformer.data.agreement import require_open_end
 from factformer.data.numbers import as_tensor
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.models._backbone import Backbone, ModelConfig, backbone_of
 from factformer.problem import Boundary, Field, Problem
-from factformer.surrogate import Surrogate
+from factformer.surrogate import Surrogate, model_config
 from factformer.training.experiment.definition import Experiment
 from factformer.training.loop.machine import Machine
 from factformer.training.loop.train import train
@@ -50,7 +52,7 @@ def fit(
     horizon: int | None = None,
     boundary: Boundary | None = None,
     name: str | None = None,
-    model: str = OURS,
+    model: str | ModelConfig | type[Backbone] = OURS,
     updates: int = 1000,
     out: str | Path | None = None,
     resume: bool = False,
@@ -68,8 +70,9 @@ def fit(
     (``num_context_frames``) unless you say otherwise. Instead of arrays, a `Dataset` such as one of The Well
     brings all of that along.
 
-    ``model`` is any of the catalog. By default it is `factformer_plus`, trained frame by frame with Muon and a
-    little noise on the context; the others march up to four frames per call and train with AdamW.
+    ``model`` is a name of the catalog, a `ModelConfig`, or a `Backbone` class of one's own. By default it is
+    `factformer_plus`, trained frame by frame with Muon and a little noise on the context; the others march up to four
+    frames per call and train with AdamW.
 
     ``out`` keeps the run folder, so that ``resume=True`` can go on with it; ``overwrite=True`` replaces the run that
     is there. A run that is stopped by a signal raises `InterruptedError`.
@@ -130,9 +133,13 @@ def fit(
     if not isinstance(settings or {}, Mapping):
         raise UserError(f'settings= takes a mapping such as {{"model.dim": 64}}, got {settings!r}')
     held_out = _held_out(valid_array, valid_inputs, dataset)
-    experiment = _experiment(dataset, model, updates, settings or {})
+    chosen = model_config(model)
 
-    with tempfile.TemporaryDirectory(prefix="factformer-") as scratch:
+    with (
+        catalog.using(models=[backbone_of(chosen)]),
+        tempfile.TemporaryDirectory(prefix="factformer-") as scratch,
+    ):
+        experiment = _experiment(dataset, chosen, updates, settings or {})
         outcome = train(
             experiment,
             dataset,
@@ -159,13 +166,13 @@ def _held_out(values: Array | Dataset | None, inputs: Array | None, dataset: Dat
     return ArrayDataset(values, dataset.problem, "valid", inputs=inputs, normalizer=dataset.normalizer())
 
 
-def _experiment(dataset: Dataset, model: str, updates: int, settings: Mapping[str, Any]) -> Experiment:
+def _experiment(dataset: Dataset, config: ModelConfig, updates: int, settings: Mapping[str, Any]) -> Experiment:
     """Defaults that suit any data: frame by frame and with Muon for the model of ours, which learns most so
     (docs/research-log.md); others march as far as the trajectories allow, up to four frames per call."""
     for key in settings:
         if key in DECIDED:
             raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
-    problem = dataset.problem
+    problem, model = dataset.problem, config.name
     room = dataset.num_frames - problem.num_context_frames
     steps = 1 if model == OURS else min(4, max(1, room // 2))
     ours = {
@@ -184,7 +191,7 @@ def _experiment(dataset: Dataset, model: str, updates: int, settings: Mapping[st
     experiment = Experiment.parse(
         {
             "problem": problem.name,
-            "model": {"name": model, **({} if problem.steady else {"residual": True})},
+            "model": {**({} if problem.steady else {"residual": True}), **config.model_dump(exclude_unset=True)},
             "protocol": protocol,
             "training": {
                 "updates": updates,

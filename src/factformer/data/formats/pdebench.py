@@ -14,7 +14,7 @@ The boundary is not in the files: flow called ``trans`` and grouped samples are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.data.formats.arrays import LazyArray
+from factformer.data.formats.arrays import LazyArray, split_times
 from factformer.data.formats.well import frame_interval
 from factformer.data.layout import AXIS_NAMES
 from factformer.errors import UserError
@@ -30,6 +30,8 @@ from factformer.errors import UserError
 COMPONENTS = ("Vx", "Vy", "Vz")
 SCALARS = ("density", "pressure", "tensor")
 COORDINATE = "-coordinate"
+INTERVAL = "frame_dt"
+"""Name of the number that `factformer rollout` writes beside its frames."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Found:
     arrays: Mapping[str, LazyArray]
     coordinates: Mapping[str, LazyArray]
     times: LazyArray | None = None
+    interval: float | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
@@ -67,11 +70,19 @@ class Found:
     def frame_dt(self, num_frames: int) -> float | None:
         """The interval of the frames, of which there may be one fewer than times; None in a file without times."""
         if self.times is None:
-            return None
+            return self.interval
         shape = tuple(self.times.shape)
-        if len(shape) != 1 or shape[0] < num_frames:
+        if len(shape) != 1 or not num_frames <= shape[0] <= num_frames + 1:
             raise UserError(f"{self.path}: its times have shape {shape}, for {num_frames} frames: say frame_dt")
         return frame_interval(np.asarray(self.times[:], dtype=np.float64)[:num_frames], self.path)
+
+
+def one_number(path: Path, name: str, array: LazyArray) -> float:
+    """The only number of an array."""
+    values = np.asarray(array[...])
+    if values.size != 1 or values.dtype.kind not in "fiu":
+        raise UserError(f"{path}: {name} has shape {values.shape} and must be one number, the time between frames")
+    return float(values.reshape(()))
 
 
 class Samples:
@@ -92,14 +103,14 @@ class Samples:
         return np.stack([array[index[1:]] for array in self._arrays[index[0]]])
 
 
-def describe_file(path: Path, arrays: Mapping[str, LazyArray]) -> Found:
-    """What a file says about itself by the names of its arrays."""
+def describe_file(path: Path, arrays: Mapping[str, LazyArray], taken: Collection[str] = ()) -> Found:
+    """What a file says about itself by the names of its arrays; ``taken`` are those that were said to be fields."""
     grouped = sorted(name for name in arrays if name.endswith("/data") and name.split("/")[0].isdigit())
     if grouped:
         return _describe_groups(path, arrays, grouped)
     if _is_incompressible(arrays):
         return _describe_incompressible(path, arrays)
-    return _describe_arrays(path, arrays)
+    return _describe_arrays(path, arrays, taken)
 
 
 def _is_incompressible(arrays: Mapping[str, LazyArray]) -> bool:
@@ -111,10 +122,14 @@ def _is_incompressible(arrays: Mapping[str, LazyArray]) -> bool:
     return len(velocity) >= 4 and (particles, times) == ((*velocity[:-1], 1), velocity[:2])
 
 
-def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray]) -> Found:
+def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray], taken: Collection[str]) -> Found:
     fields = {name: array for name, array in arrays.items() if not name.endswith(COORDINATE)}
     given = {name.removesuffix(COORDINATE): array for name, array in arrays.items() if name.endswith(COORDINATE)}
-    found = Found(path, fields, given, times=given.pop("t", None))
+    times = given.pop("t", None)
+    if times is None:
+        fields, times = split_times(path, fields, taken)
+    number = fields.pop(INTERVAL) if INTERVAL in fields and INTERVAL not in taken and len(fields) > 1 else None
+    found = Found(path, fields, given, times, None if number is None else one_number(path, INTERVAL, number))
     scalars = [name for name in SCALARS if name in arrays]
     if "x" not in given or not scalars or len(arrays[scalars[0]].shape) < 3:
         return found

@@ -19,6 +19,7 @@ from factformer.data.agreement import changed_problem
 from factformer.data.layout import FIELD_GROUPS, Entry
 from factformer.errors import UserError
 from factformer.grid import TOLERANCE, Grid, evenly_spaced, per_axis, require_increasing
+from factformer.limits import require_memory
 from factformer.problem import Boundary, Field, Problem
 
 NUM_CONTEXT_FRAMES, HORIZON = 4, 16
@@ -54,7 +55,11 @@ def infer_problem(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple
 
 def read_times(file: h5py.File) -> NDArray[np.float64]:
     """The times of the frames, those of the first trajectory where each has its own."""
-    times = np.asarray(file["dimensions"]["time"], dtype=np.float64)
+    source = file["dimensions"]["time"]
+    if not source.ndim or not source.size:
+        raise UserError("its array of times, dimensions/time, is empty")
+    require_memory(8 * source.size, f"dimensions/time of shape {source.shape}", "the file is damaged; copy it again")
+    times = np.asarray(source, dtype=np.float64)
     return times[0] if times.ndim == 2 else times
 
 
@@ -70,8 +75,11 @@ def frame_interval(times: NDArray[np.float64], path: Path) -> float:
     if len(times) < 2:
         return 1.0
     interval = float(times[-1] - times[0]) / (len(times) - 1)
-    if not interval > 0 or np.abs(np.diff(times) - interval).max() > 0.01 * interval:
-        raise UserError(f"the frames of {path} are not evenly spaced in time")
+    if not 0 < interval < np.inf or np.abs(np.diff(times) - interval).max() > 0.01 * interval:
+        raise UserError(
+            f"the frames of {path} are not evenly spaced in time: interpolate them to even times, or say frame_dt "
+            "if the times are wrong"
+        )
     return interval
 
 

@@ -6,9 +6,9 @@ solution, so that models trained on different grids see the same flows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from factformer.data.generate.plan import describe, require_storable, with_resolution
+from factformer.data.generate.solve import Solver
 from factformer.data.layout import Contents
 from factformer.data.normalization import Normalizer
 from factformer.data.statistics import KINDS, Moments, merge_moments, normalizer_from
 from factformer.data.store import Dataset, Frames, Selection, positions
 from factformer.errors import UserError
-from factformer.pdes import find_pde
-from factformer.pdes._base import PDE, Preset
+from factformer.pdes import PDE, Preset, as_pde
 
 Splits = dict[str, "SimulatedDataset"]
 
@@ -61,7 +61,7 @@ class SimulatedDataset(Dataset):
 
 @torch.no_grad()
 def simulate_splits(
-    pde: str,
+    pde: str | PDE,
     preset: Preset,
     counts: Mapping[str, int],
     resolutions: Sequence[int] = (),
@@ -77,7 +77,7 @@ def simulate_splits(
     """
     if "train" not in counts:
         raise UserError("statistics come from the training split: simulate it with the others")
-    equation = find_pde(pde)
+    equation = as_pde(pde)
     plans = {size: with_resolution(equation, preset, size, None) for size in resolutions or (preset.resolution,)}
     # One solution for all: the finest of the solver's grids that the resolutions ask for.
     finest = max(plan.simulation_resolution for plan in plans.values())
@@ -85,6 +85,7 @@ def simulate_splits(
     at_once = batch_size or preset.batch_size
     settings = equation.parameters.parse(preset.parameters)
     require_storable(equation, settings)
+    solver = Solver(equation, replace(preset, simulation_resolution=finest), settings, torch.device(device))
     found: dict[int, Splits] = {resolution: {} for resolution in plans}
     normalizers: dict[int, Normalizer] = {}
     for split in ("train", *(name for name in counts if name != "train")):
@@ -94,9 +95,11 @@ def simulate_splits(
         }
         kind = storage if split == "train" else torch.float32
         memory = {size: _Memory(contents, torch.device(device), kind) for size, contents in described.items()}
+        seeds = next(iter(described.values())).seeds
         for first in range(0, counts[split], at_once):
             batch = range(first, min(first + at_once, counts[split]))
-            _solve(equation, replace(preset, simulation_resolution=finest), memory, batch, torch.device(device))
+            sinks = [_memory_sink(place, batch) for place in memory.values()]
+            solver.solve(seeds[batch.start : batch.stop], sinks)
         for resolution, place in memory.items():
             if split == "train":
                 normalizers[resolution] = place.normalizer()
@@ -145,6 +148,28 @@ class _Memory:
         )
 
 
+@contextmanager
+def _memory_sink(place: _Memory, batch: range) -> Iterator[_MemorySink]:
+    sink = _MemorySink(place.contents.problem.grid.shape)
+    yield sink
+    inputs = None if sink.inputs is None else sink.inputs.unsqueeze(1)
+    place.close(batch, torch.stack(sink.frames, dim=1), inputs)
+
+
+class _MemorySink:
+    """The frames of a batch until it is whole."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape, self.frames = shape, list[Tensor]()
+        self.inputs: Tensor | None = None
+
+    def take_inputs(self, values: Tensor) -> None:
+        self.inputs = values.to(torch.float32, copy=True)
+
+    def take(self, values: Tensor) -> None:
+        self.frames.append(values.to(torch.float32, copy=True))
+
+
 def _moments(values: Tensor) -> list[Moments]:
     """Moments of each trajectory of ``(trajectory, frame, *grid, channel)``, on the device and in float64."""
     found = []
@@ -157,28 +182,3 @@ def _moments(values: Tensor) -> list[Moments]:
         squares = (points - mean).square().sum(0)
         found.append(Moments(len(points), *(np.asarray(part.cpu()) for part in (mean, squares))))
     return found
-
-
-def _solve(equation: PDE, plan: Preset, memory: Mapping[int, _Memory], batch: range, device: torch.device) -> None:
-    grid = equation.problem(plan.simulation_resolution).grid
-    steady = equation.problem(plan.simulation_resolution).steady
-    contents = next(iter(memory.values())).contents
-    generators = [torch.Generator().manual_seed(contents.seeds[index]) for index in batch]
-    initial = equation.sample_initial(grid, generators, dtype=torch.float32, device=device, initial=plan.initial)
-    settings = equation.parameters.parse(plan.parameters)
-    dropped = 0 if steady else plan.num_dropped
-    states = equation.frames(initial, 1 if steady else dropped + plan.num_frames, plan.frame_dt, settings)
-    kept: dict[int, list[Tensor]] = {resolution: [] for resolution in memory}
-    for state in islice(states, dropped, None):
-        for resolution, place in memory.items():
-            kept[resolution].append(_stored(equation, plan, state, place))
-    for resolution, place in memory.items():
-        inputs = _stored(equation, plan, initial, place).unsqueeze(1) if steady else None
-        place.close(batch, torch.stack(kept[resolution], dim=1), inputs)
-
-
-def _stored(equation: PDE, plan: Preset, state: Tensor, place: _Memory) -> Tensor:
-    shape = place.contents.problem.grid.shape
-    if tuple(state.shape[1:-1]) != shape:
-        state = equation.downsample(state.unsqueeze(1), shape, plan.downsampling).squeeze(1)
-    return state.to(torch.float32, copy=True)  # a copy: the solver may go on in the same memory

@@ -10,7 +10,7 @@ from torch import Tensor
 from factformer import catalog
 from factformer.data.store import Dataset
 from factformer.errors import UserError
-from factformer.pdes._base import PDE
+from factformer.pdes import PDE, find_pde
 from factformer.problem import Problem, channel_slices
 from factformer.protocols import Window
 from factformer.training.feed.draws import generators
@@ -25,7 +25,7 @@ class Augmentation:
                 f"training.augment=true needs the symmetries of a PDE of the catalog and {problem!r} is none; "
                 "set training.augment=false"
             )
-        self.pde: PDE = catalog.find("pdes", problem).pde
+        self.pde = find_pde(problem)
         self.grid = dataset.problem.grid
         self.seed = seed
         self.places, self.num_channels = _places(self.pde, dataset.problem)
@@ -62,7 +62,7 @@ def _places(pde: PDE, problem: Problem) -> tuple[list[int], int]:
 
     A dataset may hold fewer fields, or in another order; symmetries turn components by their places.
     """
-    whole = pde.problem(problem.grid.shape[0])
+    whole = pde.problem(problem.grid.shape)
     own = [*(whole.inputs if problem.steady else ()), *whole.outputs]
     slices = channel_slices(own)
     places: list[int] = []
