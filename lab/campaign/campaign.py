@@ -296,7 +296,7 @@ class Campaign:
         result["config"] = surrogate.config.model_dump(mode="json")
         result["metrics"] = log_lines(folder / "metrics.jsonl")
         far = TIMES_AS_FAR * result["num_frames"]
-        if not held_out.problem.steady and held_out.problem.num_context_frames + far <= held_out.num_frames:
+        if held_out.problem.num_context_frames and held_out.problem.num_context_frames + far <= held_out.num_frames:
             once = {**options, "num_frames": far, "num_starts": 1}
             result["beyond"] = beyond(evaluate(surrogate, held_out, timing=False, **once).to_dict())
         for other in self.others(entry):

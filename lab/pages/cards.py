@@ -62,10 +62,10 @@ def card(name: str, description: Mapping[str, Any], finding: Finding) -> str:
     result, provenance = finding.result, description["provenance"]
     problem = Problem.from_dict(description["problem"])
     shape = " × ".join(map(str, result["grid"]))
-    fields = ", ".join(item.name for item in problem.outputs)
+    fields = ", ".join(item.name for item in problem.state)
     training = finding.training
-    if problem.steady:
-        task = f"{', '.join(item.name for item in problem.inputs)} in, {fields} out, in physical units"
+    if not problem.num_context_frames:
+        task = f"{', '.join(item.name for item in problem.static)} in, {fields} out, in physical units"
     else:
         task = (
             f"{problem.num_context_frames} frames at intervals of {problem.frame_dt:g} in, "
@@ -89,7 +89,7 @@ def card(name: str, description: Mapping[str, Any], finding: Finding) -> str:
         ("recipe", "; ".join(options)),
     ]
     for field, errors in result["fields"].items():
-        last = "" if problem.steady else f", last frame {errors['relative_l2_final']:.4f}"
+        last = "" if not problem.num_context_frames else f", last frame {errors['relative_l2_final']:.4f}"
         floor = f"{result['floor']} {errors['persistence']['relative_l2']:.3f}"
         rows.append((f"error, {field}", f"relative L2 {finding.shown(field)}{last}; {floor}"))
     stored = result.get("stored_float16")

@@ -225,7 +225,7 @@ def write_picture() -> None:
         ROOT / "docs" / "images" / "rollout.gif",
         rollout.prediction,
         rollout.truth,
-        component=components(problem.outputs)[0],
+        component=components(problem.state)[0],
         grid=problem.grid,
         frame_dt=problem.frame_dt,
         overwrite=True,

@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from factformer import __version__, catalog
-from factformer.data.normalization import Normalizer
+from factformer.data.normalization import Normalizer, migrate_state
 from factformer.documents import finite, json_text, read_json
 from factformer.errors import UserError
 from factformer.files import explained
@@ -150,6 +150,7 @@ def load(path: str | Path, *, models: Iterable[type[Backbone]] = ()) -> Surrogat
         raise UserError(f"{weights} is not a safetensors file: {error}") from None
     except OSError as error:
         raise UserError(f"cannot read {weights}: {error.strerror or error}") from None
+    migrate_state(state, description.normalizer, "normalizer.")
     _require_finite(state, str(weights))
     # Statistics stay exact even where the weights are stored in 16 bits: they come from the description.
     exact = {f"normalizer.{name}": buffer for name, buffer in description.normalizer.named_buffers()}
@@ -245,7 +246,10 @@ def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Des
         for name, numbers in normalization.items():
             if not isinstance(numbers, list) or any(type(number) not in (int, float) for number in numbers):
                 raise UserError(f"normalization.{name} must be a list of numbers")
-        problem, normalizer = Problem.from_dict(values["problem"]), Normalizer.from_dict(normalization)
+        problem, normalizer = (
+            Problem.from_dict(values["problem"]),
+            Normalizer.from_dict(normalization, Problem.from_dict(values["problem"])),
+        )
         check_statistics(normalizer, problem)
         return Description(
             config=_find_model(str(config["name"]), folder, models).config_class.parse(config, "model"),
@@ -287,26 +291,26 @@ def description_checksum(values: Mapping[str, Any]) -> str:
 def check_statistics(normalizer: Normalizer, problem: Problem) -> None:
     """Raise where statistics cannot be those of data.
 
-    A field that is constant has deviation 0 as an output, in all its components, and 1 as an input
+    A constant field has deviation 0 where it is predicted, in all its components, and 1 where it is seen
     (`factformer.data.statistics.normalizer_from`); every other deviation is positive.
     """
+    normalizer.require(problem)
     for name, values in normalizer.named_buffers():
-        channels = problem.num_input_channels if name.startswith("input") else problem.num_output_channels
-        if len(values) != channels:
-            raise UserError(f"the normaliser's {name} has {len(values)} channels, the problem {channels}")
         if not bool(values.isfinite().all()):
             raise UserError(f"the normaliser's {name} is not finite")
         if name.endswith("_std") and bool((values < 0).any()):
             raise UserError(f"the normaliser's {name} is negative")
-    if bool((normalizer.input_std == 0).any()):
-        raise UserError("the normaliser's input_std is zero, and nothing can be divided by it")
-    constant = normalizer.output_std == 0
-    for field, channels in problem.output_slices.items():
+        seen = name.endswith("_std") and name not in ("state_std", "increment_std")
+        if seen and bool((values == 0).any()):
+            raise UserError(f"the normaliser's {name} is zero, and nothing can be divided by it")
+    constant = normalizer.state_std.eq(0)
+    for field, channels in problem.state_slices.items():
         some = constant[channels]
         if bool(some.any()) and not bool(some.all()):
-            raise UserError(f"the normaliser's output_std is zero for some components of {field!r} and not for others")
-        if bool(some.any()) and not problem.steady and bool((normalizer.input_std[channels] != 1).any()):
-            raise UserError(f"the normaliser's output_std of {field!r} is zero, but its input_std says that it varies")
+            raise UserError(f"the normaliser's state_std is zero for some components of {field!r} and not for others")
+        context = normalizer.context_std
+        if bool(some.any()) and context is not None and bool((context[channels] != 1).any()):
+            raise UserError(f"the normaliser's state_std of {field!r} is zero, but its context_std says that it varies")
     if bool(((normalizer.increment_std == 0) & ~constant).any()):
         raise UserError("the normaliser's increment_std is zero for a field that varies")
 
@@ -316,6 +320,7 @@ def _check_header(weights: Path, description: Description) -> None:
     expected = _skeleton(description).state_dict()
     with safe_open(weights, framework="pt") as file:
         found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        migrate_state(found, description.normalizer, "normalizer.")
         for name in sorted(expected.keys() ^ found.keys()):
             what = "lacks the tensor" if name in expected else "holds a tensor that the model does not have:"
             raise UserError(f"{weights} {what} {name!r}: it is not of this model")

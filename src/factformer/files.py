@@ -191,7 +191,7 @@ def write_together(writers: Mapping[Path, Callable[[Path], object]], retired: It
     ``retired`` files are removed before the new ones come. A process that is killed in between leaves a mark beside
     the first file, and `require_free` lets the next one finish.
     """
-    mark = _unfinished_mark(next(iter(writers)))
+    mark = _unfinished(next(iter(writers)))
     with ExitStack() as stack:
         partials = {path: stack.enter_context(whole_file(path)) for path in reversed(list(writers))}
         for path, write in writers.items():
@@ -207,12 +207,12 @@ def write_together(writers: Mapping[Path, Callable[[Path], object]], retired: It
 
 def require_free(paths: Sequence[Path], *, overwrite: bool) -> None:
     """Raise where one of the files of a `write_together` exists and ``overwrite`` is not given."""
-    mark = _unfinished_mark(paths[0])
+    mark = _unfinished(paths[0])
     unfinished = set(read_text(mark).splitlines()) if mark.is_file() else set()
     for path in paths:
         if path.exists() and not overwrite and path.name not in unfinished:
             raise UserError(f"{path} exists; add --overwrite to replace it or choose another name")
 
 
-def _unfinished_mark(path: Path) -> Path:
+def _unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.unfinished")

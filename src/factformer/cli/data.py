@@ -138,7 +138,7 @@ def _tell(paths: list[Path], json: bool) -> None:
                 "boundary": data.problem.boundary,
                 "assumed": data.provenance.get("assumed", []),
                 "left_out": data.provenance.get("left_out", []),
-                "fields": [item.name for item in data.problem.outputs],
+                "fields": [item.name for item in data.problem.state],
                 "fingerprint": data.fingerprint,
             }
         )

@@ -25,14 +25,15 @@ from factformer.data.formats.well_statistics import write_well_statistics
 from factformer.data.generate.progress import ProgressBar
 from factformer.data.hdf5 import SplitFile
 from factformer.data.identity import source_state
-from factformer.data.layout import AXIS_NAMES, Contents
+from factformer.data.layout import AXIS_NAMES, Contents, stored_fields, varying_fields
 from factformer.data.numbers import Rounding
 from factformer.data.opening import open_hdf5
 from factformer.data.splits import SPLITS, SUFFIXES, split_names, split_of
-from factformer.data.store import Dataset, StoredDataset
+from factformer.data.store import WORDS, Dataset, StoredDataset
 from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.problem import num_channels
 
 BYTES_AT_A_TIME = 2**28
 
@@ -131,10 +132,8 @@ def _import(
         description, names = describe_problem(problem, settings), fields
         # a field may be called t, as a temperature is
         said = [part.strip() for text in fields.values() for part in text.split(",")]
-        found = replace(
-            describe_file(path, arrays, taken=[*description.outputs, *description.inputs, *said]), assumed=()
-        )
-    known = [*description.outputs, *description.inputs]
+        found = replace(describe_file(path, arrays, taken=[*description.state, *description.static, *said]), assumed=())
+    known = [*description.state, *description.static]
     for name in names:
         if name not in known:
             raise unknown_name("field", name, known)
@@ -144,7 +143,8 @@ def _import(
 
 def _copy(data: Dataset, chosen: range, writer: SplitWriter, source: Path, progress: bool) -> None:
     """Write the ``chosen`` trajectories of ``source``, or those that an interrupted run has left to do."""
-    outputs, inputs = Rounding(f"the frames of {source}"), Rounding(f"the inputs of {source}")
+    parts = ("state", *data.problem.parts)
+    rounding = {part: Rounding(f"the {WORDS.get(part, part)} of {source}") for part in parts if part != "mask"}
     try:
         with ProgressBar(f"convert {source.name}", len(chosen), enabled=progress, unit="trajectories") as bar:
             batches = writer.pending(_batch_size(data))
@@ -152,13 +152,18 @@ def _copy(data: Dataset, chosen: range, writer: SplitWriter, source: Path, progr
             for batch in batches:
                 indices = chosen[batch.start : batch.stop]
                 with writer.batch(batch) as output:
-                    if data.problem.steady:
-                        output.write_inputs(inputs.kept(data.read_exact(indices, inputs=True))[:, 0])
-                    for frame in outputs.kept(data.read_exact(indices)).swapaxes(0, 1):
-                        output.write(frame)
+                    read = {part: rounding[part].kept(data.read_exact(indices, part=part)) for part in rounding}
+                    if "static" in read:
+                        output.write_static(read["static"])
+                    if "parameters" in read:
+                        output.write_parameters(read["parameters"])
+                    if "mask" in parts:
+                        output.write_mask(data.read_exact(indices, part="mask"))
+                    for index, frame in enumerate(read["state"].swapaxes(0, 1)):
+                        output.write(frame, read["forcing"][:, index] if "forcing" in read else None)
                 bar.advance(len(batch))
-        outputs.require_digits()
-        inputs.require_digits()
+        for rounded in rounding.values():
+            rounded.require_digits()
         writer.finish()
     except UserError:
         writer.discard()
@@ -175,7 +180,7 @@ def _contents(data: Dataset, chosen: range, given: Mapping[str, Any], origin: Ma
     numbers = {name: float(value) for name, value in given.items() if type(value) in (int, float)}
     file = data.files[0] if isinstance(data, StoredDataset) else None
     if file:
-        stored = {item.name for item in (*data.problem.inputs, *data.problem.outputs)}
+        stored = {item.name for item in stored_fields(data.problem)}
         provenance["left_out"] = [name for name in file.field_names if name not in stored]
     return Contents(
         problem=data.problem,
@@ -213,7 +218,7 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, str]:
 def _batch_size(data: Dataset) -> int:
     """Trajectories at a time: many, because reading one of an array may mean reading all of it."""
     problem = data.problem
-    per_trajectory = 4 * data.num_frames * problem.grid.num_points * problem.num_output_channels
+    per_trajectory = 4 * data.num_frames * problem.grid.num_points * num_channels(varying_fields(problem))
     return max(1, BYTES_AT_A_TIME // per_trajectory)
 
 
@@ -240,7 +245,7 @@ def _well_dataset(
         data = StoredDataset([path], split, allow_external=allow_external, **changes)
         require_parameters(data.problem.name, parameters, path)
         return data, parameters
-    changes |= {"name": description.name, "outputs": description.output_fields}
+    changes |= {"name": description.name, "state": description.state_fields}
     data = StoredDataset([path], split, allow_external=allow_external, **changes)
     description.require(data.problem, data.num_frames, path)
     return data, parameters
@@ -255,8 +260,8 @@ def _array_dataset(
     resolution: int | None,
 ) -> ImportedDataset:
     path, said = found.path, description.said
-    steady = bool(description.input_fields)
-    outputs, inputs = (
+    steady = description.num_context_frames == 0
+    state, static = (
         assign_columns(
             path,
             found.arrays,
@@ -264,13 +269,13 @@ def _array_dataset(
             names,
             num_axes=description.num_axes,
             layout=layout,
-            steady=steady,
-            all_there=not steady,
+            steady=timeless,
+            all_there=not description.static,
         )
-        for fields in (description.output_fields, description.input_fields)
+        for fields, timeless in ((description.state_fields, steady), (description.static_fields, True))
     )
-    shape = _common_shape(path, [*outputs, *inputs], "".join(AXIS_NAMES[: description.num_axes]))
-    num_frames = outputs[0].size("t")
+    shape = _common_shape(path, [*state, *static], "".join(AXIS_NAMES[: description.num_axes]))
+    num_frames = state[0].size("t")
     problem = description.problem(
         shape,
         num_frames,
@@ -281,14 +286,14 @@ def _array_dataset(
     description.require(problem, num_frames, path)
     step = _step(problem.grid, resolution)
     problem = problem.with_grid(problem.grid.every(step))
-    in_use = {column.name for column in (*outputs, *inputs)}
+    in_use = {column.name for column in (*state, *static)}
     notes = {
         "parameters": description.parameters,
         "assumed": [name for name in found.assumed if name not in said],
         "left_out": [name for name in found.arrays if name not in in_use],
     }
     known = {key: value for key, value in notes.items() if value}
-    return ImportedDataset(path, problem, outputs, inputs, split, step, known)
+    return ImportedDataset(path, problem, state, static, split, step, known)
 
 
 def _common_shape(path: Path, columns: Sequence[Column], axes: str) -> list[int]:

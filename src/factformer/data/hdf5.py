@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from factformer.config import fingerprint
 from factformer.data.formats.well import infer_problem, read_scalars, read_times, regridded
 from factformer.data.identity import identity
-from factformer.data.layout import FORMAT, Entry, entries, read_problem
+from factformer.data.layout import FORMAT, MASK, Entry, entries, read_problem, statistics_names, stored_fields
 from factformer.data.opening import open_hdf5, short
-from factformer.data.statistics import KINDS
 from factformer.errors import UserError
 from factformer.problem import Field, Problem, channel_slices
 
@@ -74,23 +73,45 @@ class SplitFile:
         return fingerprint({"name": self.problem.name, **identity(self.path, arrays)})
 
     def read(
-        self, trajectories: Sequence[int], frames: slice, problem: Problem, *, exact: bool = False
+        self,
+        trajectories: Sequence[int],
+        frames: slice,
+        problem: Problem,
+        part: str = "state",
+        *,
+        exact: bool = False,
     ) -> NDArray[Any]:
-        """``(trajectory, frame, *grid, channel)`` of the problem's outputs, in float32 or as ``exact`` as stored."""
+        """One part of the problem (`Dataset.read`), in float32 or as ``exact`` as stored."""
+        if part == "parameters":
+            return self._read_parameters(trajectories, problem)
+        if part == "mask":
+            return self._read(trajectories, range(1), problem, (MASK,), False)[:, 0, ..., 0].astype(bool)
+        if part == "static":
+            return self._read(trajectories, range(1), problem, problem.static, exact)[:, 0]
         chosen = range(*frames.indices(self.num_frames))
-        return self._read(trajectories, chosen, problem, problem.outputs, exact)
+        return self._read(trajectories, chosen, problem, getattr(problem, part), exact)
 
-    def read_inputs(self, trajectories: Sequence[int], problem: Problem, *, exact: bool = False) -> NDArray[Any]:
-        """``(trajectory, 1, *grid, channel)`` of a steady problem's inputs."""
-        return self._read(trajectories, range(1), problem, problem.inputs, exact)
+    def _read_parameters(self, trajectories: Sequence[int], problem: Problem) -> NDArray[Any]:
+        """``(trajectory, parameter)``: a number of the file where all of its trajectories share one."""
+        group = self._open()["scalars"]
+        columns = [np.atleast_1d(group[name][()]) for name in problem.parameters]
+        chosen = [
+            column[list(trajectories)] if len(column) > 1 else column.repeat(len(trajectories)) for column in columns
+        ]
+        return np.stack(chosen, axis=-1).astype(np.float32)
 
     def selected_statistics(self, problem: Problem) -> Statistics:
         """The stored statistics of those fields that ``problem`` has."""
         assert self.statistics is not None
-        inputs = _channels(self.problem.inputs, problem.inputs)
-        outputs = _channels(self.problem.outputs, problem.outputs)
-        chosen = {"input": inputs, "output": outputs, "increment": outputs}
-        mean, std = ({kind: table[kind][chosen[kind]] for kind in KINDS} for table in self.statistics)
+        state = _channels(self.problem.state, problem.state)
+        chosen = {
+            "state": state,
+            "increment": state,
+            "static": _channels(self.problem.static, problem.static),
+            "forcing": _channels(self.problem.forcing, problem.forcing),
+            "parameters": [self.problem.parameters.index(name) for name in problem.parameters],
+        }
+        mean, std = ({kind: table[kind][chosen[kind]] for kind in table if chosen[kind]} for table in self.statistics)
         return mean, std
 
     def close(self) -> None:
@@ -122,17 +143,18 @@ class SplitFile:
         self.problem = regridded(read_problem(file), self.path, said)
         self._carried = str(file.attrs["fingerprint"])
         self.provenance = dict(json.loads(file.attrs["provenance"]))
-        fields = {item.name: item for item in (*self.problem.inputs, *self.problem.outputs)}
+        fields = {item.name: item for item in stored_fields(self.problem)}
         self._entries = {name: entries([item], self.problem.grid.num_axes) for name, item in fields.items()}
         if "statistics" in file:
+            names = statistics_names(self.problem, version)
             self.statistics = (
-                {kind: file[f"statistics/{kind}_mean"][:] for kind in KINDS},
-                {kind: file[f"statistics/{kind}_std"][:] for kind in KINDS},
+                {kind: file[f"statistics/{name}_mean"][:] for kind, name in names.items()},
+                {kind: file[f"statistics/{name}_std"][:] for kind, name in names.items()},
             )
 
     def _require_arrays(self, file: h5py.File) -> None:
         """Every field is there, with as many trajectories, frames and points as the file says it holds."""
-        for item in dict.fromkeys((*self.problem.inputs, *self.problem.outputs)):
+        for item in stored_fields(self.problem):
             for entry in self._entries[item.name]:
                 values = file[entry.path]
                 if values.dtype.kind not in "fiub":
@@ -144,6 +166,13 @@ class SplitFile:
                         f"{self.path} is damaged: {entry.path} of shape {values.shape} does not hold "
                         f"{self.num_trajectories} trajectories of {self.num_frames} frames on {self.problem.grid.shape}"
                     )
+        for name in self.problem.parameters:
+            shape = file["scalars"][name].shape
+            if shape not in ((), (1,), (self.num_trajectories,)):
+                raise UserError(
+                    f"{self.path} is damaged: scalars/{name} of shape {shape} is no number of each of "
+                    f"{self.num_trajectories} trajectories"
+                )
 
     def _read(
         self, trajectories: Sequence[int], frames: range, problem: Problem, fields: tuple[Field, ...], exact: bool

@@ -140,7 +140,7 @@ def evaluate_run(
 
 def _fits_half(normalizer: Normalizer) -> bool:
     """Whether half precision shows fields of such means and deviations: neither overflow nor a staircase."""
-    level, spread = normalizer.output_mean.abs(), normalizer.deviation
+    level, spread = normalizer.state_mean.abs(), normalizer.deviation
     return bool(((level + 20 * spread < 6e4) & (spread > 1e-3) & (level < 100 * spread)).all())
 
 
@@ -169,14 +169,16 @@ def sample_arrays(
     device = next(surrogate.parameters()).device
     starts = start_frames(surrogate, dataset, num_frames, 1)
     batches = list(predicted_batches(surrogate, dataset, num_frames, starts, 1, device, precision, chosen))
-    arrays: dict[str, NDArray[Any]] = {
-        name: torch.cat([getattr(batch, name) for batch in batches]).float().cpu().numpy()
-        for name in ("context", "truth", "prediction")
+    found = {
+        "context": [one.batch.seen for one in batches],
+        "truth": [one.truth for one in batches],
+        "prediction": [one.prediction for one in batches],
     }
+    arrays: dict[str, NDArray[Any]] = {name: torch.cat(parts).float().cpu().numpy() for name, parts in found.items()}
     if dataset.problem.grid.num_axes > 2 and _fits_half(surrogate.normalizer):
         with np.errstate(over="ignore"):  # a prediction that left all bounds is infinite then
             arrays = {name: values.astype(np.float16) for name, values in arrays.items()}
-    fields = json.dumps([[item.name, item.num_channels] for item in surrogate.problem.outputs])
+    fields = json.dumps([[item.name, item.num_channels] for item in surrogate.problem.state])
     return arrays | {
         "fields": np.array(fields),
         "frame_dt": np.array(surrogate.problem.frame_dt),

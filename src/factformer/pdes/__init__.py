@@ -77,7 +77,7 @@ def simulate(
     _check_initial(equation, state)
     problem = equation.problem(tuple(state.shape[1:-1]))
     if num_frames is None:
-        num_frames = 1 if problem.steady else problem.num_context_frames + problem.horizon
+        num_frames = problem.num_context_frames + problem.horizon
     try:
         num_frames, frame_dt = index(num_frames), float(problem.frame_dt if frame_dt is None else frame_dt)
     except (TypeError, ValueError):

@@ -70,7 +70,7 @@ class PDE(ABC):
     @property
     def steady(self) -> bool:
         """Whether the equation has no time: it is solved from its static fields."""
-        return bool(self.static)
+        return self.task.num_context_frames == 0
 
     def problem(self, resolution: int | Sequence[int]) -> Problem:
         """Fields, grid and task, at ``resolution`` points or on a grid of this shape."""
@@ -87,7 +87,6 @@ class PDE(ABC):
             num_context_frames=self.task.num_context_frames,
             horizon=self.task.horizon,
             boundary=self.boundary,
-            steady=self.steady,
         )
 
     @abstractmethod

@@ -4,7 +4,7 @@ Three layouts are in circulation (doi 10.18419/darus-2986):
 
 * arrays ``(sample, frame, *grid)`` named ``tensor``, or ``density``, ``pressure``, ``Vx``, ``Vy``, ``Vz``,
   with ``x-coordinate`` … and ``t-coordinate`` (which may hold one more entry than there are frames);
-  a steady file has ``nu (sample, *grid)`` as input of ``tensor``;
+  a steady file has ``nu (sample, *grid)`` beside ``tensor``;
 * groups ``0000, 0001, …``, each a sample with ``data (frame, *grid, channel)`` and ``grid/x``, ``grid/t``;
 * ``velocity``, ``particles`` of incompressible flow, ``(sample, frame, *grid, channel)`` with ``t``.
 
@@ -136,15 +136,15 @@ def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray], taken: Collect
     shape = arrays[scalars[0]].shape
     components = [name for name in COMPONENTS if name in arrays]
     names = {name: name for name in scalars}
-    outputs = dict.fromkeys(scalars, 1)
+    state = dict.fromkeys(scalars, 1)
     if components:
         names["velocity"] = ",".join(components)
-        outputs["velocity"] = len(components)
+        state["velocity"] = len(components)
     steady = "nu" in arrays
-    values = {"outputs": outputs, "periodic": not steady and "trans" not in path.stem.lower()}
+    values = {"state": state, "periodic": not steady and "trans" not in path.stem.lower()}
     if steady:
         names["nu"] = "nu"
-        values |= {"inputs": {"nu": 1}, "steady": True, "boundary": "zero"}
+        values |= {"static": {"nu": 1}, "num_context_frames": 0, "boundary": "zero"}
     return _described(found, scalars[0], len(shape) - 2, values, names)
 
 
@@ -160,7 +160,7 @@ def _describe_groups(path: Path, arrays: Mapping[str, LazyArray], grouped: list[
     given = {name.removeprefix(folder): array for name, array in arrays.items() if name.startswith(folder)}
     found = Found(path, {"data": Samples(samples)}, given, times=given.pop("t", None))
     shape = found.arrays["data"].shape
-    values = {"outputs": {"data": shape[-1]}, "periodic": False}
+    values = {"state": {"data": shape[-1]}, "periodic": False}
     return _described(found, "data", len(shape) - 3, values, {"data": "data"})
 
 
@@ -168,7 +168,7 @@ def _describe_incompressible(path: Path, arrays: Mapping[str, LazyArray]) -> Fou
     fields = {name: array for name, array in arrays.items() if name != "t"}
     times = np.asarray(arrays["t"][:])[0] if "t" in arrays else None
     shape = arrays["velocity"].shape
-    values = {"outputs": {"velocity": shape[-1], "particles": 1}, "points": "cells", "boundary": "zero"}
+    values = {"state": {"velocity": shape[-1], "particles": 1}, "points": "cells", "boundary": "zero"}
     names = {"velocity": "velocity", "particles": "particles"}
     return _described(Found(path, fields, {}, times), "velocity", len(shape) - 3, values, names)
 
@@ -180,6 +180,6 @@ def _described(found: Found, name: str, num_axes: int, values: dict[str, Any], n
         raise UserError(f"{found.path}: array {name} of shape {shape} is none of PDEBench's: (sample, frame, *grid)")
     assumed = ["periodic", "boundary"]
     assumed += [] if found.coordinates else ["extent", "points"]
-    assumed += [] if found.times is not None or values.get("steady") else ["frame_dt"]
+    assumed += [] if found.times is not None or values.get("num_context_frames") == 0 else ["frame_dt"]
     common = {"name": found.path.stem, "num_axes": num_axes, "num_context_frames": max(1, min(10, shape[1] // 2))}
     return replace(found, values={**common, **values}, names=names, assumed=tuple(assumed))

@@ -30,7 +30,7 @@ def infer_problem(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple
     """The problem of a foreign file and where each of its fields is; ``said`` is what the caller says of its grid.
 
     Fields that vary in time are predicted. A file with a single frame and fields that do not vary in time
-    is a steady problem whose inputs those are; otherwise fields that do not vary in time are left out.
+    is a steady problem whose static fields those are; otherwise fields that do not vary in time are left out.
     """
     num_axes = int(file.attrs["n_spatial_dims"])
     varying, constant, where = _fields(file, num_axes)
@@ -38,18 +38,17 @@ def infer_problem(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple
         raise UserError(f"{path} has no field that varies in time")
     times = read_times(file)
     steady = len(times) == 1 and bool(constant)
-    context = 1 if steady else max(1, min(NUM_CONTEXT_FRAMES, len(times) - 1))
+    context = 0 if steady else max(1, min(NUM_CONTEXT_FRAMES, len(times) - 1))
     grid, boundary = _grid(file, path, said)
     return Problem(
         name=_word(file.attrs.get("dataset_name", path.stem)),
         grid=grid,
-        outputs=tuple(varying),
-        inputs=tuple(constant) if steady else (),
+        state=tuple(varying),
+        static=tuple(constant) if steady else (),
         frame_dt=frame_interval(times, path),
         num_context_frames=context,
         horizon=1 if steady else max(1, min(HORIZON, len(times) - context)),
         boundary=boundary,
-        steady=steady,
     ), where
 
 

@@ -153,7 +153,7 @@ def _require_downsampling(equation: PDE, plan: Preset) -> None:
     if plan.resolution == plan.simulation_resolution:
         return
     fine, coarse = (equation.problem(size) for size in (plan.simulation_resolution, plan.resolution))
-    blank = torch.zeros(1, 1, *fine.grid.shape, fine.num_output_channels)
+    blank = torch.zeros(1, 1, *fine.grid.shape, fine.num_state_channels)
     try:
         equation.downsample(blank, coarse.grid.shape, plan.downsampling)
     except ValueError as error:

@@ -149,8 +149,8 @@ class _FileSink:
         self.shape, self.output, self.background = shape, output, background
         self.writing: Future[None] | None = None
 
-    def take_inputs(self, values: Tensor) -> None:
-        self.output.write_inputs(_fetched(values)())
+    def take_static(self, values: Tensor) -> None:
+        self.output.write_static(_fetched(values)())
 
     def take(self, values: Tensor) -> None:
         fetch = _fetched(values)

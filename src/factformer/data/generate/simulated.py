@@ -19,8 +19,8 @@ from factformer.data.generate.plan import describe, require_storable, with_resol
 from factformer.data.generate.solve import Solver
 from factformer.data.layout import Contents
 from factformer.data.normalization import Normalizer
-from factformer.data.statistics import KINDS, Moments, merge_moments, normalizer_from
-from factformer.data.store import Dataset, Frames, Selection, positions
+from factformer.data.statistics import Moments, merge_moments, normalizer_from
+from factformer.data.store import Dataset, Selection, positions
 from factformer.errors import UserError
 from factformer.pdes import PDE, Preset, as_pde
 
@@ -30,24 +30,22 @@ Splits = dict[str, "SimulatedDataset"]
 class SimulatedDataset(Dataset):
     """One split in the memory of the device that solved it; `read` gives float32 and leaves it there."""
 
-    def __init__(self, contents: Contents, frames: Tensor, inputs: Tensor | None, normalizer: Normalizer) -> None:
+    def __init__(self, contents: Contents, frames: Tensor, static: Tensor | None, normalizer: Normalizer) -> None:
         self.problem, self.split, self.fingerprint = contents.problem, contents.split, contents.fingerprint
         self.num_trajectories, self.num_frames = contents.num_trajectories, contents.num_frames
-        self.frames, self.inputs = frames, inputs
+        self.frames, self.static = frames, static
         self._provenance, self._normalizer = dict(contents.provenance), normalizer
 
     @property
     def provenance(self) -> dict[str, Any]:
         return self._provenance
 
-    def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
-        chosen = list(range(*frames.indices(self.num_frames)))
-        return self.frames[positions(trajectories, self.num_trajectories)][:, chosen].float()
-
-    def read_inputs(self, trajectories: Selection) -> Frames:
-        if self.inputs is None:
-            return self.read(trajectories, slice(0, self.problem.num_context_frames))
-        return self.inputs[positions(trajectories, self.num_trajectories)].float()
+    def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
+        chosen = positions(trajectories, self.num_trajectories)
+        if part == "static":
+            assert self.static is not None
+            return self.static[chosen].float()
+        return self.frames[chosen][:, list(range(*frames.indices(self.num_frames)))].float()
 
     def normalizer(self) -> Normalizer:
         return self._normalizer
@@ -104,7 +102,7 @@ def simulate_splits(
             if split == "train":
                 normalizers[resolution] = place.normalizer()
             found[resolution][split] = SimulatedDataset(
-                place.contents, place.frames, place.inputs, normalizers[resolution]
+                place.contents, place.frames, place.static, normalizers[resolution]
             )
     return found
 
@@ -115,13 +113,14 @@ class _Memory:
     def __init__(self, contents: Contents, device: torch.device, storage: torch.dtype) -> None:
         self.contents, problem = contents, contents.problem
         shape = (contents.num_trajectories, contents.num_frames, *problem.grid.shape)
-        self.frames = torch.empty(*shape, problem.num_output_channels, dtype=storage, device=device)
-        self.inputs: Tensor | None = None
-        if problem.steady:
-            self.inputs = torch.empty(*shape, problem.num_input_channels, device=device)
+        self.frames = torch.empty(*shape, problem.num_state_channels, dtype=storage, device=device)
+        self.static: Tensor | None = None
+        if problem.static:
+            once = (contents.num_trajectories, *problem.grid.shape, problem.num_static_channels)
+            self.static = torch.empty(*once, device=device)
         self.moments: list[dict[str, Moments]] = []
 
-    def close(self, batch: range, frames: Tensor, inputs: Tensor | None) -> None:
+    def close(self, batch: range, frames: Tensor, static: Tensor | None) -> None:
         """Take a batch in, whole and in float32, so that statistics do not feel the storage."""
         if not bool(torch.isfinite(frames).all()):
             bad = (~torch.isfinite(frames).flatten(1).all(1)).nonzero()[0].item()
@@ -130,21 +129,19 @@ class _Memory:
                 "holds NaN or infinite values; try a smaller dt or another seed"
             )
         self.frames[batch.start : batch.stop] = frames
-        if self.inputs is not None and inputs is not None:
-            self.inputs[batch.start : batch.stop] = inputs
+        if self.static is not None and static is not None:
+            self.static[batch.start : batch.stop] = static
         if self.contents.split != "train":
             return
-        output = _moments(frames)
-        increment = _moments(frames.diff(dim=1))
-        given = output if inputs is None else _moments(inputs)
-        self.moments += [
-            {"input": a, "output": b, "increment": c} for a, b, c in zip(given, output, increment, strict=True)
-        ]
+        found = {"state": _moments(frames), "increment": _moments(frames.diff(dim=1))}
+        if static is not None:
+            found["static"] = _moments(static)
+        self.moments += [{kind: values[row] for kind, values in found.items()} for row in range(len(batch))]
 
     def normalizer(self) -> Normalizer:
         total = merge_moments(self.moments, self.contents.problem)
         return normalizer_from(
-            self.contents.problem, {k: total[k].mean for k in KINDS}, {k: total[k].std for k in KINDS}
+            self.contents.problem, {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()}
         )
 
 
@@ -152,8 +149,7 @@ class _Memory:
 def _memory_sink(place: _Memory, batch: range) -> Iterator[_MemorySink]:
     sink = _MemorySink(place.contents.problem.grid.shape)
     yield sink
-    inputs = None if sink.inputs is None else sink.inputs.unsqueeze(1)
-    place.close(batch, torch.stack(sink.frames, dim=1), inputs)
+    place.close(batch, torch.stack(sink.frames, dim=1), sink.static)
 
 
 class _MemorySink:
@@ -161,17 +157,17 @@ class _MemorySink:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape, self.frames = shape, list[Tensor]()
-        self.inputs: Tensor | None = None
+        self.static: Tensor | None = None
 
-    def take_inputs(self, values: Tensor) -> None:
-        self.inputs = values.to(torch.float32, copy=True)
+    def take_static(self, values: Tensor) -> None:
+        self.static = values.to(torch.float32, copy=True)
 
     def take(self, values: Tensor) -> None:
         self.frames.append(values.to(torch.float32, copy=True))
 
 
 def _moments(values: Tensor) -> list[Moments]:
-    """Moments of each trajectory of ``(trajectory, frame, *grid, channel)``, on the device and in float64."""
+    """Moments of each trajectory of ``(trajectory, …, channel)``, on the device and in float64."""
     found = []
     for trajectory in values:
         points = trajectory.reshape(-1, trajectory.shape[-1]).double()

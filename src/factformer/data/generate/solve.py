@@ -27,7 +27,7 @@ class Sink(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
 
-    def take_inputs(self, values: Tensor) -> None:
+    def take_static(self, values: Tensor) -> None:
         """What a steady problem is solved from, ``(batch, *grid, channel)``, before its frame."""
 
     def take(self, values: Tensor) -> None:
@@ -72,7 +72,7 @@ class Solver:
             opened = [stack.enter_context(sink) for sink in sinks]
             if equation.steady:
                 for sink in opened:
-                    sink.take_inputs(self._on_grid(initial, sink.shape))
+                    sink.take_static(self._on_grid(initial, sink.shape))
             states = equation.frames(initial, self.num_solved, preset.frame_dt, self.parameters)
             for index, state in enumerate(islice(states, self.num_solved)):
                 for sink in opened if index >= self.num_dropped else ():

@@ -16,6 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 
+from factformer.data.normalization import migrate_state
 from factformer.errors import UserError
 from factformer.surrogate import Surrogate
 from factformer.training.experiment.config import TrainingConfig
@@ -146,8 +147,9 @@ class RunState:
     def restore(self, path: Path, snapshot: Snapshot, rank: int = 0) -> None:
         """Continue exactly where the snapshot, that of the checkpoint ``path``, was taken."""
         counters = Counters.read(path, snapshot.state)
-        self.check(path, snapshot.tensors)
-        tensors = snapshot.tensors
+        tensors = dict(snapshot.tensors)
+        migrate_state(tensors, self.surrogate.normalizer, "weights.normalizer.")
+        self.check(path, tensors)
         for name, target in self.surrogate.state_dict().items():
             assign(target, tensors[f"weights.{name}"])
         if self.average is not None:

@@ -86,7 +86,7 @@ class Trainer:
         self.agreement = Agreement(fabric)
         parameters = dict(self.surrogate.named_parameters())
         self.average = None if config.ema_decay is None else WeightAverage(parameters, config.ema_decay)
-        tally = Tally([field.name for field in problem.outputs], fabric.device)
+        tally = Tally([field.name for field in problem.state], fabric.device)
         self.state = RunState(self.surrogate, optimizer, self.average, tally, self.agreement)
         self.clock = Clock(config, fabric.device)
 
@@ -105,7 +105,7 @@ class Trainer:
         self.augment = Augmentation(experiment.problem, dataset, config.seed) if config.augment else None
         self.noise = None
         if config.noise:
-            if problem.steady:
+            if not problem.num_context_frames:
                 raise UserError("training.noise is for context frames, and a steady problem has none; set it to 0")
             self.noise = ContextNoise(config.noise, problem.num_context_frames, dataset.normalizer(), config.seed)
         self.seconds_waiting = 0.0
@@ -114,7 +114,7 @@ class Trainer:
             "model": experiment.model.fingerprint(),
             "dataset": dataset.fingerprint,
             "seed": config.seed,
-            "problem": problem.to_dict(),
+            "problem": problem.identity(),
             "experiment": experiment.model_dump(mode="json"),
         }
 
