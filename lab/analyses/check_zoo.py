@@ -41,8 +41,8 @@ def main() -> None:
     surrogate = factformer.load(options.name).to(options.device)
     problem = surrogate.problem
     with new_solutions(problem, options.trajectories, options.seed, options.set, device=options.device) as dataset:
-        scores = evaluate(surrogate, dataset, num_frames=options.frames, num_starts=options.starts, timing=False)
-        scores = scores.to_dict()
+        found = evaluate(surrogate, dataset, num_frames=options.frames, num_starts=options.starts, timing=False)
+        scores = found.to_dict()
     made = provenance(seed=options.seed, seconds=time.perf_counter() - began, device=options.device)
     if options.frames:
         finding = run_of(surrogate.provenance, read_findings(RESULTS))
