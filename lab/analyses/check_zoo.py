@@ -1,4 +1,4 @@
-"""A bundle of the zoo on solutions that are made anew here, with another seed: does it score as its card says?
+"""Checks a bundle of the zoo on new solutions, made here with another seed: does it score as its card says?
 
     python -m lab.analyses.check_zoo darcy-85 --trajectories 20
     python -m lab.analyses.check_zoo kolmogorov-128 --trajectories 3 --starts 2 --set num_frames=42
