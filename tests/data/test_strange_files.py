@@ -22,6 +22,9 @@ from factformer.data import opening as opening_module
 from factformer.data.formats.arrays import open_arrays
 from factformer.data.opening import open_hdf5
 from factformer.errors import UserError
+from factformer.grid import Grid
+from factformer.prediction import read_context
+from factformer.problem import Field, Problem
 
 FLOW = {"name": "flow", "num_axes": 2, "state": {"density": 1}, "num_context_frames": 2, "horizon": 3}
 
@@ -374,6 +377,18 @@ def test_times_beside_the_frames_set_the_interval(name: str, suffix: str, tmp_pa
     for bad, message in ((np.arange(6.0) ** 2, "not evenly spaced"), (np.arange(5.0), "for 6 frames: say frame_dt")):
         with pytest.raises(UserError, match=message):
             import_dataset(write_arrays(tmp_path / f"bad{suffix}", {**arrays, name: bad}), FLOW)
+
+
+def test_times_beside_the_frames_of_a_roll_out_must_fit(tmp_path: Path) -> None:
+    problem = Problem("flow", Grid((8, 5), 1.0, False), (Field("density"),), frame_dt=0.5, boundary="reflect")
+    frames = {"density": noise()}
+    read_context(write_arrays(tmp_path / "run.npz", {**frames, "t": 0.5 * np.arange(6)}), problem, num_frames=1)
+    for times, message in (
+        (0.25 * np.arange(6), "0.25 apart in time and 0.5 is needed"),
+        (np.arange(3.0), "say frame_dt"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_context(write_arrays(tmp_path / "bad.npz", {**frames, "t": times}), problem, num_frames=1)
 
 
 def test_a_field_may_be_called_t(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from factformer.data.layout import Contents
 from factformer.data.store import ArrayDataset, open_dataset
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
+from factformer.models._backbone import check_model
 from factformer.training.experiment.definition import Experiment
 from factformer.training.fitting import _experiment
 
