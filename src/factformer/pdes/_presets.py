@@ -9,7 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """What a surrogate learns: the frame interval, how many frames it sees and how many it predicts."""
+    """What a surrogate learns: the frame interval, how many frames it sees and how many it predicts.
+
+    An equation without time has no context: ``num_context_frames`` is 0.
+    """
 
     frame_dt: float = 1.0
     num_context_frames: int = 1
@@ -46,6 +49,7 @@ def _splits(train: int, valid: int, test: int) -> dict[str, int]:
     return {"train": train, "valid": valid, "test": test}
 
 
+DARCY_FLOW_TASK = Task(num_context_frames=0)
 DARCY_FLOW = {
     "paper": Preset(421, 421, 1, 1.0, _splits(1000, 50, 100), batch_size=20),
     "small": Preset(61, 121, 1, 1.0, _splits(512, 32, 64), batch_size=8),

@@ -56,6 +56,7 @@ class DarcyFlow(PDE):
     state = (Field("solution"),)
     static = (Field("coefficient"),)
     boundary = "zero"
+    task = _presets.DARCY_FLOW_TASK
     presets = _presets.DARCY_FLOW
 
     def grid(self, shape: Sequence[int]) -> Grid:
