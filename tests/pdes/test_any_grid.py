@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 
-from factformer import Field, Grid, simulate
+from factformer import Field, Grid, build_surrogate, catalog, simulate
 from factformer.config import Config
 from factformer.data import generate, open_dataset
 from factformer.data.generate.simulated import simulate_splits
 from factformer.errors import UserError
+from factformer.evaluation.solver import benchmark_solver
 from factformer.pdes import PDE, Preset, Task
 
 
@@ -89,3 +90,13 @@ def test_an_equation_without_presets_says_so(tmp_path) -> None:
 
     with pytest.raises(UserError, match="heat has no presets: give a Preset"):
         generate(Bare(), tmp_path)
+
+
+def test_the_solver_benchmark_solves_on_the_stored_grid_of_a_longer_box(tmp_path) -> None:
+    """It took the size of the first axis for the resolution."""
+    pde = Heat()
+    generate(pde, tmp_path, preset="tiny", splits=["test"], trajectories=1)
+    surrogate = build_surrogate(pde.problem(4), "fno", dim=8, depth=1)
+    with catalog.using(pdes=[pde]):
+        result = benchmark_solver(surrogate, open_dataset(tmp_path, "test"), device="cpu")
+    assert [row["resolution"] for row in result["rows"][:2]] == [4, 4]
