@@ -1,0 +1,14 @@
+import pytest
+from arena import Arena
+from artefacts import Kit, make_kit
+
+
+@pytest.fixture(scope="session")
+def arena():
+    with Arena() as arena:
+        yield arena
+
+
+@pytest.fixture(scope="session")
+def kit(arena, tmp_path_factory) -> Kit:
+    return make_kit(tmp_path_factory.mktemp("fuzz") / "kit", arena)
