@@ -1,4 +1,4 @@
-"""``python tests/fuzz [INPUTS] [--seed S] [--door NAME] [--index I]``: a table of outcomes, and how to make each failure again."""
+"""Attack with damaged inputs: a table of the outcomes, and for each failure what makes it again."""
 
 from __future__ import annotations
 
@@ -55,11 +55,8 @@ def main() -> int:
         codes = collections.Counter(outcome.code for outcome, failure in mine if not failure)
         seconds = max((outcome.seconds for outcome, _ in mine), default=0)
         memory = max((outcome.megabytes for outcome, _ in mine), default=0)
-        failed = sum(failure is not None for _, failure in mine)
-        refused = codes[1] + codes[2]
-        print(
-            f"{door:<14} {len(mine):>7} {codes[0] + codes[3]:>6} {refused:>8} {failed:>7} {seconds:>6.1f} s {memory:>5.0f} MB"
-        )
+        counts = (len(mine), codes[0] + codes[3], codes[1] + codes[2], sum(failure is not None for _, failure in mine))
+        print("{:<14} {:>7} {:>6} {:>8} {:>7} {:>6.1f} s {:>5.0f} MB".format(door, *counts, seconds, memory))
     for (door, reason), count in collections.Counter((f.door, f.reason) for f in failures).most_common():
         print(f"{count:>5}  {door}: {reason}")
     if failures:

@@ -87,7 +87,7 @@ class Arena:
         self._process.wait()
 
     def run(self, words: Sequence[str], folder: Path, stop_at: int | None = None, task: str = "command") -> Outcome:
-        """Run a command, or another ``task``, in ``folder``; ``stop_at`` counts file-system events from 1, 0 logs them."""
+        """Run a command, or another ``task``, in ``folder``; `events` says what ``stop_at`` counts."""
         request = {"words": list(words), "folder": str(folder), "stop_at": stop_at, "task": task}
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()

@@ -30,9 +30,9 @@ training:
    validation_windows: 2}
 """
 ARRAYS = ("frames.npy", "frames.npz", "frames.mat", "matlab.mat", "frames.h5", "bench.h5")
-CONVERT = ("--problem", "waves.yaml", "--layout", "ntxy", "--out", "converted/test.hdf5")
-EVALUATE = ("--starts", "1", "--samples", "1", "--no-figures", "--json")
-TRAIN = ("--quiet", "--max-minutes", "0.05")
+CONVERT = "--problem waves.yaml --layout ntxy --out converted/test.hdf5"
+EVALUATE = "--starts 1 --samples 1 --no-figures --json"
+PREDICT = "--frames 2 --out p.npy"
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,16 @@ def make_kit(folder: Path, arena: Arena) -> Kit:
     (folder / "config.yaml").write_text(CONFIG, encoding="utf-8")
     for name, array in splits.items():
         np.save(folder / f"{name}.npy", array)
-        _expect_done(arena, folder, "convert", f"{name}.npy", "--problem", "waves.yaml", "--out", f"data/{name}.hdf5")
+        _expect_done(arena, folder, f"convert {name}.npy --problem waves.yaml --out data/{name}.hdf5")
         (folder / f"{name}.npy").unlink()
     _write_arrays(folder, values)
-    _expect_done(arena, folder, "train", "config.yaml", "--data", "data", "--out", "run", "--quiet")
+    _expect_done(arena, folder, "train config.yaml --data data --out run --quiet")
     shutil.copytree(folder / "run", folder / "half")
     shutil.copytree(folder / "run" / "bundle", folder / "bundle")
     for path in (folder / "half" / "bundle", folder / "half" / "checkpoints" / "update-00000004"):
         shutil.rmtree(path)
-    scores = json.loads(_expect_done(arena, folder, "evaluate", "run", *EVALUATE))["fields"]
-    _expect_done(arena, folder, "rollout", "bundle", "--input", "frames.npy", "--frames", "2", "--out", "p.npy")
+    scores = json.loads(_expect_done(arena, folder, f"evaluate run {EVALUATE}"))["fields"]
+    _expect_done(arena, folder, f"rollout bundle --input frames.npy {PREDICT}")
     weights = (folder / "bundle" / "model.safetensors").read_bytes()
     prediction = (folder / "p.npy").read_bytes()
     (folder / "p.npy").unlink()
@@ -106,7 +106,7 @@ def _write_arrays(folder: Path, values: np.ndarray[Any, Any]) -> None:
             file[f"{name}-coordinate"] = np.arange(8) / 4
 
 
-def _expect_done(arena: Arena, folder: Path, *words: str) -> str:
-    outcome = arena.run(words, folder)
-    assert outcome.code == 0, (words, outcome)
+def _expect_done(arena: Arena, folder: Path, command: str) -> str:
+    outcome = arena.run(command.split(), folder)
+    assert outcome.code == 0, (command, outcome)
     return outcome.out

@@ -5,33 +5,31 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from arena import KILLED, Arena, Outcome
 from artefacts import EVALUATE, Kit
-from doors import judge
+from judging import judge
 
 ADVICE = ("--resume", "--overwrite")
 FREE_KEYS = re.compile(r".*seconds.*|peak_memory.*|created|command|checksum|metrics.jsonl")
 """What a clock decides, or the flags of the command: times, and checksums of what holds times."""
-TRAIN = ("train", "config.yaml", "--data", "data", "--quiet")
-COMMANDS: dict[str, tuple[str, ...]] = {
-    "generate": ("generate", "kolmogorov_flow", "--preset", "tiny", "--resolution", "16", "--simulation-resolution")
-    + ("32", "--trajectories", "2", "--batch-size", "1", "--set", "num_frames=2", "--set", "warmup=0", "--out", "new")
-    + ("--split", "train", "--split", "test"),
-    "convert": ("convert", "frames.npy", "--problem", "waves.yaml", "--out", "new/train.hdf5"),
-    "convert again": ("convert", "frames.npy", "--problem", "waves.yaml", "--out", "data/train.hdf5", "--overwrite"),
-    "train": (*TRAIN, "--out", "new"),
-    "train resumed": ("train", "--resume", "--out", "half", "--quiet"),
-    "train again": (*TRAIN, "--out", "run", "--overwrite", "--set", "training.learning_rate=0.001"),
-    "evaluate": ("evaluate", "run", *(word for word in EVALUATE if word != "--no-figures"), "--out", "new"),
-    "evaluate again": ("evaluate", "run", *(word for word in EVALUATE if word != "--no-figures")),
-    "rollout": ("rollout", "bundle", "--input", "frames.npy", "--frames", "2", "--out", "p.npy", "--animate", "p.gif"),
-    "report": ("report", "run", "--out", "new"),
-    "inspect": ("inspect", "run", "--samples", "1", "--out", "new"),
+FIGURES = EVALUATE.replace("--no-figures", "--figures")
+COMMANDS = {
+    "generate": "generate kolmogorov_flow --preset tiny --resolution 16 --simulation-resolution 32 --trajectories 2 "
+    "--batch-size 1 --set num_frames=2 --set warmup=0 --split train --split test --out new",
+    "convert": "convert frames.npy --problem waves.yaml --out new/train.hdf5",
+    "convert again": "convert frames.npy --problem waves.yaml --out data/train.hdf5 --overwrite",
+    "train": "train config.yaml --data data --quiet --out new",
+    "train resumed": "train --resume --out half --quiet",
+    "train again": "train config.yaml --data data --quiet --out run --overwrite --set training.learning_rate=0.001",
+    "evaluate": f"evaluate run {FIGURES} --out new",
+    "evaluate again": f"evaluate run {FIGURES}",
+    "rollout": "rollout bundle --input frames.npy --frames 2 --out p.npy --animate p.gif",
+    "report": "report run --out new",
+    "inspect": "inspect run --samples 1 --out new",
 }
 Tree = dict[str, Any]
 
@@ -44,10 +42,10 @@ class Straight:
     tree: Tree
 
 
-def run_straight(arena: Arena, kit: Kit, folder: Path, words: Sequence[str]) -> Straight:
+def run_straight(arena: Arena, kit: Kit, folder: Path, command: str) -> Straight:
     """Run a command to its end."""
     _fresh(kit, folder)
-    outcome = arena.run(words, folder, stop_at=0)
+    outcome = arena.run(command.split(), folder, stop_at=0)
     assert outcome.code == 0, outcome
     log = folder.with_name(f"{folder.name}.events")
     events = log.read_text(encoding="utf-8").splitlines()
@@ -55,28 +53,28 @@ def run_straight(arena: Arena, kit: Kit, folder: Path, words: Sequence[str]) -> 
     return Straight(events, read_tree(folder))
 
 
-def kill(arena: Arena, kit: Kit, folder: Path, words: Sequence[str], straight: Straight, number: int) -> str | None:
+def kill(arena: Arena, kit: Kit, folder: Path, command: str, straight: Straight, number: int) -> str | None:
     """Stop a command at an event, run it again as its user would be told to; None, or what is wrong then."""
     _fresh(kit, folder)
-    outcome = arena.run(words, folder, stop_at=number)
+    outcome = arena.run(command.split(), folder, stop_at=number)
     if outcome.code != KILLED:
         return f"not stopped: {outcome.code} {outcome.err[-200:]}"
-    outcome, told = _run_again(arena, folder, words)
+    outcome, told = _run_again(arena, folder, command)
     if outcome.code != 0:
         return f"run again: exit code {outcome.code}: {' then '.join(told)}"
     return compare(straight.tree, read_tree(folder))
 
 
-def _run_again(arena: Arena, folder: Path, words: Sequence[str]) -> tuple[Outcome, list[str]]:
+def _run_again(arena: Arena, folder: Path, command: str) -> tuple[Outcome, list[str]]:
     """The same command, with the flags that its one-line answers name."""
     told: list[str] = []
     while True:
-        outcome = arena.run(words, folder)
+        outcome = arena.run(command.split(), folder)
         told.append(outcome.err.strip()[-300:])
-        advice = [flag for flag in ADVICE if flag in outcome.err and flag not in words]
+        advice = [flag for flag in ADVICE if flag in outcome.err and flag not in command]
         if outcome.code != 2 or judge(outcome) or not advice:
             return outcome, told
-        words = (*words, advice[0])
+        command = f"{command} {advice[0]}"
 
 
 def compare(expected: Tree, found: Tree) -> str | None:
@@ -117,8 +115,3 @@ def _timeless(value: Any) -> Any:
 def _fresh(kit: Kit, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(kit.folder, folder)
-
-
-def place(event: str) -> str:
-    """An event without the numbers in its names, to group by."""
-    return re.sub(r"[0-9a-z_]{8}\b(?=/|$)|\d+", "*", event)

@@ -1,4 +1,4 @@
-"""Damage, drawn from a seeded generator: to bytes, to JSON and YAML values, to safetensors, HDF5, NumPy and MATLAB files.
+"""Damage from a seeded generator: to bytes, JSON and YAML values, safetensors, HDF5, NumPy and MATLAB files.
 
 Every mutator takes a `random.Random` first, changes one file in place and returns a few words that say what it did.
 """
@@ -84,10 +84,7 @@ def mutate_tree(rng: Random, tree: Any) -> tuple[Any, str]:
     elif isinstance(parent, list):
         parent.insert(key, odd_value(rng))
     else:
-        if action == "rename":
-            value = parent.pop(key)
-        else:
-            value = odd_value(rng)
+        value = parent.pop(key) if action == "rename" else odd_value(rng)
         parent[rng.choice(TEXTS)] = value
     return tree, f"{action} {path}"
 
@@ -457,3 +454,19 @@ def _mutate_link(rng: Random, file: Any, name: str, path: Path) -> str:
         for key, value in attributes.items():
             file[name].attrs[key] = value
     return f"{kind} at {name}"
+
+
+def for_file(path: Path) -> Callable[[Random, Path], str] | None:
+    """The mutator that knows the structure of a file, by its name and how it begins."""
+    if path.suffix == ".mat":
+        return mutate_hdf5 if h5py.is_hdf5(path) else mutate_mat
+    return {
+        ".json": mutate_json,
+        ".jsonl": mutate_json_lines,
+        ".yaml": mutate_yaml,
+        ".safetensors": mutate_safetensors,
+        ".npy": mutate_npy,
+        ".npz": mutate_npz,
+        ".h5": mutate_hdf5,
+        ".hdf5": mutate_hdf5,
+    }.get(path.suffix)

@@ -1,6 +1,6 @@
 """Damaged files and odd command lines: always a clear line or the right numbers, never a crash, a hang or a guess.
 
-300 inputs by default, 10,000 with ``-m slow``; ``python tests/fuzz --help`` runs as many as you like and prints a table.
+300 inputs by default, 10,000 with ``-m slow``; ``python tests/fuzz --help`` runs any number and prints a table.
 """
 
 import math
@@ -10,7 +10,8 @@ from random import Random
 
 import pytest
 from arena import RAW, Outcome
-from doors import DOORS, attack, judge
+from doors import DOORS, attack
+from judging import judge
 
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "300"))
 SEED = int(os.environ.get("FUZZ_SEED", "0"))

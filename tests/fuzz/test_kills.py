@@ -13,8 +13,7 @@ EVENTS = 4
 
 
 def stop_and_repeat(arena, kit, folder, command, num_events=None):
-    words = COMMANDS[command]
-    straight = run_straight(arena, kit, folder / "run", words)
+    straight = run_straight(arena, kit, folder / "run", COMMANDS[command])
     total = len(straight.events)
     assert total >= 8
     count = num_events or total
@@ -22,7 +21,7 @@ def stop_and_repeat(arena, kit, folder, command, num_events=None):
     wrong = {
         f"event {number} of {total}, {straight.events[number - 1]}": found
         for number in numbers
-        if (found := kill(arena, kit, folder / "run", words, straight, number))
+        if (found := kill(arena, kit, folder / "run", COMMANDS[command], straight, number))
     }
     assert not wrong, "\n".join(f"{event}: {found}" for event, found in wrong.items())
 
@@ -39,9 +38,9 @@ def test_stopped_at_every_event_and_run_again(arena, kit, tmp_path, command):
 
 
 def test_the_comparison_sees_what_a_stopped_command_leaves(arena, kit, tmp_path):
-    folder, words = tmp_path / "run", COMMANDS["convert"]
-    straight = run_straight(arena, kit, folder, words)
+    folder, command = tmp_path / "run", COMMANDS["convert"]
+    straight = run_straight(arena, kit, folder, command)
     number = 1 + straight.events.index("before os.rename new/.train.hdf5.partial/data.hdf5")
     shutil.rmtree(folder / "new")
-    assert arena.run(words, folder, stop_at=number).code == KILLED
+    assert arena.run(command.split(), folder, stop_at=number).code == KILLED
     assert "left over" in compare(straight.tree, read_tree(folder))
