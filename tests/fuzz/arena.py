@@ -185,7 +185,7 @@ def _command(words: list[str]) -> int:
 
 
 def _read_plainly(words: list[str]) -> int:
-    """Write every array of a file, as its own library reads it, to an npz: ``[source, target]``."""
+    """Write every array that a file itself holds, as the library of its format reads it: ``[source, target.npz]``."""
     import h5py
     import numpy as np
     from scipy.io import loadmat
@@ -200,10 +200,13 @@ def _read_plainly(words: list[str]) -> int:
     elif source.endswith(".mat") and not h5py.is_hdf5(source):
         arrays = {name: value for name, value in loadmat(source).items() if isinstance(value, np.ndarray)}
     else:
+
+        def visit(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and not item.external and not item.is_virtual:
+                arrays[name] = item[...]
+
         with h5py.File(source) as file:
-            file.visititems(
-                lambda name, item: arrays.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None
-            )
+            file.visititems(visit)
     kept = {str(index): value for index, value in enumerate(arrays.values()) if value.dtype.kind in "fiub"}
     np.savez(target, **kept)
     return 0

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+import array_mutators
+import h5py
 import mutators
 from arena import Arena, Outcome
 from artefacts import ARRAYS, CONVERT, EVALUATE, PREDICT, Kit
@@ -18,6 +20,7 @@ from judging import (
     anything,
     finite_prediction,
     judge,
+    own_prediction,
     same_dataset,
     same_prediction,
     same_scores,
@@ -111,7 +114,7 @@ def array(rng: Random, kit: Kit, folder: Path) -> Attack:
     if rng.random() < 0.6:
         check = values_of(folder / name, kit, folder / "converted" / "test.hdf5")
         return Attack(what, f"convert {name} {CONVERT}".split(), check)
-    return Attack(what, f"rollout bundle --input {name} {PREDICT}".split(), finite_prediction(folder))
+    return Attack(what, f"rollout bundle --input {name} {PREDICT}".split(), own_prediction(kit, folder))
 
 
 def configuration(rng: Random, kit: Kit, folder: Path) -> Attack:
@@ -215,12 +218,28 @@ DOORS: dict[str, Door] = {
 def _damage(rng: Random, path: Path) -> tuple[str, bool]:
     """Damage a file by its structure, its bytes or what it is; whether it was by its structure."""
     draw = rng.random()
-    mutate = mutators.for_file(path)
+    mutate = _mutator(path)
     if draw < 0.1 or path.is_dir():
         return f"{path.name}: {mutators.mutate_entry(rng, path)}", False
     if draw < 0.4 or mutate is None:
         return f"{path.name}: {mutators.mutate_bytes(rng, path)}", False
     return f"{path.name}: {mutate(rng, path)}", True
+
+
+def _mutator(path: Path) -> Callable[[Random, Path], str] | None:
+    """The mutator that knows the structure of a file, by its name and how it begins."""
+    if path.suffix == ".mat":
+        return array_mutators.mutate_hdf5 if h5py.is_hdf5(path) else array_mutators.mutate_mat
+    return {
+        ".json": mutators.mutate_json,
+        ".jsonl": mutators.mutate_json_lines,
+        ".yaml": mutators.mutate_yaml,
+        ".safetensors": array_mutators.mutate_safetensors,
+        ".npy": array_mutators.mutate_npy,
+        ".npz": array_mutators.mutate_npz,
+        ".h5": array_mutators.mutate_hdf5,
+        ".hdf5": array_mutators.mutate_hdf5,
+    }.get(path.suffix)
 
 
 def _sign_bundle(folder: Path) -> bool:

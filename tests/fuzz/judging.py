@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 from arena import RAW, Arena, Outcome
+from array_mutators import SECRET
 from artefacts import Kit
 
 MEGABYTES = 1000
@@ -61,6 +62,12 @@ def same_prediction(kit: Kit, folder: Path) -> Check:
 
 def finite_prediction(folder: Path) -> Check:
     return lambda _: None if np.isfinite(np.load(folder / "p.npy")).all() else "accepted, predictions not finite"
+
+
+def own_prediction(kit: Kit, folder: Path) -> Check:
+    """Finite frames that come from the file itself: not from another one that it points to."""
+    pointed = (folder / SECRET).exists()
+    return same_prediction(kit, folder) if pointed else finite_prediction(folder)
 
 
 def same_scores(kit: Kit, folder: Path) -> Check:
