@@ -28,6 +28,8 @@ from judging import (
     values_of,
 )
 
+from factformer.bundle import CHECKSUM, description_checksum
+
 TRAIN = "--quiet --max-minutes 0.05"
 """However long a damaged configuration makes training, it stops after three seconds."""
 
@@ -248,6 +250,7 @@ def _sign_bundle(folder: Path) -> bool:
     try:
         description = json.loads(file.read_text(encoding="utf-8"))
         description["sha256"] = _checksum(folder / "model.safetensors")
+        description[CHECKSUM] = description_checksum(description)
     except (ValueError, TypeError, RecursionError):
         return False
     file.write_bytes(mutators.json_text(description))
