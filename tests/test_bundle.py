@@ -26,7 +26,13 @@ SMALL = {"dim": 16, "depth": 1, "heads": 2, "head_dim": 8, "kernel_dim": 8}
 def surrogate():
     grid = Grid.from_axes([[0.0, 0.2, 0.5, 1.0], [0.0, 0.4, 1.0]])
     problem = Problem("box", grid, (Field("p"), Field("u", 2)), num_context_frames=2, horizon=4, boundary="zero")
-    normalizer = Normalizer([0.1, 0.2, 0.3], [1.0, 1 / 3, 2.0], [0.1, 0.2, 0.3], [1.0, 1 / 3, 2.0], [0.1, 0.1, 0.7])
+    normalizer = Normalizer(
+        context_mean=[0.1, 0.2, 0.3],
+        context_std=[1.0, 1 / 3, 2.0],
+        state_mean=[0.1, 0.2, 0.3],
+        state_std=[1.0, 1 / 3, 2.0],
+        increment_std=[0.1, 0.1, 0.7],
+    )
     return build_surrogate(problem, marching_steps=3, normalizer=normalizer, residual=True, **SMALL)
 
 
@@ -52,7 +58,7 @@ def test_half_storage_keeps_statistics_exact(surrogate, tmp_path):
     full = save_bundle(surrogate, tmp_path / "full")
     size = (tmp_path / "small" / "model.safetensors").stat().st_size
     assert size < 0.75 * (full / "model.safetensors").stat().st_size
-    assert torch.equal(small.normalizer.input_std, surrogate.normalizer.input_std)
+    assert torch.equal(small.normalizer.context_std, surrogate.normalizer.context_std)
     assert torch.allclose(small(context(), 3), surrogate(context(), 3), atol=2e-2)
 
 
@@ -105,9 +111,9 @@ def damage(path, kind):
     elif kind == "unknown key":
         rewrite(path, lambda values: values["config"].update(colour="red"))
     elif kind == "text for numbers":
-        rewrite(path, lambda values: values["normalization"].update(input_mean="zero"))
+        rewrite(path, lambda values: values["normalization"].update(context_mean="zero"))
     elif kind == "too many deviations":
-        rewrite(path, lambda values: values["normalization"]["output_std"].append(1.0))
+        rewrite(path, lambda values: values["normalization"]["state_std"].append(1.0))
     elif kind == "no description":
         description.unlink()
 
@@ -121,8 +127,8 @@ def damage(path, kind):
         ("foreign", "not written by factformer"),
         ("future", "version 99"),
         ("unknown key", "unknown key 'model.colour'"),
-        ("text for numbers", "normalization.input_mean must be a list of numbers"),
-        ("too many deviations", "the normaliser's output_std has"),
+        ("text for numbers", "normalization.context_mean must be a list of numbers"),
+        ("too many deviations", "the normaliser's state_std has"),
         ("no description", "is not a bundle"),
     ],
 )
@@ -174,7 +180,7 @@ def test_a_flipped_bit_in_the_description_is_found(surrogate, tmp_path):
     path = save_bundle(surrogate, tmp_path / "b")
 
     def change(values):
-        values["normalization"]["output_std"][0] = 1.35
+        values["normalization"]["state_std"][0] = 1.35
 
     rewrite(path, change, signed=False)
     with pytest.raises(UserError, match="does not match its checksum"):
@@ -193,7 +199,7 @@ def test_bundles_of_version_1_still_load(surrogate, tmp_path):
 
     rewrite(path, to_version_1, signed=False)
     assert torch.equal(load(path)(context(), 3), surrogate(context(), 3))
-    rewrite(path, lambda values: values["normalization"]["output_std"].__setitem__(0, 1.35), signed=False)
+    rewrite(path, lambda values: values["normalization"]["state_std"].__setitem__(0, 1.35), signed=False)
     with pytest.raises(UserError, match="hold different statistics"):
         load(path)
 
@@ -208,15 +214,15 @@ def test_a_new_bundle_does_not_pass_for_an_old_one(surrogate, tmp_path):
 @pytest.mark.parametrize(
     ("statistics", "words"),
     [
-        ({"input_std": [1.0, 0.0, 2.0]}, "input_std is zero"),
-        ({"output_std": [1.0, -1.0, 2.0]}, "output_std is negative"),
-        ({"output_mean": [0.1, 1e300, 0.3]}, "output_mean is not finite"),
-        ({"output_std": [1.0, 0.0, 0.0]}, "its input_std says that it varies"),
-        ({"output_std": [1.0, 0.0, 2.0]}, "zero for some components of 'u'"),
+        ({"context_std": [1.0, 0.0, 2.0]}, "context_std is zero"),
+        ({"state_std": [1.0, -1.0, 2.0]}, "state_std is negative"),
+        ({"state_mean": [0.1, 1e300, 0.3]}, "state_mean is not finite"),
+        ({"state_std": [1.0, 0.0, 0.0]}, "its context_std says that it varies"),
+        ({"state_std": [1.0, 0.0, 2.0]}, "zero for some components of 'u'"),
         ({"increment_std": [0.0, 0.1, 0.7]}, "increment_std is zero"),
-        ({"output_std": [1.0, 2.0]}, "output_std has 2 channels"),
-        ({"output_std": [1.0, None, 2.0]}, "must be a list of numbers"),
-        ({"output_std": [1.0, True, 2.0]}, "must be a list of numbers"),
+        ({"state_std": [1.0, 2.0]}, "state_std has 2 channels"),
+        ({"state_std": [1.0, None, 2.0]}, "must be a list of numbers"),
+        ({"state_std": [1.0, True, 2.0]}, "must be a list of numbers"),
     ],
 )
 def test_stored_statistics_are_checked(surrogate, tmp_path, statistics, words):
@@ -228,9 +234,10 @@ def test_stored_statistics_are_checked(surrogate, tmp_path, statistics, words):
 
 def test_a_constant_field_has_no_deviation_and_is_a_good_bundle(tmp_path):
     problem = Problem("box", Grid((4, 4), 1.0, True), (Field("p"), Field("t")), num_context_frames=2, horizon=4)
-    normalizer = Normalizer([0.1, 300.0], [2.0, 1.0], [0.1, 300.0], [2.0, 0.0], [0.5, 0.0])
+    seen = {"context_mean": [0.1, 300.0], "context_std": [2.0, 1.0]}
+    normalizer = Normalizer(**seen, state_mean=[0.1, 300.0], state_std=[2.0, 0.0], increment_std=[0.5, 0.0])
     surrogate = build_surrogate(problem, normalizer=normalizer, **SMALL)
-    assert load(save_bundle(surrogate, tmp_path / "b")).normalizer.output_std.tolist() == [2.0, 0.0]
+    assert load(save_bundle(surrogate, tmp_path / "b")).normalizer.state_std.tolist() == [2.0, 0.0]
 
 
 def rewrite_weights(path, change):

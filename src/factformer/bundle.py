@@ -6,11 +6,12 @@ name, shape and type that the model expects.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from factformer.data.normalization import Normalizer
 from factformer.documents import finite, json_text, read_json
 from factformer.errors import UserError
 from factformer.files import clean_scratch_folders, explained, scratch_folder
-from factformer.models._backbone import ModelConfig
+from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.problem import Problem
 from factformer.surrogate import Surrogate
 
@@ -80,9 +81,11 @@ def save_bundle(
 ) -> Path:
     """Write ``surrogate`` to the folder ``path``, whole or not at all.
 
+    A surrogate whose parts are not those that its configuration describes is refused: it could not be loaded again.
     ``storage`` (``torch.float16`` or ``torch.bfloat16``) halves the file; the weights are float32 again when
     loaded. What is too large for 16 bits stays as it is.
     """
+    _require_described(surrogate)
     target = Path(path)
     with explained(target):
         _clean_up(target)
@@ -130,10 +133,13 @@ def save_bundle(
     return target
 
 
-def load(path: str | Path) -> Surrogate:
-    """The surrogate of a bundle, ready to predict; ``path`` is its folder or the name of one in the zoo."""
+def load(path: str | Path, *, models: Iterable[type[Backbone]] = ()) -> Surrogate:
+    """The surrogate of a bundle, ready to predict; ``path`` is its folder or the name of one in the zoo.
+
+    A bundle holds no code. If its model is not in the catalog, its class must be among ``models``.
+    """
     folder = _find(path)
-    description = read_description(folder)
+    description = read_description(folder, models)
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise UserError(f"{folder} has no {WEIGHTS}: the bundle is incomplete")
@@ -158,6 +164,35 @@ def load(path: str | Path) -> Surrogate:
     surrogate.load_state_dict({**state, **exact})
     surrogate.provenance = description.provenance
     return surrogate.eval()
+
+
+def _find_model(name: str, folder: Path, given: Iterable[type[Backbone]]) -> type[Backbone]:
+    with catalog.using(models=[check_model(model) for model in given]):
+        if name not in catalog.names("models"):
+            raise UserError(
+                f"{folder} holds the model {name!r}, which is not in the catalog: give its class, with models=[…] in "
+                "Python or --plugin FILE on the command line, or install the package that it comes from"
+            )
+        return find_model(name)
+
+
+def _require_described(surrogate: Surrogate) -> None:
+    """Raise where configuration and weights do not belong together, such as with another backbone put in."""
+    found, wanted = type(surrogate.backbone), backbone_of(surrogate.config)
+    if found is not wanted:
+        raise UserError(
+            f"the surrogate's backbone is a {found.__module__}.{found.__qualname__}, its configuration describes the "
+            f"model {surrogate.config.name!r}: build it with build_surrogate(problem, {found.__name__})"
+        )
+    with torch.random.fork_rng(devices=[]):
+        described = Surrogate(surrogate.problem, surrogate.config, surrogate.marching_steps, surrogate.normalizer)
+    shapes, expected = ({k: tuple(v.shape) for k, v in s.state_dict().items()} for s in (surrogate, described))
+    for name in sorted({*shapes, *expected}):
+        if shapes.get(name) != expected.get(name):
+            raise UserError(
+                f"the surrogate's {name} has shape {shapes.get(name)}, its configuration describes "
+                f"{expected.get(name)}: build it with the configuration that it is to be saved with"
+            )
 
 
 def zoo() -> dict[str, Path]:
@@ -189,8 +224,60 @@ def _find(path: str | Path) -> Path:
     raise UserError(f"there is no bundle at {folder}.{names}")
 
 
-def read_description(folder: Path) -> Description:
+def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Description:
     """What the bundle in ``folder`` is, without its weights."""
+    values = _read_values(folder)
+    with _described(folder / DESCRIPTION):
+        config, provenance = values["config"], values["provenance"]
+        if not isinstance(config, dict) or not isinstance(provenance, dict):
+            raise UserError("config and provenance must be JSON objects")
+        _require_whole_number("marching_steps", values["marching_steps"])
+        if not isinstance(values["sha256"], str):
+            raise UserError("sha256 must be a text")
+        normalization = values["normalization"]
+        for name, numbers in normalization.items():
+            if not isinstance(numbers, list) or any(type(number) not in (int, float) for number in numbers):
+                raise UserError(f"normalization.{name} must be a list of numbers")
+        problem = _problem(values)
+        normalizer = Normalizer.from_dict(normalization, problem)
+        check_statistics(normalizer, problem)
+        return Description(
+            config=_find_model(str(config["name"]), folder, models).config_class.parse(config, "model"),
+            marching_steps=values["marching_steps"],
+            problem=problem,
+            normalizer=normalizer,
+            statistics=normalization,
+            weights_sha256=values["sha256"],
+            provenance=provenance,
+        )
+
+
+def read_problem(folder: Path) -> Problem:
+    """The problem of the bundle in ``folder``; its model, which may be a user's own, need not be known."""
+    values = _read_values(folder)
+    with _described(folder / DESCRIPTION):
+        return _problem(values)
+
+
+def _problem(values: Mapping[str, Any]) -> Problem:
+    for key in ("num_context_frames", "horizon"):
+        _require_whole_number(f"problem.{key}", values["problem"][key])
+    return Problem.from_dict(values["problem"])
+
+
+@contextlib.contextmanager
+def _described(file: Path) -> Iterator[None]:
+    """Turn what is wrong with a description into one line about ``file``."""
+    try:
+        yield
+    except KeyError as error:
+        raise UserError(f"{file} is not a complete bundle description: it has no {error}") from None
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"{file} is not a valid bundle description: {error}") from None
+
+
+def _read_values(folder: Path) -> dict[str, Any]:
+    """The checked JSON of a description, in the form of this version."""
     file = folder / DESCRIPTION
     if not file.is_file():
         if (folder / "checkpoints").is_dir():
@@ -199,35 +286,7 @@ def read_description(folder: Path) -> Description:
     values = read_json(file)
     if values.get("format") != FORMAT:
         raise UserError(f"{file} was not written by factformer")
-    values = migrate(values, file)
-    try:
-        config, provenance = values["config"], values["provenance"]
-        if not isinstance(config, dict) or not isinstance(provenance, dict):
-            raise UserError("config and provenance must be JSON objects")
-        for key in ("num_context_frames", "horizon"):
-            _require_whole_number(f"problem.{key}", values["problem"][key])
-        _require_whole_number("marching_steps", values["marching_steps"])
-        if not isinstance(values["sha256"], str):
-            raise UserError("sha256 must be a text")
-        normalization = values["normalization"]
-        for name, numbers in normalization.items():
-            if not isinstance(numbers, list) or any(type(number) not in (int, float) for number in numbers):
-                raise UserError(f"normalization.{name} must be a list of numbers")
-        problem, normalizer = Problem.from_dict(values["problem"]), Normalizer.from_dict(normalization)
-        check_statistics(normalizer, problem)
-        return Description(
-            config=catalog.find("models", str(config["name"])).Config.parse(config, "model"),
-            marching_steps=values["marching_steps"],
-            problem=problem,
-            normalizer=normalizer,
-            statistics=normalization,
-            weights_sha256=values["sha256"],
-            provenance=provenance,
-        )
-    except KeyError as error:
-        raise UserError(f"{file} is not a complete bundle description: it has no {error}") from None
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise UserError(f"{file} is not a valid bundle description: {error}") from None
+    return migrate(values, file)
 
 
 def migrate(values: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -256,26 +315,26 @@ def description_checksum(values: Mapping[str, Any]) -> str:
 def check_statistics(normalizer: Normalizer, problem: Problem) -> None:
     """Raise where statistics cannot be those of data.
 
-    A field that is constant has deviation 0 as an output, in all its components, and 1 as an input
+    A constant field has deviation 0 where it is predicted, in all its components, and 1 where it is seen
     (`factformer.data.statistics.normalizer_from`); every other deviation is positive.
     """
+    normalizer.require(problem)
     for name, values in normalizer.named_buffers():
-        channels = problem.num_input_channels if name.startswith("input") else problem.num_output_channels
-        if len(values) != channels:
-            raise UserError(f"the normaliser's {name} has {len(values)} channels, the problem {channels}")
         if not bool(values.isfinite().all()):
             raise UserError(f"the normaliser's {name} is not finite")
         if name.endswith("_std") and bool((values < 0).any()):
             raise UserError(f"the normaliser's {name} is negative")
-    if bool((normalizer.input_std == 0).any()):
-        raise UserError("the normaliser's input_std is zero, and nothing can be divided by it")
-    constant = normalizer.output_std == 0
-    for field, group in problem.output_slices.items():
-        some = constant[group]
+        seen = name.endswith("_std") and name not in ("state_std", "increment_std")
+        if seen and bool((values == 0).any()):
+            raise UserError(f"the normaliser's {name} is zero, and nothing can be divided by it")
+    constant = normalizer.state_std.eq(0)
+    for field, channels in problem.state_slices.items():
+        some = constant[channels]
         if bool(some.any()) and not bool(some.all()):
-            raise UserError(f"the normaliser's output_std is zero for some components of {field!r} and not for others")
-        if bool(some.any()) and not problem.steady and bool((normalizer.input_std[group] != 1).any()):
-            raise UserError(f"the normaliser's output_std of {field!r} is zero, but its input_std says that it varies")
+            raise UserError(f"the normaliser's state_std is zero for some components of {field!r} and not for others")
+        context = normalizer.context_std
+        if bool(some.any()) and context is not None and bool((context[channels] != 1).any()):
+            raise UserError(f"the normaliser's state_std of {field!r} is zero, but its context_std says that it varies")
     if bool(((normalizer.increment_std == 0) & ~constant).any()):
         raise UserError("the normaliser's increment_std is zero for a field that varies")
 

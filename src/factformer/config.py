@@ -23,6 +23,7 @@ DEEPEST = 32
 MOST_COMPLAINTS = 4
 """Mistakes of a configuration that one message names."""
 
+
 class Config(BaseModel):
     """Base of every configuration: immutable, typed, and an unknown key is an error."""
 
@@ -140,7 +141,9 @@ def apply_overrides(values: Mapping[str, Any], assignments: Iterable[str]) -> di
         path, separator, text = assignment.partition("=")
         keys = [key.strip() for key in path.split(".")]
         if not separator or not all(keys):
-            raise UserError(f"--set takes KEY=VALUE with a dotted key, as in training.updates=100; got {cut(assignment)}")
+            raise UserError(
+                f"--set takes KEY=VALUE with a dotted key, as in training.updates=100; got {cut(assignment)}"
+            )
         section = result
         for depth, key in enumerate(keys[:-1]):
             if not isinstance(section.get(key), dict):

@@ -109,7 +109,7 @@ def show_bundle(name: str, folder: Path, say: Callable[[str], None] = print) -> 
     result = evaluate_run(path, folder / "data", out=folder, num_starts=1, timing=False, num_samples=1)
     pictures = {}
     (rollout,) = read_rollouts(folder / ROLLOUTS_FILE).rollouts
-    for component in components(problem.outputs):
+    for component in components(problem.state):
         words = in_words(result.fields[component.group])
         say(f"     {component.label}: {words}")
         heading = f"The bundle {name} of the zoo on a flow simulated just now: {component.label}, {words}"

@@ -20,8 +20,7 @@ from factformer.errors import UserError
 from factformer.evaluation.inspection import inspect_run
 from factformer.evaluation.results import read_evaluation
 from factformer.evaluation.run import evaluate_run, save_samples
-from factformer.pdes import find_pde
-from factformer.pdes._base import Preset
+from factformer.pdes import Preset, find_pde
 from factformer.report.analysis import write_evaluation_figures
 from factformer.report.runs import load_run
 

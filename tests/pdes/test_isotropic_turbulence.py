@@ -4,16 +4,16 @@ import math
 
 import pytest
 import torch
-from solver_cases import rates, relative, start
 
 from factformer import simulate
 from factformer.grid import Grid
+from factformer.kernels.solvers import from_planes, to_planes
 from factformer.metrics import energy_spectrum
-from factformer.numerics.fused import from_planes, to_planes
 from factformer.numerics.projection import fourier_divergence
 from factformer.numerics.spectral import Spectrum, full_cutoff
 from factformer.pdes import find_pde
 from factformer.pdes.isotropic_turbulence import VISCOSITY, _energy_keeper, _energy_keeper_of_planes
+from solver_cases import rates, relative, start
 
 NAME = "isotropic_turbulence"
 PDE = find_pde(NAME)

@@ -21,6 +21,7 @@ ROLLOUTS_FILE = "rollouts.npz"
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] | None
 """An error, a time or a size; None where it is not finite or was not measured."""
+Number = Annotated[float, Field(allow_inf_nan=False, strict=True)] | None
 Count = Annotated[int, Field(ge=0, le=2**53, strict=True)]
 Positive = Annotated[int, Field(ge=1, le=2**53, strict=True)]
 Text = Annotated[str, Field(max_length=10_000, strict=True)]
@@ -72,6 +73,15 @@ class FieldErrors:
 
 
 @dataclass(frozen=True)
+class OwnMetric:
+    """A user's own metric, averaged over the windows, and that of what costs nothing."""
+
+    mean: Number
+    standard_error: Amount
+    floor: Number
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Errors, floor, parameters and cost of a surrogate on a split, and where the numbers come from."""
 
@@ -103,6 +113,7 @@ class Evaluation:
     wall_seconds: Amount = None
     created: Text | None = None
     versions: dict[Text, Text] = field(default_factory=dict)
+    metrics: dict[Name, OwnMetric] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if set(self.persistence) != set(self.fields):
@@ -112,7 +123,10 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """What is written to the file and printed by ``factformer evaluate --json``."""
-        return asdict(self)
+        values = asdict(self)
+        if not self.metrics:
+            del values["metrics"]
+        return values
 
 
 def read_evaluation(path: Path) -> Evaluation:

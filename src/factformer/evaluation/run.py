@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from factformer.evaluation.accuracy import (
     start_frames,
 )
 from factformer.evaluation.memory import memory_explained
+from factformer.evaluation.own_metrics import Metric
 from factformer.evaluation.provenance import provenance
 from factformer.evaluation.results import EVALUATION_FILE, ROLLOUTS_FILE, Evaluation
 from factformer.evaluation.timing import resolve_device
@@ -72,6 +73,7 @@ def evaluate_run(
     timing: bool = True,
     overwrite: bool = False,
     progress: Progress | None = None,
+    metrics: Mapping[str, Metric] | None = None,
 ) -> Evaluation:
     """`evaluate` of a run folder or bundle, with its provenance.
 
@@ -120,6 +122,7 @@ def evaluate_run(
             precision=precision,
             timing=timing,
             progress=progress,
+            metrics=metrics,
         )
     device, seed = resolve_device(device), surrogate.provenance.get("seed")
     seed = seed if isinstance(seed, int) and seed >= 0 else None
@@ -137,7 +140,7 @@ def evaluate_run(
 
 def _fits_half(normalizer: Normalizer) -> bool:
     """Whether half precision shows fields of such means and deviations: neither overflow nor a staircase."""
-    level, spread = normalizer.output_mean.abs(), normalizer.deviation
+    level, spread = normalizer.state_mean.abs(), normalizer.deviation
     return bool(((level + 20 * spread < 6e4) & (spread > 1e-3) & (level < 100 * spread)).all())
 
 
@@ -166,14 +169,16 @@ def sample_arrays(
     device = next(surrogate.parameters()).device
     starts = start_frames(surrogate, dataset, num_frames, 1)
     batches = list(predicted_batches(surrogate, dataset, num_frames, starts, 1, device, precision, chosen))
-    arrays: dict[str, NDArray[Any]] = {
-        name: torch.cat([getattr(batch, name) for batch in batches]).float().cpu().numpy()
-        for name in ("context", "truth", "prediction")
+    found = {
+        "context": [one.batch.seen for one in batches],
+        "truth": [one.truth for one in batches],
+        "prediction": [one.prediction for one in batches],
     }
+    arrays: dict[str, NDArray[Any]] = {name: torch.cat(parts).float().cpu().numpy() for name, parts in found.items()}
     if dataset.problem.grid.num_axes > 2 and _fits_half(surrogate.normalizer):
         with np.errstate(over="ignore"):  # a prediction that left all bounds is infinite then
             arrays = {name: values.astype(np.float16) for name, values in arrays.items()}
-    fields = json.dumps([[item.name, item.num_channels] for item in surrogate.problem.outputs])
+    fields = json.dumps([[item.name, item.num_channels] for item in surrogate.problem.state])
     return arrays | {
         "fields": np.array(fields),
         "frame_dt": np.array(surrogate.problem.frame_dt),

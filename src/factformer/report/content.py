@@ -20,7 +20,7 @@ SPLIT_WORDS = {"train": "training", "valid": "validation"}
 def frame_interval(runs: Sequence[ReportRun]) -> float | None:
     """Time between frames; None for steady problems and where no run knows its problem."""
     problem = known_problem(runs)
-    return problem.frame_dt if problem is not None and not problem.steady else None
+    return problem.frame_dt if problem is not None and problem.num_context_frames else None
 
 
 def known_problem(runs: Sequence[ReportRun]) -> Problem | None:
@@ -142,7 +142,7 @@ def facts(runs: Sequence[ReportRun]) -> list[str]:
     result = []
     if problem is not None:
         result += [problem.name.replace("_", " "), " × ".join(map(str, problem.grid.shape)) + " points"]
-        if not problem.steady:
+        if problem.num_context_frames:
             seen = _count(problem.num_context_frames, "frame")
             result.append(f"{seen} seen, {evaluation.num_frames} predicted")
     result.append(windows(runs))

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from factformer.bundle import DESCRIPTION, read_description
+from factformer import catalog
+from factformer.bundle import DESCRIPTION, read_problem
 from factformer.documents import read_json, read_yaml
 from factformer.errors import UserError
 from factformer.evaluation.results import EVALUATION_FILE, ROLLOUTS_FILE, Evaluation, read_evaluation
@@ -39,7 +40,7 @@ class ReportRun:
 
     def __post_init__(self) -> None:
         if not self.fields and self.problem is not None:
-            object.__setattr__(self, "fields", self.problem.outputs)
+            object.__setattr__(self, "fields", self.problem.state)
         if self.grid is None and self.problem is not None:
             object.__setattr__(self, "grid", self.problem.grid)
         channels = sum(f.num_channels for f in self.fields)
@@ -68,7 +69,7 @@ def load_run(folder: str | Path, *, kernels: bool = True) -> ReportRun:
     _check_same(path, evaluation, samples)
     config_file = path / "config.yaml"
     config = read_yaml(config_file) if config_file.exists() else {}
-    problem = read_description(path / "bundle").problem if (path / "bundle" / DESCRIPTION).exists() else None
+    problem = read_problem(path / "bundle") if (path / "bundle" / DESCRIPTION).exists() else None
     if problem is not None and samples.grid is not None:  # evaluated at another resolution than trained
         if samples.grid.num_axes != problem.grid.num_axes:
             raise UserError(
@@ -76,15 +77,17 @@ def load_run(folder: str | Path, *, kernels: bool = True) -> ReportRun:
             )
         problem = problem.with_grid(samples.grid)
     learned: dict[str, Array] = {}
-    if kernels and samples.context is not None and problem is not None:
+    name = _name_in(config, "model", config_file) or evaluation.model or path.name
+    # To draw kernels the model must run; numbers and roll-outs of a user's own are shown without its code.
+    if kernels and samples.context is not None and problem is not None and name in catalog.names("models"):
         from factformer.report.kernels import learned_kernels
 
         learned = learned_kernels(path / "bundle", samples.context)
     return ReportRun(
-        name=_name_in(config, "model", config_file) or evaluation.model or path.name,
+        name=name,
         evaluation=evaluation,
         rollouts=samples.rollouts,
-        fields=samples.fields or (problem.outputs if problem is not None else ()),
+        fields=samples.fields or (problem.state if problem is not None else ()),
         config=config,
         command="\n".join(_commands(path, evaluation)),
         protocol=_name_in(config, "protocol", config_file),

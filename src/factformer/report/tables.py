@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["text", "error", "number", "count", "seconds", "megabytes"]
 MISSING = "–"
+OWN_METRIC = "metric: "
+"""How keys of a user's own metrics begin."""
 ONLY_IN_TIME = (".relative_l2_final", ".correlation_time")
 
 
@@ -156,6 +158,7 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
         ]
     if all(is_steady(run) for run in runs):
         columns = [column for column in columns if not column.key.endswith(ONLY_IN_TIME)]
+    columns += [Column(f"{OWN_METRIC}{name}", name, "number") for name in own_metrics(runs)]
     columns += [
         Column("parameters", "Parameters", "count"),
         Column("seconds_per_sequence", "Seconds per sequence", "seconds", "lowest"),
@@ -166,6 +169,11 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
     known = [*rows, floor]
     used = [column for column in columns if any(_plain(row.get(column.key)) is not None for row in known)]
     return Table("Comparison", used, rows, [floor] if len(floor) > 1 else [])
+
+
+def own_metrics(runs: Sequence[ReportRun]) -> list[str]:
+    """Names of the users' own metrics that any of the runs was evaluated with."""
+    return list(dict.fromkeys(name for run in runs for name in run.evaluation.metrics))
 
 
 def differ_in_split(runs: Sequence[ReportRun]) -> bool:
@@ -196,7 +204,11 @@ def _run_row(run: ReportRun, name: str, columns: Sequence[Column]) -> dict[str, 
     row: dict[str, Any] = {"model": name}
     if run.protocol:
         row["protocol"] = PROTOCOL_LABELS.get(run.protocol, run.protocol)
+    own = run.evaluation.metrics
     for column in columns[2:]:
+        if column.key.startswith(OWN_METRIC):
+            row[column.key] = _plain(own[column.title].mean if column.title in own else None)
+            continue
         group, _, quantity = column.key.rpartition(".")
         source = run.evaluation.fields.get(group) if group else run.evaluation
         row[column.key] = _plain(getattr(source, quantity, None))
@@ -206,6 +218,9 @@ def _run_row(run: ReportRun, name: str, columns: Sequence[Column]) -> dict[str, 
 def _floor_row(runs: Sequence[ReportRun]) -> dict[str, Any]:
     row: dict[str, Any] = {"model": floor_name(runs)}
     for run in runs:
+        for name, own in run.evaluation.metrics.items():
+            if own.floor is not None:
+                row.setdefault(f"{OWN_METRIC}{name}", own.floor)
         for group, values in run.evaluation.fields.items():
             for quantity in ("relative_l2", "relative_l2_final"):
                 if (error := getattr(values.persistence, quantity)) is not None:
