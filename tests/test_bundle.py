@@ -234,7 +234,8 @@ def test_stored_statistics_are_checked(surrogate, tmp_path, statistics, words):
 
 def test_a_constant_field_has_no_deviation_and_is_a_good_bundle(tmp_path):
     problem = Problem("box", Grid((4, 4), 1.0, True), (Field("p"), Field("t")), num_context_frames=2, horizon=4)
-    normalizer = Normalizer([0.1, 300.0], [2.0, 1.0], [0.1, 300.0], [2.0, 0.0], [0.5, 0.0])
+    seen = {"context_mean": [0.1, 300.0], "context_std": [2.0, 1.0]}
+    normalizer = Normalizer(**seen, state_mean=[0.1, 300.0], state_std=[2.0, 0.0], increment_std=[0.5, 0.0])
     surrogate = build_surrogate(problem, normalizer=normalizer, **SMALL)
     assert load(save_bundle(surrogate, tmp_path / "b")).normalizer.state_std.tolist() == [2.0, 0.0]
 

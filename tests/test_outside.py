@@ -142,7 +142,7 @@ def test_from_simulation_to_report_in_python(mine, tmp_path):
     result = evaluate(again, test, metrics=mine.metrics, timing=False)
     with catalog.using(models=[model]):
         kept = evaluate_run(tmp_path / "run", tmp_path / "data", metrics=mine.metrics, timing=False)
-    assert kept["metrics"] == result["metrics"]
+    assert kept.metrics == result.metrics
     page = report_runs([tmp_path / "run"], tmp_path / "report")
     assert "worst_point" in page.read_text(encoding="utf-8")
 

@@ -6,12 +6,12 @@ name, shape and type that the model expects.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -224,22 +224,13 @@ def _find(path: str | Path) -> Path:
     raise UserError(f"there is no bundle at {folder}.{names}")
 
 
-def read_problem(folder: Path) -> Problem:
-    """The problem of the bundle in ``folder``; its model need not be known."""
-    values = _read_values(folder)
-    with _complete(folder / DESCRIPTION):
-        return Problem.from_dict(values["problem"])
-
-
 def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Description:
     """What the bundle in ``folder`` is, without its weights."""
     values = _read_values(folder)
-    with _complete(folder / DESCRIPTION):
+    with _described(folder / DESCRIPTION):
         config, provenance = values["config"], values["provenance"]
         if not isinstance(config, dict) or not isinstance(provenance, dict):
             raise UserError("config and provenance must be JSON objects")
-        for key in ("num_context_frames", "horizon"):
-            _require_whole_number(f"problem.{key}", values["problem"][key])
         _require_whole_number("marching_steps", values["marching_steps"])
         if not isinstance(values["sha256"], str):
             raise UserError("sha256 must be a text")
@@ -247,7 +238,7 @@ def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Des
         for name, numbers in normalization.items():
             if not isinstance(numbers, list) or any(type(number) not in (int, float) for number in numbers):
                 raise UserError(f"normalization.{name} must be a list of numbers")
-        problem = Problem.from_dict(values["problem"])
+        problem = _problem(values)
         normalizer = Normalizer.from_dict(normalization, problem)
         check_statistics(normalizer, problem)
         return Description(
@@ -261,9 +252,22 @@ def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Des
         )
 
 
-@contextmanager
-def _complete(file: Path) -> Iterator[None]:
-    """What is missing or wrong in a description is said in one line."""
+def read_problem(folder: Path) -> Problem:
+    """The problem of the bundle in ``folder``; its model, which may be a user's own, need not be known."""
+    values = _read_values(folder)
+    with _described(folder / DESCRIPTION):
+        return _problem(values)
+
+
+def _problem(values: Mapping[str, Any]) -> Problem:
+    for key in ("num_context_frames", "horizon"):
+        _require_whole_number(f"problem.{key}", values["problem"][key])
+    return Problem.from_dict(values["problem"])
+
+
+@contextlib.contextmanager
+def _described(file: Path) -> Iterator[None]:
+    """Turn what is wrong with a description into one line about ``file``."""
     try:
         yield
     except KeyError as error:
@@ -273,6 +277,7 @@ def _complete(file: Path) -> Iterator[None]:
 
 
 def _read_values(folder: Path) -> dict[str, Any]:
+    """The checked JSON of a description, in the form of this version."""
     file = folder / DESCRIPTION
     if not file.is_file():
         if (folder / "checkpoints").is_dir():

@@ -7,11 +7,11 @@ import math
 
 import pytest
 import torch
-from solver_cases import relative, start
 
 from factformer import simulate
 from factformer.numerics.spectral import resample
 from factformer.pdes import find_pde
+from solver_cases import relative, start
 
 pytestmark = pytest.mark.thirdparty
 BOX = 2 * math.pi

@@ -5,13 +5,13 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from solver_cases import rates, relative, start
 
 from factformer import simulate
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.numerics.elliptic import divergence_form
 from factformer.pdes import find_pde
+from solver_cases import rates, relative, start
 
 NAME = "darcy_flow"
 PDE = find_pde(NAME)

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from solver_cases import rates, relative, start
 
 from factformer import simulate
 from factformer.grid import Grid
@@ -14,6 +13,7 @@ from factformer.numerics.projection import fourier_divergence
 from factformer.numerics.spectral import Spectrum, full_cutoff
 from factformer.pdes import find_pde
 from factformer.pdes.isotropic_turbulence import VISCOSITY, _energy_keeper, _energy_keeper_of_planes
+from solver_cases import rates, relative, start
 
 NAME = "isotropic_turbulence"
 PDE = find_pde(NAME)

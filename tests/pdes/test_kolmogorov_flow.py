@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from solver_cases import rates, relative, start
 
 from factformer import simulate
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.pdes import find_pde
+from solver_cases import rates, relative, start
 
 NAME = "kolmogorov_flow"
 PDE = find_pde(NAME)

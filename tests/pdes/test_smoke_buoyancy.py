@@ -5,12 +5,12 @@ import math
 
 import pytest
 import torch
-from solver_cases import rates, relative, start
 
 from factformer import simulate
 from factformer.errors import UserError
 from factformer.numerics.projection import staggered_divergence
 from factformer.pdes import find_pde
+from solver_cases import rates, relative, start
 
 NAME = "smoke_buoyancy"
 PDE = find_pde(NAME)

@@ -51,9 +51,9 @@ def test_a_run_folder_brings_its_kernels(tmp_path):
     frames = np.random.default_rng(0).normal(size=(1, 3, 12, 10, 1)).astype(np.float32)
     fields = np.array(json.dumps([["vorticity", 1]]))
     np.savez(tmp_path / "rollouts.npz", truth=frames, prediction=frames, context=frames[:, :2], fields=fields)
-    found = evaluation({"vorticity": plain_errors([0.0, 0.0, 0.0])}, model="")
+    found = evaluation({"vorticity": plain_errors([0.0, 0.0, 0.0])})
     (tmp_path / "evaluation.json").write_text(json_text(found.to_dict()))
     run = load_run(tmp_path)
     assert list(run.kernels) == ["layer 1, x₁", "layer 1, x₂"]
-    assert run.name == tmp_path.name
+    assert run.name == "factformer"
     assert load_run(tmp_path, kernels=False).kernels == {}
