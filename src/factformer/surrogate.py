@@ -237,5 +237,5 @@ def build_surrogate(
     else:
         config = model_config(model, **overrides)
     if marching_steps is None:
-        marching_steps = 1 if problem.steady else DEFAULT_MARCHING_STEPS
+        marching_steps = DEFAULT_MARCHING_STEPS if problem.num_context_frames else 1
     return Surrogate(problem, config, marching_steps, normalizer)
