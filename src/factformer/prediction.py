@@ -207,30 +207,24 @@ def read_context(
             raise UserError(f"{problem.name!r} is steady: its samples have no frames to start from, leave out --start")
         if data.num_frames != 1:
             raise UserError(f"{path} holds {data.num_frames} frames a sample: {problem.name!r} is steady and takes one")
-        return Context(_known(data, slice(0, 1)), 0, 1, data.provenance)
+        return Context(data.known(slice(None), slice(0, 1)), 0, 1, data.provenance)
     first, count = first if start is None else start, problem.num_context_frames
     if not 0 <= first <= data.num_frames - count:
         asked = "" if start is None else f" from frame {start} on, counted from 0"
         raise UserError(f"{path} holds {data.num_frames} frames, too few for {count} context frames{asked}")
-    last = first + count + (num_frames if problem.forcing else 0)
-    if last > data.num_frames:
+    predicted = num_frames if problem.forcing else 0
+    if first + count + predicted > data.num_frames:
         raise UserError(
             f"{path} holds forcing for {data.num_frames} frames, too few for {count} context frames and {num_frames} "
             "predicted ones; ask for fewer"
         )
-    batch = _known(data, slice(first, last))
-    context = data.read(slice(None), slice(first, first + count))
-    return Context(batch._replace(context=context), first, data.num_frames, data.provenance)
+    batch = data.batch(slice(None), first, predicted, num_context_frames=count)
+    return Context(batch, first, data.num_frames, data.provenance)
 
 
 def _seen(problem: Problem) -> tuple[Field, ...]:
     """The fields that a file must show: the state or, without context frames, the static fields."""
     return problem.state if problem.num_context_frames else problem.static
-
-
-def _known(data: Dataset, frames: slice) -> Batch:
-    """All that is known of the trajectories but their state."""
-    return Batch(**{part: data.read(slice(None), frames, part) for part in data.problem.parts})
 
 
 def _columns(

@@ -126,8 +126,9 @@ class Surrogate(nn.Module):
 
     def _encoded(self) -> tuple[str, ...]:
         """The parts of a batch that the frame encoder reads, in the order of their channels."""
-        fields = {"context": self.problem.num_context_frames, "static": self.problem.static}
-        return (*(kind for kind, there in fields.items() if there), *(["forcing"] if self.problem.forcing else []))
+        problem = self.problem
+        parts = (("context", problem.num_context_frames), ("static", problem.static), ("forcing", problem.forcing))
+        return tuple(kind for kind, there in parts if there)
 
     def encoded_frames(self, batch: Batch) -> Float[Tensor, "batch frame *grid channel_in"]:
         """What the frame encoder reads: context frames with static fields and forcing beside them in the channels.
@@ -251,5 +252,5 @@ def build_surrogate(
     """
     config = model_config(model, **overrides)
     if marching_steps is None:
-        marching_steps = 1 if problem.steady else DEFAULT_MARCHING_STEPS
+        marching_steps = DEFAULT_MARCHING_STEPS if problem.num_context_frames else 1
     return Surrogate(problem, config, marching_steps, normalizer)

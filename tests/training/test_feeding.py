@@ -89,8 +89,8 @@ def test_memory_decides_where_frames_live(monkeypatch):
 class Spoilt(ArrayDataset):
     """Trajectory 1 turns to NaN when it is read."""
 
-    def read(self, trajectories, frames=slice(None)):
-        values = super().read(trajectories, frames)
+    def read(self, trajectories, frames=slice(None), part="state"):
+        values = super().read(trajectories, frames, part)
         if 1 in trajectories:
             values[:, -1] = float("nan")
         return values

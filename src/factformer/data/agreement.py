@@ -58,7 +58,7 @@ def describe_difference(expected: Problem, found: Problem) -> str:
         ("grid", expected.grid.shape, found.grid.shape),
         ("periodic axes", expected.grid.periodic, found.grid.periodic),
         ("boundary", expected.boundary, found.boundary),
-        ("steady", expected.steady, found.steady),
+        ("a problem that is", _kind(expected), _kind(found)),
     ]
     for name, wanted, got in pairs:
         if wanted != got:
@@ -69,6 +69,10 @@ def describe_difference(expected: Problem, found: Problem) -> str:
     if expected.num_context_frames and not np.isclose(expected.frame_dt, found.frame_dt, rtol=1e-5, atol=0):
         return f"frame interval {expected.frame_dt:g} expected, {found.frame_dt:g} found"
     return ""
+
+
+def _kind(problem: Problem) -> str:
+    return "evolving" if problem.num_context_frames else "steady"
 
 
 def _listed(fields: tuple[Field, ...]) -> list[tuple[str, int]]:

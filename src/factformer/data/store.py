@@ -57,13 +57,22 @@ class Dataset(ABC):
 
     def window(self, trajectories: Selection, frames: slice = slice(None)) -> Window:
         """All that is known of some frames of some trajectories."""
-        known = {part: self.read(trajectories, frames, part) for part in self.problem.parts}
-        return Window(self.read(trajectories, frames), Batch(**known))
+        return Window(self.read(trajectories, frames), self.known(trajectories, frames))
 
-    def batch(self, trajectories: Selection, start: int = 0, num_frames: int = 1) -> Batch:
-        """What a surrogate sees to predict ``num_frames`` after the context that begins at frame ``start``."""
-        num_context = self.problem.num_context_frames
-        return self.window(trajectories, slice(start, start + num_context + num_frames)).batch(num_context)
+    def known(self, trajectories: Selection, frames: slice = slice(None)) -> Batch:
+        """The same without the state."""
+        return Batch(**{part: self.read(trajectories, frames, part) for part in self.problem.parts})
+
+    def batch(
+        self, trajectories: Selection, start: int = 0, num_frames: int = 1, *, num_context_frames: int | None = None
+    ) -> Batch:
+        """What a surrogate sees to predict ``num_frames`` after the context that begins at frame ``start``.
+
+        It sees as many context frames as the problem says, or ``num_context_frames``.
+        """
+        count = self.problem.num_context_frames if num_context_frames is None else num_context_frames
+        known = self.known(trajectories, slice(start, start + count + num_frames))
+        return known._replace(context=self.read(trajectories, slice(start, start + count)) if count else None)
 
     @abstractmethod
     def normalizer(self) -> Normalizer:

@@ -121,7 +121,8 @@ def evaluate(
         metrics=own.summary(lambda values: clustered_standard_error(values, groups)),
     )
     if timing:
-        one = read_batch(surrogate, dataset, [0], starts[0], num_frames).to(target)
+        count = surrogate.problem.num_context_frames
+        one = dataset.batch([0], starts[0], num_frames, num_context_frames=count).to(target)
         batch = one.map(lambda part: part.repeat(size, *[1] * (part.ndim - 1)))
         cost = inference_cost(surrogate, batch, num_frames, precision=precision)
         result = replace(
@@ -157,14 +158,6 @@ def predicted_batches(
             batch, truth = window.batch(num_context), window.frames[:, num_context:]
             prediction = roll_out(surrogate, batch, num_frames, precision=precision)
             yield Predicted(members, start, batch, truth, prediction.to(truth.dtype))
-
-
-def read_batch(
-    surrogate: Surrogate, dataset: Dataset, trajectories: Sequence[int], start: int, num_frames: int
-) -> Batch:
-    """What the surrogate sees to predict ``num_frames`` after the context that begins at ``start``."""
-    num_context = surrogate.problem.num_context_frames
-    return dataset.window(trajectories, slice(start, start + num_context + num_frames)).batch(num_context)
 
 
 def _floor(surrogate: Surrogate, predicted: Predicted) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from factformer.batch import Batch
 from factformer.bundle import load
 from factformer.data.store import Dataset
-from factformer.evaluation.accuracy import Progress, check_compatible, read_batch, start_frames
+from factformer.evaluation.accuracy import Progress, check_compatible, start_frames
 from factformer.evaluation.attention import Analysis, analyse_attention
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.evaluation.run import check_writable, chosen_data
@@ -71,13 +71,13 @@ def sample_contexts(
     """Contexts of ``num_samples`` windows: as many trajectories as there are, then further start frames."""
     check_compatible(surrogate, dataset, 1)
     per_trajectory = -(-num_samples // dataset.num_trajectories)
-    done = 0
+    done, num_context = 0, surrogate.problem.num_context_frames
     for start in start_frames(surrogate, dataset, 1, per_trajectory):
         for first in range(0, dataset.num_trajectories, batch_size):
             last = min(first + batch_size, dataset.num_trajectories, first + num_samples - done)
             if last <= first:
                 return
-            yield read_batch(surrogate, dataset, range(first, last), start, 1).to(device)
+            yield dataset.batch(range(first, last), start, num_context_frames=num_context).to(device)
             done += last - first
             if progress is not None:
                 progress(done, num_samples)

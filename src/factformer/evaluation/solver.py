@@ -17,7 +17,7 @@ from torch import Tensor
 from factformer import metrics
 from factformer.data.store import StoredDataset
 from factformer.errors import UserError
-from factformer.evaluation.accuracy import check_compatible, evaluate, read_batch
+from factformer.evaluation.accuracy import check_compatible, evaluate
 from factformer.evaluation.provenance import finite, provenance
 from factformer.evaluation.timing import inference_cost, median_seconds, resolve_device
 from factformer.pdes import PDE, find_pde
@@ -60,7 +60,7 @@ def benchmark_solver(
         precision=precision,
         timing=False,
     )
-    batch = read_batch(surrogate, dataset, range(size), 0, problem.horizon).to(target)
+    batch = dataset.batch(range(size), 0, problem.horizon, num_context_frames=problem.num_context_frames).to(target)
     cost = inference_cost(surrogate.eval(), batch, problem.horizon, precision=precision)
     errors = {name: values.relative_l2 for name, values in scores.fields.items()}
     span = size * (problem.horizon * problem.frame_dt if evolves else 1.0)

@@ -70,6 +70,11 @@ def describe(equation: PDE, plan: Preset, settings: Config, split: str, count: i
 def stored_problem(equation: PDE, plan: Preset) -> Problem:
     """The PDE's problem on the stored grid; context and horizon shrink to what few frames allow."""
     problem = equation.problem(plan.resolution)
+    unknown = [part for part in problem.parts if not (part == "static" and equation.steady)]
+    if unknown:
+        raise UserError(
+            f"{equation.name}: a solver cannot give the {unknown[0]} of its problem yet; leave it out there"
+        )
     if equation.steady:
         return problem
     context = max(1, min(problem.num_context_frames, plan.num_frames - 1))

@@ -20,6 +20,7 @@ from factformer.batch import Batch, Window
 from factformer.data.store import Dataset
 from factformer.data.windows import Windows
 from factformer.errors import UserError
+from factformer.problem import num_channels
 from factformer.training.experiment.config import DataConfig
 
 PREFETCH = 4
@@ -81,13 +82,14 @@ class ResidentFeed(Feed):
     ) -> None:
         super().__init__(dataset, visits, device, storage)
         self.frames = _resident(dataset, device, storage)
+        self.forcing = _resident(dataset, device, storage, "forcing") if dataset.problem.forcing else None
         everything = slice(None)
-        known = Batch(**{part: dataset.read(everything, part=part) for part in dataset.problem.parts})
-        for part in known.tensors:
-            _require_finite(part, dataset, range(dataset.num_trajectories))
+        once = [part for part in dataset.problem.parts if part != "forcing"]
+        known = Batch(**{part: dataset.read(everything, part=part) for part in once})
+        for values in known.tensors:
+            _require_finite(values, dataset, range(dataset.num_trajectories))
         self.known = _stored(known, storage).to(device)
-        if self.known.forcing is not None:  # gathered as the frames are
-            self.known = self.known._replace(forcing=self.known.forcing.flatten(0, 1))
+        """What does not depend on the frame."""
         self.offsets = torch.arange(visits.windows.length, device=device)
 
     def batches(self, first_update: int) -> Generator[Window]:
@@ -105,14 +107,13 @@ class ResidentFeed(Feed):
         where = (starts[:, None] + self.offsets).flatten()
         frames = self.frames.index_select(0, where).unflatten(0, (len(starts), -1)).float()
         known, num_frames = self.known, self.dataset.num_frames
-        if not known.names:
-            return Window(frames)
-        forcing = known.forcing
-        if forcing is not None:
-            forcing = forcing.index_select(0, where).unflatten(0, (len(starts), -1)).float()
-        owners = starts if num_frames == 1 else starts // num_frames
-        once = known._replace(forcing=None).map(lambda part: part.index_select(0, owners))
-        return Window(frames, once.to(torch.float32)._replace(forcing=forcing))
+        if known.names:
+            owners = starts if num_frames == 1 else starts // num_frames
+            known = known.map(lambda part: part.index_select(0, owners)).to(torch.float32)
+        if self.forcing is not None:
+            forcing = self.forcing.index_select(0, where).unflatten(0, (len(starts), -1)).float()
+            known = known._replace(forcing=forcing)
+        return Window(frames, known)
 
 
 class StreamingFeed(Feed):
@@ -189,16 +190,17 @@ def _size(dataset: Dataset, storage: torch.dtype) -> int:
     return problem.grid.num_points * (values * storage.itemsize + masks)
 
 
-def _resident(dataset: Dataset, device: torch.device, storage: torch.dtype) -> Tensor:
+def _resident(dataset: Dataset, device: torch.device, storage: torch.dtype, part: str = "state") -> Tensor:
     """All frames of a split on the device, one trajectory at a time so that memory never holds them twice."""
-    held = dataset.resident(device, storage)
+    held = dataset.resident(device, storage) if part == "state" else None
     if held is not None:
         return held.flatten(0, 1)
     problem = dataset.problem
-    shape = (dataset.num_trajectories, dataset.num_frames, *problem.grid.shape, problem.num_state_channels)
+    channels = num_channels(getattr(problem, part))
+    shape = (dataset.num_trajectories, dataset.num_frames, *problem.grid.shape, channels)
     frames = torch.empty(shape, dtype=storage, device=device)
     for index in range(dataset.num_trajectories):
-        values = dataset.read([index])[0]
+        values = dataset.read([index], part=part)[0]
         _require_finite(values[None], dataset, [index])
         frames[index].copy_(values)
     return frames.flatten(0, 1)
