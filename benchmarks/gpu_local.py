@@ -19,7 +19,7 @@ import torch
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.kernels.local import convolution as depthwise
 from factformer.kernels.local import op as local
-from factformer.models.factformer_plus import LocalBranch
+from factformer.nn.local_branch import LocalBranch
 
 DEVICE = "cuda"
 DIM = 128

@@ -20,19 +20,19 @@ import torch
 from torch import Tensor
 
 from factformer import metrics
+from factformer.evaluation.baselines import BOX, COMPILED, EAGER, OURS, PLANE, SETTINGS, Ours, Setting
 from factformer.evaluation.comparison import compare
-from factformer.evaluation.contenders import BOX, COMPILED, CONTESTS, EAGER, OURS, PLANE, Contest, Ours
 from factformer.report.analysis import comparison_table
 
 DEVICE = "cuda"
 PLUS = {"model": "factformer_plus"}
 RIVALS = ("dilated_resnet", "fno", "ffno", "linear_attention", "axial_transformer")
 CASES = {
-    **CONTESTS,
-    "plus": Contest("factformer_plus, 128² × 4", (128, 128), 4, 4, {**PLANE, **PLUS}),
-    "plus-box": Contest("factformer_plus, 64³ × 1, 4 channels", (64, 64, 64), 1, 2, {**BOX, **PLUS}, channels=4),
+    **SETTINGS,
+    "plus": Setting("factformer_plus, 128² × 4", (128, 128), 4, 4, {**PLANE, **PLUS}),
+    "plus-box": Setting("factformer_plus, 64³ × 1, 4 channels", (64, 64, 64), 1, 2, {**BOX, **PLUS}, channels=4),
 }
-PROFILED = CASES | {name: Contest(f"{name}, 128² × 8", (128, 128), 8, 4, {"model": name}) for name in RIVALS}
+PROFILED = CASES | {name: Setting(f"{name}, 128² × 8", (128, 128), 8, 4, {"model": name}) for name in RIVALS}
 CHECKS = {
     "2-D 40×36": ((40, 36), 2, 3, PLANE),
     "3-D 20×17×24": ((20, 17, 24), 1, 2, BOX, 4),
@@ -45,7 +45,7 @@ def check(
     grid: tuple[int, ...], batch: int, steps: int, overrides: dict[str, Any], channels: int = 1
 ) -> dict[str, float]:
     """Errors of the fused bfloat16 path and the plain float32 path against float64, forward and gradients."""
-    case = Contest("check", grid, batch, steps, {**overrides, "depth": 2}, channels)
+    case = Setting("check", grid, batch, steps, {**overrides, "depth": 2}, channels)
     context, target = case.fields(10, DEVICE), case.fields(steps, DEVICE)
 
     def run(dtype: torch.dtype, mode: str) -> list[Tensor]:
@@ -77,16 +77,16 @@ def check(
     return row
 
 
-def profile(contest: Contest, training: bool, rows: int = 30) -> None:
+def profile(setting: Setting, training: bool, rows: int = 30) -> None:
     """Time by kernel of one call without a graph."""
-    runner = Ours(contest, DEVICE)
+    runner = Ours(setting, DEVICE)
 
     def call() -> None:
         if training:
             runner.step._step(runner.context, runner.target)
         else:
             with torch.no_grad(), runner.autocast():
-                runner.surrogate.predict(runner.context, contest.steps, runner.surrogate.problem.grid)
+                runner.surrogate.predict(runner.context, setting.steps, runner.surrogate.problem.grid)
 
     call()
     torch.cuda.synchronize()
@@ -98,7 +98,7 @@ def profile(contest: Contest, training: bool, rows: int = 30) -> None:
     events.sort(key=lambda e: -e.self_device_time_total)
     total = sum(e.self_device_time_total for e in events) / 1e3
     print(
-        f"{contest.name} {'training' if training else 'inference'}: {total:.2f} ms in "
+        f"{setting.name} {'training' if training else 'inference'}: {total:.2f} ms in "
         f"{sum(e.count for e in events)} kernels"
     )
     for event in events[:rows]:
@@ -107,7 +107,7 @@ def profile(contest: Contest, training: bool, rows: int = 30) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="*", default=list(CONTESTS), choices=list(CASES))
+    parser.add_argument("--cases", nargs="*", default=list(SETTINGS), choices=list(CASES))
     parser.add_argument("--check", action="store_true", help="errors against float64 first")
     parser.add_argument("--profile", nargs="*", default=[], choices=list(PROFILED), help="time by kernel of these")
     parser.add_argument("--eager", action="store_true", help="also the textbook formulation, eager in TF32")

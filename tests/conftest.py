@@ -9,7 +9,7 @@ if not os.path.exists("/dev/nvidia0"):
 
 from jaxtyping import install_import_hook
 
-# The layers whose annotations are shapes; everything below is checked by beartype while tests run. Not nn.fused:
+# The layers whose annotations are shapes; everything below is checked by beartype while tests run. Not kernels:
 # Triton reads the source of its kernels, which the hook would wrap.
 layers = (Path(__file__).parents[1] / "src" / "factformer" / "nn").glob("*.py")
 install_import_hook(

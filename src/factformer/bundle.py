@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from factformer import __version__, catalog
+from factformer import __version__, catalog, engine
 from factformer.data.normalization import Normalizer
 from factformer.errors import UserError
 from factformer.problem import Problem
@@ -117,6 +117,7 @@ def load(path: str | Path) -> Surrogate:
     except RuntimeError as error:
         raise UserError(f"{weights} does not hold the weights of this model: {str(error).splitlines()[-1]}") from None
     surrogate.provenance = description.get("provenance", {})
+    engine.attach(surrogate)
     return surrogate.eval()
 
 

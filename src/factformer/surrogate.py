@@ -10,24 +10,24 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from factformer import catalog
 from factformer.data.normalization import Normalizer
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.kernels import graphs, marching_fits, working_dtype
 from factformer.models._backbone import Backbone, ModelConfig
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.marching import LatentMarching
+from factformer.nn.stage import Network
 from factformer.problem import Problem
 
 DEFAULT_MARCHING_STEPS = 4
 
 
-class Surrogate(nn.Module):
+class Surrogate(Network):
     """Predicts the next frames of ``problem`` from its context frames.
 
     ``marching_steps`` is the largest number of frames one call can predict; any smaller number can be asked
@@ -67,7 +67,6 @@ class Surrogate(nn.Module):
         dim_latent = Decoder.num_groups * max(1, round(expansion * config.dim / Decoder.num_groups))
         self.marching = LatentMarching(width, config.dim, dim_latent, marching_steps)
         self.decoder = Decoder(dim_latent, config.dim, channels_out)
-        self.graphs = graphs.CallGraphs()
 
     @property
     def num_parameters(self) -> int:
@@ -87,28 +86,11 @@ class Surrogate(nn.Module):
         steps = self.marching_steps if num_steps is None else num_steps
         grid = self.check(frames, steps, grid)
         frames = frames.to(self.normalizer.input_mean.dtype)
-        num_points = frames.shape[0] * grid.num_points
-        if not torch.is_grad_enabled() and graphs.wanted(frames, num_points):
-            return self.graphs(self, (steps, grid.key), lambda x: self.predict(x, steps, grid), frames)
-        return self.predict(frames, steps, grid)
+        prediction: Tensor = self.execute(frames, steps, grid)
+        return prediction
 
     def predict(self, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:
         """`forward` without its checks: tensors in, tensors out."""
-        dtype = working_dtype(frames, True, self.config.dim)
-        if dtype is None:
-            return self._predict(frames, num_steps, grid)
-        from factformer.kernels._triton.weights import working_weights
-        from factformer.kernels.warmup import compile_once
-
-        def call() -> Tensor:
-            with working_weights(self, dtype):
-                return self._predict(frames, num_steps, grid)
-
-        if frames.is_cuda:
-            compile_once(self, (tuple(frames.shape), grid.key), call)
-        return call()
-
-    def _predict(self, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:
         statistics = torch.stack([self.normalizer.input_mean, self.normalizer.input_std])
         z = self.backbone(self.encoder(frames, statistics), grid)
         if self.boundary_block is not None:
@@ -118,17 +100,11 @@ class Surrogate(nn.Module):
             return self.normalizer.denormalize(values)
         return frames[:, -1:] + values * self.normalizer.increment_std
 
+    plain = predict
+
     def decode(self, z: Tensor, num_steps: int, grid: Grid) -> Tensor:
         """Marching and decoder: normalised fields ``(batch, step, *grid, channel)`` of the latent field."""
-        dim_latent, num_channels = self.marching.expand.out_features, self.problem.num_output_channels
-        dtype = working_dtype(z, marching_fits(self.config.dim, dim_latent, num_channels), self.config.dim)
-        if dtype is not None:
-            from factformer.kernels.march_decode.op import march_and_decode
-
-            return march_and_decode(self.marching, self.decoder, z, num_steps, grid, dtype)
-        states = self.marching(z, num_steps)
-        fields: Tensor = self.decoder(states.flatten(0, 1), grid).unflatten(0, (z.shape[0], num_steps))
-        return fields
+        return self.marching.decoded(z, num_steps, self.decoder, grid)
 
     def check(self, frames: Tensor, num_steps: int, grid: Grid | None) -> Grid:
         """The grid to predict on; raises where the input does not fit the problem."""

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from factformer import engine
 from factformer.errors import UserError
 from factformer.evaluation.memory import MEGABYTE, peak_memory
 from factformer.evaluation.provenance import finite
@@ -49,7 +50,9 @@ class Case:
 
     def build(self) -> Surrogate:
         steps = self.marching_steps
-        return build_surrogate(self.problem, self.model, marching_steps=steps, **self.overrides)
+        surrogate = build_surrogate(self.problem, self.model, marching_steps=steps, **self.overrides)
+        engine.attach(surrogate)
+        return surrogate
 
     def context(self) -> Tensor:
         problem = self.problem
@@ -167,7 +170,7 @@ def _encode(surrogate: Surrogate, context: Tensor, case: Case) -> Tensor:
 
 
 def _predict(surrogate: Surrogate, context: Tensor, case: Case) -> Tensor:
-    return surrogate.predict(context, case.marching_steps, surrogate.problem.grid)
+    return engine.predict(surrogate, context, case.marching_steps, surrogate.problem.grid)
 
 
 def _measure_guarded(case: Case) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
 from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.sums import column_sums
 from factformer.kernels._triton.weights import product, working
-from factformer.kernels.attention.positions import column_sums
 from factformer.kernels.encoder.kernels import (
     lift_gradient_kernel,
     lift_kernel,
