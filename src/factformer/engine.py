@@ -18,9 +18,10 @@ import functools
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -86,8 +87,8 @@ def attach(module: nn.Module, mode: Mode | None = None, backend: str = "inductor
             continue
         if isinstance(part, Network):
             part.implementation = CallExecution(mode)
-        elif type(part) in stages:
-            part.implementation = StageExecution(stages[type(part)], mode, backend)  # type: ignore[assignment]
+        elif isinstance(part, Stage) and type(part) in stages:
+            part.implementation = StageExecution(stages[type(part)], mode, backend)
 
 
 def detach(module: nn.Module) -> None:
@@ -134,7 +135,7 @@ class StageExecution:
         if way == "fused":
             return row.fused(layer, *arguments, dtype=dtype)
         if way == "compiled":
-            return _run_compiled(row.layer, self.backend, layer, *arguments)
+            return _run_compiled(self.stage, self.backend, layer, *arguments)
         return layer.plain(*arguments)
 
     def choice(self, layer: Stage, *arguments: Any) -> tuple[Way, torch.dtype | None]:
@@ -224,10 +225,6 @@ def _has_room(device: int) -> bool:
     return properties.major in (9, 10) if room is None else int(room) >= SHARED_MEMORY
 
 
-_failed: set[type[Stage]] = set()
-"""Layers that ``torch.compile`` could not compile in this process; they run plain."""
-
-
 @functools.cache
 def _can_compile(device: torch.device) -> bool:
     """Whether ``torch.compile`` makes kernels for the device: it needs Triton and a GPU that Triton knows."""
@@ -237,20 +234,38 @@ def _can_compile(device: torch.device) -> bool:
 
 
 @functools.cache
-def _compiled(layer: type[Stage], backend: str) -> Callable[..., Any]:
-    """The stage of all layers of a kind, compiled once: weights are arguments, so layers of one size share a graph."""
-    return torch.compile(layer.plain, backend=backend)
+def _compiled(stage: str, backend: str) -> Callable[..., Any]:
+    """A stage compiled once for all its layers: weights are arguments, so layers of one size share a graph."""
+    return torch.compile(TABLE[stage].layer.plain, backend=backend)
 
 
-def _run_compiled(kind: type[Stage], backend: str, layer: Stage, *arguments: Any) -> Any:
+_failed: set[str] = set()
+"""Stages that ``torch.compile`` could not compile in this process; they run plain."""
+_has_tables: WeakKeyDictionary[Stage, set[Hashable]] = WeakKeyDictionary()
+
+
+def _run_compiled(stage: str, backend: str, layer: Stage, *arguments: Any) -> Any:
     from torch._dynamo.exc import TorchDynamoException
 
-    if kind in _failed:
+    if stage in _failed:
         return layer.plain(*arguments)
+    _make_tables(layer, *arguments)
     try:
-        return _compiled(kind, backend)(layer, *arguments)
+        return _compiled(stage, backend)(layer, *arguments)
     except TorchDynamoException as error:
-        _failed.add(kind)
+        _failed.add(stage)
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        warnings.warn(f"torch.compile failed for {kind.__name__}, which runs uncompiled: {reason}", stacklevel=2)
+        warnings.warn(f"torch.compile failed for the stage {stage!r}, which runs uncompiled: {reason}", stacklevel=2)
         return layer.plain(*arguments)
+
+
+def _make_tables(layer: Stage, *arguments: Any) -> None:
+    """Fill the layer's tables of a new grid: made while compiling, they would cut its graph into pieces."""
+    tensors = [a for a in arguments if isinstance(a, Tensor)]
+    grids = tuple(a.key for a in arguments if isinstance(a, Grid))
+    key = (grids, torch.is_autocast_enabled(tensors[0].device.type), *((t.device, t.dtype) for t in tensors))
+    known = _has_tables.setdefault(layer, set())
+    if key not in known:
+        known.add(key)
+        with torch.no_grad():
+            layer.plain(*arguments)

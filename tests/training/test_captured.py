@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from factformer import Field, Grid, Problem, build_surrogate
+from factformer import Field, Grid, Problem, build_surrogate, engine
 from factformer.protocols import ProtocolConfig, Window, build_protocol
 from factformer.training.loop.captured import CapturedStep
 from factformer.training.loop.machine import keep_inputs

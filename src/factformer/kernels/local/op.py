@@ -26,7 +26,7 @@ from factformer.kernels._triton.weights import working
 from factformer.kernels.local.convolution import correlate, depthwise_weight_kernel, run_of, runs, surroundings
 
 if TYPE_CHECKING:
-    from factformer.models.factformer_plus import LocalBranch
+    from factformer.nn.local_branch import LocalBranch
 
 CONVOLVED_RUNS, CONVOLVED_WARPS = 8, 4
 WEIGHED_RUNS, WEIGHED_WARPS = 8, 4

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def width(layer: LatentMarching) -> int:
-    hidden: int = layer.mlp[0].out_features
+    hidden = layer.mlp[0].out_features
+    assert isinstance(hidden, int)
     return hidden
 
 
