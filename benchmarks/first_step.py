@@ -26,7 +26,7 @@ def measure() -> None:
 
     def compute(frames: torch.Tensor, truth: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         with torch.autocast("cuda", torch.bfloat16):
-            return metrics.loss(surrogate(frames), truth, problem.output_slices), {}
+            return metrics.loss(surrogate(frames), truth, problem.state_slices), {}
 
     began = time.perf_counter()
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):

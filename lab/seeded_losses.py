@@ -17,6 +17,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 DATA = {
@@ -75,8 +76,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file to write the losses to")
     parser.add_argument("--check", type=Path, help="file to compare with")
     options = parser.parse_args()
+    began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         found = losses(Path(folder))
+    seconds = time.perf_counter() - began
     if options.out is not None:
         import torch
 
@@ -87,9 +90,10 @@ def main() -> None:
             "command": "python lab/seeded_losses.py",
             "commit": commit,
             "torch": torch.__version__,
-            "machine": platform.machine(),
-            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "hardware": f"{platform.machine()} CPU, {torch.backends.cpu.get_cpu_capability()}",
             "threads": 1,
+            "seed": 0,
+            "wall_seconds": round(seconds, 1),
             "losses": found,
         }
         options.out.parent.mkdir(parents=True, exist_ok=True)

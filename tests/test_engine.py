@@ -11,6 +11,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from factformer import Field, Grid, Problem, build_surrogate, engine, load
+from factformer.batch import Batch
 from factformer.bundle import save_bundle
 from factformer.nn import FactorizedAttention
 from factformer.nn.fourier_features import FourierFeatures
@@ -216,7 +217,7 @@ def test_a_call_in_inference_mode_is_the_plain_one(surrogate, frames):
     calls = CallGraphs()
     with torch.inference_mode():
         inside = frames * 1.0
-        result = calls(surrogate, "key", lambda x: engine.predict(surrogate, x, 3, GRID), inside)
+        result = calls(surrogate, "key", lambda x: engine.predict(surrogate, Batch(x), 3, GRID), inside)
     assert torch.equal(result, plain)
     assert not result.is_inference()
 

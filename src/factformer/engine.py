@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.kernels import attention, encoder, graphs, local, march_decode, positions
@@ -162,33 +163,35 @@ class CallExecution:
     mode: Mode | None = None
     graphs: graphs.CallGraphs = field(default_factory=graphs.CallGraphs)
 
-    def __call__(self, surrogate: Surrogate, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:
-        if not torch.is_grad_enabled() and (self.mode or environment_mode()) != "off":
-            num_points = frames.shape[0] * grid.num_points
-            if graphs.wanted(frames, num_points):
-                call = functools.partial(predict, surrogate, num_steps=num_steps, grid=grid)
-                return self.graphs(surrogate, (num_steps, grid.key), call, frames)
-        return predict(surrogate, frames, num_steps, grid)
+    def __call__(self, surrogate: Surrogate, batch: Batch, num_steps: int, grid: Grid) -> Tensor:
+        recordable = not torch.is_grad_enabled() and (self.mode or environment_mode()) != "off"
+        if not recordable or not graphs.wanted(batch.seen, batch.size * grid.num_points):
+            return predict(surrogate, batch, num_steps, grid)
+
+        def call(*tensors: Tensor) -> Tensor:
+            return predict(surrogate, batch.filled(tensors), num_steps, grid)
+
+        return self.graphs(surrogate, (num_steps, grid.key, batch.names), call, *batch.tensors)
 
 
-def predict(surrogate: Surrogate, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:
+def predict(surrogate: Surrogate, batch: Batch, num_steps: int, grid: Grid) -> Tensor:
     """A call that is not recorded: weights are cast once for all stages, kernels compiled before the first call."""
     execution = surrogate.implementation
     mode = (execution.mode if isinstance(execution, CallExecution) else "off") or environment_mode()
     dtype = None
     if mode in ("auto", "force") and not torch.compiler.is_compiling():
-        dtype = fused_dtype(frames, surrogate.config.dim, mode)
+        dtype = fused_dtype(batch.seen, surrogate.config.dim, mode)
     if dtype is None:
-        return surrogate.predict(frames, num_steps, grid)
+        return surrogate.predict(batch, num_steps, grid)
     from factformer.kernels._triton.weights import working_weights
     from factformer.kernels.warmup import compile_once
 
     def call() -> Tensor:
         with working_weights(surrogate, dtype):
-            return surrogate.predict(frames, num_steps, grid)
+            return surrogate.predict(batch, num_steps, grid)
 
-    if frames.is_cuda:
-        compile_once(surrogate, (tuple(frames.shape), grid.key), call)
+    if batch.seen.is_cuda:
+        compile_once(surrogate, (batch.names, *(tuple(t.shape) for t in batch.tensors), grid.key), call)
     return call()
 
 

@@ -1,4 +1,8 @@
-"""The one exception for mistakes that a user can put right."""
+"""The exception for mistakes that a user can put right, and the one for numbers that are not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class UserError(ValueError):
@@ -7,3 +11,19 @@ class UserError(ValueError):
     The command line prints the message alone and exits with code 2; a library user sees an ordinary
     ``ValueError``.
     """
+
+
+class NonFinite(UserError):  # noqa: N818 - says what happened
+    """A surrogate met NaN or infinite values: in its input (``frame`` 0) or in its own prediction.
+
+    ``frame`` counts the predicted frames until then, ``samples`` are the rows of the batch that hold such values. Where
+    divergence decides what happens next, catch this type and no other.
+    """
+
+    def __init__(self, frame: int, samples: Sequence[int]) -> None:
+        self.frame, self.samples = frame, tuple(samples)
+        super().__init__(
+            f"the roll-out left the finite numbers by frame {frame}; ask for fewer frames"
+            if frame
+            else f"the input holds NaN or infinite values (samples {list(self.samples[:8])})"
+        )

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from factformer import Field, Grid, Problem, build_surrogate, engine, metrics
+from factformer.batch import Batch
 from factformer.kernels.estimates import floor_seconds, largest_batch, training_bytes
 
 PLANE = {"depth": 4, "heads": 8, "kernel_dim": 128}
@@ -52,8 +53,8 @@ def test_foretells_the_peak_of_shapes_it_was_not_fitted_to(name):
     def step():
         surrogate.zero_grad(set_to_none=True)
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            prediction = engine.predict(surrogate, frames, steps, surrogate.problem.grid)
-        metrics.loss(prediction, target, surrogate.problem.output_slices).backward()
+            prediction = engine.predict(surrogate, Batch(frames), steps, surrogate.problem.grid)
+        metrics.loss(prediction, target, surrogate.problem.state_slices).backward()
 
     step()
     torch.cuda.synchronize()

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from factformer import Field, Grid, Problem, build_surrogate, engine, metrics
+from factformer.batch import Batch
 from factformer.kernels.graphs import StepGraphs
 
 pytestmark = [
@@ -46,7 +47,7 @@ def relative(a, b):
 def run(surrogate, frames, target, *, bf16):
     with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
         prediction = surrogate(frames)
-    loss = metrics.loss(prediction, target, surrogate.problem.output_slices)
+    loss = metrics.loss(prediction, target, surrogate.problem.state_slices)
     grads = torch.autograd.grad(loss, list(surrogate.parameters()), allow_unused=True)
     return prediction, torch.cat([g.double().flatten() for g in grads if g is not None])
 
@@ -85,7 +86,7 @@ def test_replayed_calls_follow_the_weights():
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
         for _ in range(4):
             frames = torch.randn(batch, 4, *grid.shape, 1, device="cuda")
-            assert torch.equal(surrogate(frames), engine.predict(surrogate, frames, 3, grid))
+            assert torch.equal(surrogate(frames), engine.predict(surrogate, Batch(frames), 3, grid))
             for parameter in surrogate.parameters():
                 parameter.mul_(1.01)
     assert len(surrogate.implementation.graphs.records) == 1
@@ -94,8 +95,8 @@ def test_replayed_calls_follow_the_weights():
 def losses_of(surrogate, grid):
     def compute(frames, target, num_steps):
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            prediction = engine.predict(surrogate, frames, num_steps, grid)
-        loss = metrics.loss(prediction, target[:, :num_steps], surrogate.problem.output_slices)
+            prediction = engine.predict(surrogate, Batch(frames), num_steps, grid)
+        loss = metrics.loss(prediction, target[:, :num_steps], surrogate.problem.state_slices)
         return loss, {"loss": loss.detach()}
 
     return compute

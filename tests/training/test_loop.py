@@ -11,7 +11,7 @@ from small_waves import LATENT, tiny_experiment, wave_problem, waves
 
 import factformer
 from factformer.data.store import ArrayDataset
-from factformer.errors import UserError
+from factformer.errors import NonFinite, UserError
 from factformer.protocols.latent_marching import marching_steps, pushforward_calls
 from factformer.training.loop.clock import Clock
 from factformer.training.loop.failures import Diverged, is_out_of_memory
@@ -198,6 +198,23 @@ def test_nan_rolls_back_and_halves_the_learning_rate_if_asked(datasets, tmp_path
     assert all(line["loss"] < 10 for line in lines)
 
 
+def test_only_a_prediction_that_is_not_finite_counts_as_divergence(datasets, tmp_path, monkeypatch):
+    from factformer.training.loop import trainer
+
+    def failing(error):
+        def step(*arguments):
+            raise error
+
+        return step
+
+    monkeypatch.setattr(trainer, "train_step", failing(NonFinite(3, [0])))
+    with pytest.raises(Diverged, match="no longer finite at update 1"):
+        train(tiny_experiment(), *datasets, folder=tmp_path / "diverged")
+    monkeypatch.setattr(trainer, "train_step", failing(UserError("another mistake")))
+    with pytest.raises(UserError, match="another mistake"):
+        train(tiny_experiment(), *datasets, folder=tmp_path / "mistaken")
+
+
 def test_an_exploding_loss_counts_as_divergence(datasets, tmp_path):
     with pytest.raises(Diverged, match=r"training.learning_rate"):
         train(
@@ -286,7 +303,7 @@ def test_a_validation_that_blows_up_is_null_and_never_the_best(datasets, tmp_pat
     from factformer.training.loop.objective import Objective
 
     def explosive(self, context, num_frames):
-        raise UserError("the input holds NaN or infinite values")
+        raise NonFinite(2, [0])
 
     monkeypatch.setattr(Objective, "roll_out", explosive)
     outcome = train(tiny_experiment(updates=4), *datasets, folder=tmp_path / "run")

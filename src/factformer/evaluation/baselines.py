@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from factformer import engine, metrics
+from factformer.batch import Batch
 from factformer.grid import Grid
 from factformer.kernels.graphs import StepGraphs
 from factformer.nn.attention import FactorizedAttention
@@ -88,7 +89,7 @@ class Runner(ABC):
         yield
 
     def loss(self, prediction: Tensor) -> Tensor:
-        return metrics.loss(prediction, self.target, self.surrogate.problem.output_slices)
+        return metrics.loss(prediction, self.target, self.surrogate.problem.state_slices)
 
 
 class TextbookKernel(AxialKernel):
@@ -120,7 +121,7 @@ class Textbook(Runner):
 
     def call(self) -> Tensor:
         with textbook(), torch.autocast(self.device, torch.bfloat16, enabled=self.compiled):
-            return self.predict(self.context, self.setting.steps, self.surrogate.problem.grid)
+            return self.predict(Batch(self.context), self.setting.steps, self.surrogate.problem.grid)
 
     def infer(self) -> None:
         with torch.no_grad():
@@ -154,11 +155,11 @@ class Ours(Runner):
         # Not forward(), which waits for the device to look at the input.
         grid, steps = self.surrogate.problem.grid, self.setting.steps
         with torch.inference_mode(), self.autocast():
-            self.surrogate.execute(self.context, steps, grid)
+            self.surrogate.execute(Batch(self.context), steps, grid)
 
     def compute(self, context: Tensor, _: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         with self.autocast():
-            prediction = engine.predict(self.surrogate, context, self.setting.steps, self.surrogate.problem.grid)
+            prediction = engine.predict(self.surrogate, Batch(context), self.setting.steps, self.surrogate.problem.grid)
         return self.loss(prediction), {}
 
     def train(self) -> None:

@@ -62,6 +62,7 @@ class Layer(nn.Module):
 
 
 class Model(Backbone):
+    config_class = Config
     wants_boundary_block = True
     wants_residual = True
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from factformer.protocols import Plan, Window
+from factformer.batch import Window
+from factformer.protocols import Plan
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,8 @@ def train_step(parts: StepParts, window: Window, plan: Plan, learning_rate: floa
     size = len(window.frames) // parts.accumulate
     for index in range(parts.accumulate):
         rows = slice(index * size, (index + 1) * size)
-        inputs = None if window.inputs is None else window.inputs[rows]
         with parts.fabric.no_backward_sync(parts.objective, enabled=index < parts.accumulate - 1):
-            loss, terms = parts.objective(window.frames[rows], inputs, plan)
+            loss, terms = parts.objective(window.rows(rows) if parts.accumulate > 1 else window, plan)
             parts.fabric.backward(loss / parts.accumulate)
         for name, value in {"loss": loss.detach(), **terms}.items():
             share = value / parts.accumulate
@@ -63,8 +62,3 @@ def move_weights(parts: StepParts) -> Tensor:
     parts.optimizer.zero_grad()
     whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
     return whole
-
-
-def finite_weights(parts: StepParts) -> bool:
-    """Whether every weight of this process is a number; waits for the device."""
-    return all(bool(torch.isfinite(p.detach()).all()) for p in parts.parameters)
