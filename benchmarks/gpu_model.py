@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from factformer import metrics
+from factformer import engine, metrics
 from factformer.batch import Batch
 from factformer.evaluation.baselines import BOX, COMPILED, EAGER, OURS, PLANE, SETTINGS, Ours, Setting
 from factformer.evaluation.comparison import compare
@@ -49,9 +48,9 @@ def check(
     case = Setting("check", grid, batch, steps, {**overrides, "depth": 2}, channels)
     context, target = case.fields(10, DEVICE), case.fields(steps, DEVICE)
 
-    def run(dtype: torch.dtype, mode: str) -> list[Tensor]:
-        os.environ["FACTFORMER_FUSED"] = mode
+    def run(dtype: torch.dtype, mode: engine.Mode) -> list[Tensor]:
         surrogate = case.surrogate(DEVICE)
+        engine.attach(surrogate, mode)
         with torch.no_grad():
             for parameter in surrogate.parameters():  # fresh kernels are tiny: make all parts count
                 parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)).cuda())
@@ -59,10 +58,9 @@ def check(
             surrogate = surrogate.double()
         working = torch.float64 if dtype == torch.float64 else torch.float32
         with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
-            prediction = surrogate.predict(Batch(context.to(working)), steps, surrogate.problem.grid)
+            prediction = engine.predict(surrogate, Batch(context.to(working)), steps, surrogate.problem.grid)
         value = metrics.loss(prediction, target.to(working), surrogate.problem.state_slices)
         grads = torch.autograd.grad(value, list(surrogate.parameters()))
-        os.environ["FACTFORMER_FUSED"] = "auto"
         return [prediction.double(), torch.cat([g.double().flatten() for g in grads])]
 
     exact = run(torch.float64, "off")

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from factformer.evaluation.provenance import provenance, write_json
-from factformer.kernels.local import convolution as depthwise
+from factformer.kernels.local import neighbours
 from factformer.kernels.local import op as local
 from factformer.nn.local_branch import LocalBranch
 
@@ -29,7 +29,7 @@ CASES = {
     "box, kernel 3": ((64, 64, 64), 1, 3),
 }
 VARIANTS: dict[str, list[dict[tuple[Any, str], int]]] = {
-    "points per run": [{(depthwise, "RUN"): number} for number in (2, 8, 4)],
+    "points per run": [{(neighbours, "RUN"): number} for number in (2, 8, 4)],
     "convolution: runs, warps": [
         {(local, "CONVOLVED_RUNS"): runs, (local, "CONVOLVED_WARPS"): warps}
         for runs, warps in ((16, 8), (16, 4), (4, 4), (8, 8), (8, 4))
