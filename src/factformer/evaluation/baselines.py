@@ -23,7 +23,7 @@ from factformer.batch import Batch
 from factformer.grid import Grid
 from factformer.kernels.graphs import StepGraphs
 from factformer.nn.attention import FactorizedAttention
-from factformer.nn.axial_kernel import AxialKernel, axial_mean
+from factformer.nn.attention.axial_kernel import AxialKernel, axial_mean
 from factformer.problem import Field, Problem
 from factformer.surrogate import Surrogate, build_surrogate
 

@@ -21,9 +21,9 @@ from factformer.grid import Grid
 from factformer.models._backbone import Backbone
 from factformer.models.factformer import AttentionConfig
 from factformer.models.factformer import Layer as AttentionLayer
+from factformer.nn.attention.rotary import Rotary
 from factformer.nn.fourier_features import FourierMode
 from factformer.nn.local_branch import LocalBranch
-from factformer.nn.rotary import Rotary
 from factformer.problem import Problem
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.nn.tables import TableCache
+from factformer.nn.grid_tables import TableCache
 from factformer.problem import Boundary
 
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.nn.grid_tables import TableCache
 from factformer.nn.stage import Stage
-from factformer.nn.tables import TableCache
 
 FourierMode = Literal["paper", "periodic", "off"]
 

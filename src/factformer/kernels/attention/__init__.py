@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from factformer.nn.axial_kernel import AxialKernel
+from factformer.nn.attention.axial_kernel import AxialKernel
 
 if TYPE_CHECKING:
     import torch

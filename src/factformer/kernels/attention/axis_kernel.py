@@ -5,7 +5,8 @@
 
 There are only as many rows as the axis has points, so nothing here is large; made of single operations it would
 be hundreds of launches per call. Even and odd channels of queries and keys are held apart, which makes the
-rotation of pairs an elementwise operation. Reference implementation: `factformer.nn.axial_kernel.AxialKernel`.
+rotation of pairs an elementwise operation.
+Reference implementation: `factformer.nn.attention.axial_kernel.AxialKernel`.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from torch.autograd.function import once_differentiable
 
 from factformer.grid import Grid
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels.attention.axis_kernel_backward import (
     operator_gradient_kernel,
     phi_gradient_kernel,
     products_kernel,
 )
 from factformer.kernels.attention.axis_kernel_forward import operator_kernel, phi_kernel
-from factformer.nn.rotary import rotary_table
-from factformer.nn.tables import axis_weights
+from factformer.nn.attention.rotary import rotary_table
+from factformer.nn.grid_tables import axis_weights
 
 if TYPE_CHECKING:
-    from factformer.nn.axial_kernel import AxialKernel
+    from factformer.nn.attention.axial_kernel import AxialKernel
 
 PRODUCT_ROWS = 64
 PAIRS = 32

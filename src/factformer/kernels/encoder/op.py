@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.sums import column_sums
 from factformer.kernels._triton.weights import product, working
 from factformer.kernels.encoder.backward import lift_gradient_kernel, stack_gradient_kernel

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.products import gram
 from factformer.kernels._triton.weights import working
 from factformer.kernels.local.backward import depthwise_weight_kernel, pointwise_gradient_kernel

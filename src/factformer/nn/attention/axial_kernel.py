@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.nn.attention.rotary import Rotary, rotary_table, rotate
+from factformer.nn.grid_tables import TableCache, axis_weights
 from factformer.nn.mlp import GatedMLP
-from factformer.nn.rotary import Rotary, rotary_table, rotate
-from factformer.nn.tables import TableCache, axis_weights
 
 QUERY_KEY_GAIN = 0.02
 

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.nn.axial_kernel import AxialKernel, KernelOptions
+from factformer.nn.attention.axial_kernel import AxialKernel, KernelOptions
+from factformer.nn.grid_tables import TableCache
 from factformer.nn.mlp import MLP
 from factformer.nn.norms import cached_domain_weights, domain_normalize
 from factformer.nn.stage import Stage
-from factformer.nn.tables import TableCache
 
 
 class FactorizedAttention(Stage):
