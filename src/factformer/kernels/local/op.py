@@ -9,7 +9,7 @@ Reference implementation: `factformer.nn.local_branch.LocalBranch`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
@@ -34,11 +34,24 @@ GRADIENT_POINTS, GRADIENT_HIDDEN, GRADIENT_WARPS = 64, 32, 4
 """Tiles: runs or points, hidden channels at a time, warps. From 64 points on the largest matrix instructions serve."""
 
 
+class Parameters(NamedTuple):
+    """The weights of a branch, or their gradients; the convolution's are those at the grid."""
+
+    convolution: Tensor
+    convolution_bias: Tensor
+    gain: Tensor
+    shift: Tensor
+    first: Tensor
+    first_bias: Tensor
+    second: Tensor
+    second_bias: Tensor
+
+
 class _Local(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, field: Tensor, around: dict[str, Any], eps: float, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, field: Tensor, around: dict[str, Any], eps: float, *tensors: Tensor) -> Tensor:
         field = rows_of(field)
-        weight, bias, gain, shift, first, first_bias, second, second_bias = parameters
+        weight, bias, gain, shift, first, first_bias, second, second_bias = Parameters(*tensors)
         batch, dim, dtype = field.shape[0], field.shape[-1], field.dtype
         points, hidden = field[0, ..., 0].numel(), first.shape[0]
         offsets = weight.flatten(1).t().contiguous()
@@ -166,19 +179,17 @@ class _Local(torch.autograd.Function):
         )
         sums = parts.sum(0)
         grad_first_bias, grad_second_bias, grad_gain, grad_shift, grad_bias = sums.split([hidden, dim, dim, dim, dim])
-        return (
-            grad_field,
-            None,
-            None,
-            weight_parts.sum(0).t().reshape(ctx.shape),
-            grad_bias,
-            grad_gain,
-            grad_shift,
-            grad_first,
-            grad_first_bias,
-            grad_second,
-            grad_second_bias,
+        learned = Parameters(
+            convolution=weight_parts.sum(0).t().reshape(ctx.shape),
+            convolution_bias=grad_bias,
+            gain=grad_gain,
+            shift=grad_shift,
+            first=grad_first,
+            first_bias=grad_first_bias,
+            second=grad_second,
+            second_bias=grad_second_bias,
         )
+        return grad_field, None, None, *learned
 
 
 def local_block(branch: LocalBranch, field: Tensor, dtype: torch.dtype, weight: Tensor, step: int) -> Tensor:
@@ -188,15 +199,17 @@ def local_block(branch: LocalBranch, field: Tensor, dtype: torch.dtype, weight: 
     """
     convolution, norm, mlp = branch.convolution, branch.norm, branch.mlp
     around = surroundings(field.shape[1:-1], convolution.padding, weight.shape[-1], step)
-    parameters = (
-        weight,
-        convolution.bias,
-        norm.weight,
-        norm.bias,
-        mlp[0].weight,
-        mlp[0].bias,
-        mlp[2].weight,
-        mlp[2].bias,
+    first: Any = mlp[0]
+    second: Any = mlp[2]
+    parameters = Parameters(
+        convolution=weight,
+        convolution_bias=convolution.bias,
+        gain=norm.weight,
+        shift=norm.bias,
+        first=first.weight,
+        first_bias=first.bias,
+        second=second.weight,
+        second_bias=second.bias,
     )
     result: Tensor = _Local.apply(field.to(dtype), around, norm.eps, *parameters)
     return result
