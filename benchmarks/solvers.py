@@ -4,7 +4,7 @@
     python benchmarks/solvers.py --cases kolmogorov_flow --threads 1
 
 Grid, step and scheme are the same for all and the answers are compared. exponax and scikit-fem join in where they are
-installed. What counts is processor time, of which other work on the machine takes no share; contenders take turns and
+installed. Processor time is measured, which other work on the machine does not change. The formulations take turns, and
 the best of ``--repeats`` is kept.
 """
 
@@ -28,7 +28,7 @@ from factformer import simulate
 from factformer.evaluation.provenance import provenance
 from factformer.pdes import find_pde
 
-Contenders = dict[str, Callable[[], Tensor]]
+Formulations = dict[str, Callable[[], Tensor]]
 
 # grid, trajectories, steps, precision
 CASES: dict[str, list[tuple[int, int, int, torch.dtype]]] = {
@@ -44,12 +44,12 @@ CASES: dict[str, list[tuple[int, int, int, torch.dtype]]] = {
 }
 
 
-def contenders(name: str, initial: Tensor, steps: int) -> Contenders:
+def formulations(name: str, initial: Tensor, steps: int) -> Formulations:
     """What solves the same problem from the same start over the same steps."""
     size = initial.shape[1]
     if name == "kolmogorov_flow":
         dt = 1 / max(size, 128)
-        found: Contenders = {
+        found: Formulations = {
             "ours": lambda: simulate(name, initial, 2, steps * dt, dt=dt)[:, -1, ..., 0],
             "straightforward": lambda: straightforward.kolmogorov_flow(initial, dt, steps),
         }
@@ -131,11 +131,11 @@ def skfem_darcy(coefficient: Tensor) -> Callable[[], Tensor]:
 
 
 def measure(name: str, size: int, batch: int, steps: int, dtype: torch.dtype, repeats: int) -> list[dict[str, Any]]:
-    """Rows of one case; ``ratio`` is the time of a contender over ours."""
+    """Rows of one case; ``ratio`` is the time of a formulation over ours."""
     pde = find_pde(name)
     generators = [torch.Generator().manual_seed(i) for i in range(batch)]
     initial = pde.sample_initial(pde.problem(size).grid, generators, dtype=dtype, device="cpu")
-    runs = contenders(name, initial, steps)
+    runs = formulations(name, initial, steps)
     answers = {label: run() for label, run in runs.items()}  # compiles and warms up, too
     best = dict.fromkeys(runs, math.inf)
     for _ in range(repeats):
@@ -170,7 +170,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     began = time.perf_counter()
     rows = []
-    print("| problem | grid | batch | dtype | contender | ms per trajectory and step | times ours | difference |")
+    print("| problem | grid | batch | dtype | formulation | ms per trajectory and step | times ours | difference |")
     print("|---|---|---|---|---|---|---|---|")
     for name in options.cases:
         for size, batch, steps, dtype in CASES[name]:

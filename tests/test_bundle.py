@@ -285,9 +285,15 @@ def test_a_header_or_config_that_claims_huge_sizes_allocates_nothing(surrogate, 
     with pytest.raises(UserError, match="not a safetensors file"):
         load(path)
     other = save_bundle(surrogate, tmp_path / "wide")
-    rewrite(other, lambda values: values["config"].update(head_dim=1_000_000))
-    with pytest.raises(UserError, match="the model has"):
-        load(other)
+    for change, words in (({"head_dim": 1_000_000}, "the model has"), ({"depth": 10**12}, "too few for")):
+        rewrite(
+            other,
+            lambda values, change=change: (
+                values["config"].update(depth=1, head_dim=8) or values["config"].update(change)
+            ),
+        )
+        with pytest.raises(UserError, match=words):
+            load(other)
 
 
 def replace_values(values, path=()):
@@ -398,3 +404,17 @@ def test_a_folder_that_cannot_be_written_is_one_line(surrogate, tmp_path, monkey
     monkeypatch.setattr(Path, "mkdir", forbidden)
     with pytest.raises(UserError, match=r"cannot write the bundle .*Permission denied"):
         save_bundle(surrogate, tmp_path / "none" / "b")
+
+
+def test_flipped_bytes_are_refused_or_change_nothing(surrogate, tmp_path):
+    path = save_bundle(surrogate, tmp_path / "b", {"seed": 1})
+    expected, generator = surrogate(context(), 3), torch.Generator().manual_seed(0)
+    for name in ("bundle.json", "model.safetensors"):
+        whole = (path / name).read_bytes()
+        for position in torch.randint(len(whole), (60,), generator=generator).tolist():
+            damaged = bytearray(whole)
+            damaged[position] ^= 1 << int(torch.randint(8, (1,), generator=generator))
+            (path / name).write_bytes(bytes(damaged))
+            with contextlib.suppress(UserError):
+                assert torch.equal(load(path)(context(), 3), expected), (name, position)
+        (path / name).write_bytes(whole)

@@ -1,8 +1,11 @@
 """The demonstration: a bundle of the zoo on a flow made anew, and none where there is none."""
 
+from pathlib import Path
+
 import pytest
 
-from factformer.demo import run_demo, show_bundle
+from factformer.demo import MARKER, run_demo, show_bundle
+from factformer.errors import UserError
 from small_zoo import save_small_bundle
 
 
@@ -35,3 +38,23 @@ def test_the_page_shows_both(zoo, tmp_path):
     text = page.read_text(encoding="utf-8")
     assert "trained on this machine" in text
     assert "The bundle flow of the zoo" in text
+
+
+def test_a_demo_replaces_only_what_a_demo_wrote(tmp_path):
+    (tmp_path / MARKER).write_text("made by a demo")
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds other files"):
+        run_demo(tmp_path, overwrite=True)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+    (tmp_path / "thesis.txt").unlink()
+    with pytest.raises(UserError, match="add --overwrite"):
+        run_demo(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
+    def forbidden(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "write_text", forbidden)
+    with pytest.raises(UserError, match=r"cannot write .*Permission denied"):
+        run_demo(tmp_path / "demo")

@@ -1,4 +1,4 @@
-"""A bundle of the zoo on solutions that are made anew here, with another seed: does it score as its card says?
+"""Checks a bundle of the zoo on new solutions, made here with another seed: does it score as its card says?
 
     python -m lab.analyses.check_zoo darcy-85 --trajectories 20
     python -m lab.analyses.check_zoo kolmogorov-128 --trajectories 3 --starts 2 --set num_frames=42
@@ -41,8 +41,8 @@ def main() -> None:
     surrogate = factformer.load(options.name).to(options.device)
     problem = surrogate.problem
     with new_solutions(problem, options.trajectories, options.seed, options.set, device=options.device) as dataset:
-        scores = evaluate(surrogate, dataset, num_frames=options.frames, num_starts=options.starts, timing=False)
-        scores = scores.to_dict()
+        found = evaluate(surrogate, dataset, num_frames=options.frames, num_starts=options.starts, timing=False)
+        scores = found.to_dict()
     made = provenance(seed=options.seed, seconds=time.perf_counter() - began, device=options.device)
     if options.frames:
         finding = run_of(surrogate.provenance, read_findings(RESULTS))

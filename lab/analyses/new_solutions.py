@@ -1,4 +1,4 @@
-"""Solutions of a bundle's problem that are made anew, for benchmarks that ask how it does on them."""
+"""New solutions of a bundle's problem, to test the bundle on."""
 
 from __future__ import annotations
 

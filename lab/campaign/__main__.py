@@ -52,13 +52,14 @@ def run(options: argparse.Namespace) -> int:
         beside=options.beside,
         say=lambda message: print(message, flush=True),
     )
-    statuses = campaign.run(entries)
-    print(summary(statuses), flush=True)
-    if campaign.device.type == "cuda" and not campaign.device_answers() and campaign.left() > 120:
-        # A failed kernel takes its process with it: the rest goes on in a new one, without the run that did it.
-        options.skip += [status.entry.path for status in statuses if status.word in ("done", "failed")]
+    endings = campaign.run(entries)
+    print(summary(endings), flush=True)
+    left = campaign.runner.left()
+    if campaign.device.type == "cuda" and not campaign.device_answers() and left > 120:
+        # A failed kernel takes its process with it: a new process does the rest, without the run that failed.
+        options.skip += [one.label for one in endings if one.word in ("done", "failed")]
         print("starting again without the run that failed", flush=True)
-        words = ["run", *options.groups, "--seconds", str(campaign.left() - 10), "--results", str(options.results)]
+        words = ["run", *options.groups, "--seconds", str(left - 10), "--results", str(options.results)]
         words += [word for path in options.skip for word in ("--skip", path)]
         words += [word for item in options.set for word in ("--set", item)]
         words += [word for item in options.trajectories for word in ("--trajectories", item)]
@@ -66,8 +67,8 @@ def run(options: argparse.Namespace) -> int:
         for name in ("pack", "state", "minutes", "device", "scale", "seed", "beside"):
             if getattr(options, name):
                 words += [f"--{name}", str(getattr(options, name))]
-        os.execv(sys.executable, [sys.executable, sys.argv[0], *words])
-    return int(any(status.word == "failed" for status in statuses))
+        os.execv(sys.executable, [sys.executable, "-m", "lab.campaign", *words])
+    return int(any(one.word == "failed" for one in endings))
 
 
 def gather(options: argparse.Namespace) -> int:

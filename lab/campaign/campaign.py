@@ -1,7 +1,7 @@
 """Filling the files of `entries` within a given time: data made once, run after run, each result kept at once.
 
-The machine may be lent for minutes and start bare, so nothing here relies on what an earlier call left behind but
-the result files themselves and, for runs in segments, the packed state of `segments`.
+The machine may be there for minutes only and start bare. So nothing here relies on what an earlier call left behind,
+except the result files and, for runs in segments, the packed state of `segments`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,19 @@ from factformer import recipes
 from factformer.bundle import load, save_bundle
 from factformer.data.agreement import changed_problem
 from factformer.data.generate.simulated import Splits, simulate_splits
-from factformer.errors import UserError
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance, write_json
-from factformer.evaluation.timing import resolve_device
 from factformer.pdes import Preset
 from factformer.studies.cells import Scale, Training
+from factformer.studies.runner import Ended, Runner, Say, Stopped
 from factformer.studies.scales import DATA_SEED, experiment_of, size_of
-from factformer.training import Machine
+from factformer.surrogate import Surrogate
 from factformer.training.experiment.definition import Experiment
-from factformer.training.loop.outcome import Outcome
-from factformer.training.loop.signals import by_signal
-from factformer.training.loop.train import train
 from factformer.training.runfolder.reporting import Reporter
 from lab.campaign import segments
 from lab.campaign.entries import DATA, Data, Entry
 from lab.campaign.record import beyond, headline, log_lines, short, train_command
 
-Say = Callable[[str], None]
 STORAGE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BOOKKEEPING = (
     "training.log_every=100",
@@ -54,16 +50,6 @@ SHORTEST_SEGMENT = 60.0
 WARM_UP_UPDATES = 16
 TIMES_AS_FAR = 4
 """Roll-outs of so many times the frames that the problem asks for show whether a surrogate stays with the flow."""
-
-
-@dataclass(frozen=True)
-class Status:
-    """How an entry ended: ``done``, ``found``, ``stopped``, ``no time`` or ``failed``."""
-
-    entry: Entry
-    word: str
-    detail: str = ""
-    seconds: float = 0.0
 
 
 class Messages(Reporter):
@@ -96,14 +82,13 @@ class Campaign:
         beside: str = "",
         say: Say = print,
     ) -> None:
-        """``minutes`` replaces those of the entries (to try something out); ``state`` holds segments that were brought
-        here, ``pack`` is where what must leave this machine is collected; ``fresh`` runs what is there again;
-        ``beside`` says what else uses the device meanwhile, for whoever reads the number of updates."""
+        """``minutes`` replaces those of the entries, to try something out. ``state`` holds segments brought here from
+        another machine; ``pack`` collects what must leave this one. ``fresh`` repeats runs that have a result.
+        ``beside`` is recorded: what else used the device, which explains a lower number of updates."""
         self.results, self.work = Path(results), Path(work)
-        self.began = time.monotonic()
-        self.deadline = None if seconds is None else self.began + seconds
+        # On a machine that is there for minutes no failure of one run, of whatever kind, may cost the others.
+        self.runner = Runner(seconds=seconds, device=device, say=say, failures=(Exception,))
         self.scale: Scale = scale
-        self.device = resolve_device(device)
         self.data = {**DATA, **(data or {})}
         self.assignments, self.minutes = tuple(assignments), minutes
         self.state = None if state is None else Path(state)
@@ -113,36 +98,36 @@ class Campaign:
         self.around: dict[str, float] = {}
         self.warm: set[tuple[Any, ...]] = set()
         self.made: tuple[str, dict[int, Splits]] | None = None
-        self.signalled = ""
 
-    def run(self, entries: Sequence[Entry]) -> list[Status]:
-        """Every entry in turn; a failure is a status and the others go on."""
-        statuses: list[Status] = []
+    @property
+    def device(self) -> torch.device:
+        return self.runner.device
+
+    def run(self, entries: Sequence[Entry]) -> list[Ended]:
+        """Every entry in turn, until a signal arrives or the device is lost."""
+        endings: list[Ended] = []
         pending = [entry for entry in entries if self.fresh or not (self.results / entry.path).is_file()]
         for entry in entries:
             if entry not in pending:
-                statuses.append(Status(entry, "found"))
+                endings.append(Ended("found", label=entry.path))
                 continue
             began = time.monotonic()
-            try:
-                status = self.fill(entry, pending)
-            except Exception as error:  # whatever goes wrong in one run must not cost the others
-                if not isinstance(error, (UserError, RuntimeError, OSError, ValueError)):
-                    self.say(traceback.format_exc())
-                status = Status(entry, "failed", (str(error).strip().splitlines() or [type(error).__name__])[0])
-            status = replace(status, seconds=time.monotonic() - began)
-            statuses.append(status)
-            self.say(f"[{time.monotonic() - self.began:5.0f} s] {entry.path}: {status.word} {status.detail}".rstrip())
+            ended = self.runner.attempt(partial(self.fill, entry, pending), entry.path)
+            endings.append(replace(ended, seconds=time.monotonic() - began))
+            self.tell(f"{entry.path}: {ended.word} {ended.detail}".rstrip())
             gc.collect()  # recorded steps hold memory until they are collected
-            if self.signalled:
-                self.say(f"{self.signalled}: nothing more is begun")
+            if self.runner.stopped:
+                self.say(f"{self.runner.stopped}: nothing more is begun")
                 break
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
                 if not self.device_answers():
                     self.say("the device no longer answers: nothing more is begun in this process")
                     break
-        return statuses
+        return endings
+
+    def tell(self, text: str) -> None:
+        self.say(f"[{time.monotonic() - self.runner.began:5.0f} s] {text}")
 
     def device_answers(self) -> bool:
         """Whether a failed kernel has not taken the device with it."""
@@ -152,59 +137,47 @@ class Campaign:
             return False
         return True
 
-    def left(self) -> float:
-        return float("inf") if self.deadline is None else self.deadline - time.monotonic()
-
-    def fill(self, entry: Entry, pending: Sequence[Entry]) -> Status:
+    def fill(self, entry: Entry, pending: Sequence[Entry]) -> Ended:
         """Data, training, evaluation and the file of one entry."""
         minutes = self.minutes or entry.minutes
         around = self.around.get(entry.run.recipe, SECONDS_AROUND)
         needed = SHORTEST_SEGMENT if entry.in_segments else 60 * minutes + around
-        if self.left() < needed:
-            return Status(entry, "no time", f"{needed:.0f} s needed, {self.left():.0f} s left")
+        self.runner.check_time(needed)
         splits = self.splits(entry, pending)
-        if self.left() < needed:
-            return Status(entry, "no time", f"{needed:.0f} s needed, {self.left():.0f} s left after the data")
+        self.runner.check_time(needed)  # the data took their time
         began = time.monotonic()
         experiment = self.experiment(entry, splits, minutes)
         size = self.preset(entry.run).resolution
         folder = self.work / "runs" / f"{entry.folder}-{entry.name}"
         if entry.in_segments and self.state is not None and not folder.exists():
             segments.unpack(self.state, folder.name, folder)
-        self.warm_up(experiment, splits[size])
-        if self.signalled:
-            return Status(entry, "stopped", self.signalled)
-        outcome = self.listened(self.train(experiment, splits[size], folder, entry))
-        if outcome.surrogate is None:
-            if self.pack is not None:
-                segments.pack(folder, self.pack, folder.name)
-            return Status(entry, "stopped", f"after update {outcome.update} ({outcome.reason})")
-        result = self.evaluated(entry, experiment, outcome, splits, folder)
+        with tf32_products():
+            self.warm_up(experiment, splits[size])
+            surrogate = self.train(experiment, splits[size], folder, entry)
+        result = self.evaluated(entry, experiment, surrogate, splits, folder)
         result["wall_seconds"] = round(time.monotonic() - began, 3)
         write_json(self.results / entry.path, result)
         self.collect(entry, folder)
         if not entry.in_segments:
             self.around[entry.run.recipe] = max(time.monotonic() - began - 60 * minutes, 5.0) + 5.0
-        return Status(entry, "done", headline(result))
+        return Ended("done", headline(result), result, folder=str(folder), label=entry.path)
 
-    def train(self, experiment: Experiment, splits: Splits, folder: Path, entry: Entry) -> Outcome:
-        reserve = SECONDS_TO_PACK if entry.in_segments else 0.0
-        limit = None if self.deadline is None else max(self.left() - reserve, 1.0) / 60
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high")  # the products of 32-bit runs use the matrix units
+    def train(self, experiment: Experiment, splits: Splits, folder: Path, entry: Entry) -> Surrogate:
+        """The trained surrogate; the state of a segment is packed where the run stops before its end."""
         try:
-            return train(
+            return self.runner.train(
                 experiment,
                 splits["train"],
-                folder=folder,
-                machine=self.machine,
-                resume=True,
-                max_minutes=limit,
+                None,
+                folder,
                 command=train_command(experiment),
                 reporter=Messages(self.say),
+                reserve=SECONDS_TO_PACK if entry.in_segments else 0.0,
             )
-        finally:
-            torch.set_float32_matmul_precision(before)
+        except Stopped:
+            if entry.in_segments and self.pack is not None:
+                segments.pack(folder, self.pack, folder.name)
+            raise
 
     def warm_up(self, experiment: Experiment, splits: Splits) -> None:
         """A few updates of every kind on a GPU, thrown away: kernels are compiled outside of the time that counts."""
@@ -215,8 +188,8 @@ class Campaign:
             training.batch_size,
             training.precision,
             protocol.name,
-            protocol.marching_steps,
-            protocol.calls,
+            getattr(protocol, "marching_steps", 1),
+            getattr(protocol, "calls", 1),
         )
         if self.device.type != "cuda" or key in self.warm:
             return
@@ -224,24 +197,17 @@ class Campaign:
         changes = [
             "training.budget_minutes=null",
             f"training.updates={WARM_UP_UPDATES}",
-            "protocol.curriculum=0.5",
-            "protocol.pushforward_from=0.5",
-            "protocol.pushforward_every=2",
-            "protocol.calls_from=0.75",
         ]
+        if protocol.name == "latent_marching":
+            changes += [
+                "protocol.curriculum=0.5",
+                "protocol.pushforward_from=0.5",
+                "protocol.pushforward_every=2",
+                "protocol.calls_from=0.75",
+            ]
         with tempfile.TemporaryDirectory() as folder:
-            run = Path(folder) / "run"
-            self.listened(train(experiment.override(changes), splits["train"], folder=run, machine=self.machine))
-
-    def listened(self, outcome: Outcome) -> Outcome:
-        """A run that a signal ended takes the campaign with it."""
-        if by_signal(outcome.reason):
-            self.signalled = outcome.reason
-        return outcome
-
-    @property
-    def machine(self) -> Machine:
-        return Machine("cuda" if self.device.type == "cuda" else "cpu")
+            run, short = Path(folder) / "run", experiment.override(changes)
+            self.runner.train(short, splits["train"], None, run, command="", reporter=Reporter())
 
     def splits(self, entry: Entry, pending: Sequence[Entry]) -> dict[int, Splits]:
         """The data of an entry's recipe at every resolution that is still to come; one recipe at a time."""
@@ -273,10 +239,8 @@ class Campaign:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         number = " + ".join(map(str, counts.values()))
-        self.say(
-            f"[{time.monotonic() - self.began:5.0f} s] {recipe}: {number} solutions at "
-            f"{', '.join(map(str, sorted(sizes)))} in {time.monotonic() - began:.1f} s"
-        )
+        grids = ", ".join(map(str, sorted(sizes)))
+        self.tell(f"{recipe}: {number} solutions at {grids} in {time.monotonic() - began:.1f} s")
         scope = size_of(entry.run, self.scale)
         if scope.num_context_frames is not None:
             changes = {"num_context_frames": scope.num_context_frames, "horizon": scope.num_frames}
@@ -304,22 +268,21 @@ class Campaign:
         return experiment.override(run.settings)
 
     def evaluated(
-        self, entry: Entry, experiment: Experiment, outcome: Outcome, splits: Mapping[int, Splits], folder: Path
+        self, entry: Entry, experiment: Experiment, surrogate: Surrogate, splits: Mapping[int, Splits], folder: Path
     ) -> dict[str, Any]:
         """The content of the entry's file."""
-        assert outcome.surrogate is not None
         size, scope = self.preset(entry.run).resolution, size_of(entry.run, self.scale)
         options: dict[str, Any] = {"num_frames": scope.num_frames, "num_starts": scope.num_starts}
         options["device"] = self.device
         # In three dimensions a roll-out takes seconds: their time is measured elsewhere, at no cost to these runs.
         held_out = splits[size][entry.split]
         timing = held_out.problem.grid.num_axes < 3
-        result = evaluate(outcome.surrogate, held_out, timing=timing, **options).to_dict()
+        result = evaluate(surrogate, held_out, timing=timing, **options).to_dict()
         seed = experiment.training.seed
         result |= provenance(seed=seed, device=self.device)
         own = "".join(f" --set {assignment}" for assignment in self.assignments)
         result["command"] = f"python -m lab.campaign run {entry.group}/{entry.name}{own}"
-        known = outcome.surrogate.provenance
+        known = surrogate.provenance
         result["entry"] = {
             "group": entry.group,
             "title": entry.title,
@@ -333,20 +296,20 @@ class Campaign:
         if self.beside:
             result["training"]["beside"] = self.beside
         result["data"] = self.data_record(entry, splits[size])
-        result["config"] = outcome.surrogate.config.model_dump(mode="json")
+        result["config"] = surrogate.config.model_dump(mode="json")
         result["metrics"] = log_lines(folder / "metrics.jsonl")
         far = TIMES_AS_FAR * result["num_frames"]
         if held_out.problem.num_context_frames and held_out.problem.num_context_frames + far <= held_out.num_frames:
             once = {**options, "num_frames": far, "num_starts": 1}
-            result["beyond"] = beyond(evaluate(outcome.surrogate, held_out, timing=False, **once).to_dict())
+            result["beyond"] = beyond(evaluate(surrogate, held_out, timing=False, **once).to_dict())
         for other in self.others(entry):
-            found = evaluate(outcome.surrogate, splits[other][entry.split], timing=False, **options).to_dict()
+            found = evaluate(surrogate, splits[other][entry.split], timing=False, **options).to_dict()
             result.setdefault("transfer", {})[str(other)] = short(found)
         if entry.bundle:
-            path = save_bundle(outcome.surrogate, folder / "zoo" / entry.bundle, storage=torch.float16, overwrite=True)
+            path = save_bundle(surrogate, folder / "zoo" / entry.bundle, storage=torch.float16, overwrite=True)
             stored = evaluate(load(path), held_out, timing=False, **options).to_dict()
             result["stored_float16"] = short(stored)
-        outcome.surrogate.cpu()
+        surrogate.cpu()
         return result
 
     def data_record(self, entry: Entry, splits: Splits) -> dict[str, Any]:
@@ -376,8 +339,19 @@ class Campaign:
             segments.add_to_archive(self.pack / f"zoo-{bundle.name}.tar", files, fresh=True)
 
 
-def summary(statuses: Sequence[Status]) -> str:
-    """One line per entry, and what is left."""
-    lines = [f"{status.word:8s} {status.seconds:6.0f} s  {status.entry.path}  {status.detail}" for status in statuses]
-    counts = {word: sum(status.word == word for status in statuses) for word in ("done", "found", "failed")}
+@contextmanager
+def tf32_products() -> Iterator[None]:
+    """Products of 32-bit runs use the tensor cores."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def summary(endings: Sequence[Ended]) -> str:
+    """One line per entry, and how many ended in which way."""
+    lines = [f"{one.word:8s} {one.seconds or 0.0:6.0f} s  {one.label}  {one.detail}" for one in endings]
+    counts = {word: sum(one.word == word for one in endings) for word in ("done", "found", "failed")}
     return "\n".join([*lines, ", ".join(f"{count} {word}" for word, count in counts.items())])

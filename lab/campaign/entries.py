@@ -67,7 +67,7 @@ class Entry:
     title: str = ""
     """What sets the run apart, in the words of a table."""
     also: tuple[int, ...] = ()
-    """Other resolutions on which the trained model is evaluated as it is."""
+    """Other resolutions on which the trained model is evaluated, without training there."""
     bundle: str = ""
     """Name in the zoo, where the trained model is kept."""
     in_segments: bool = False
@@ -122,7 +122,7 @@ def recipe(problem: str, size: int, *needed: str) -> list[Entry]:
         "noise",
     )
     settings = tuple(f"training.{key}={json.dumps(getattr(plus.training, key))}" for key in keys)
-    settings += (f"protocol.marching_steps={plus.protocol.marching_steps}",)
+    settings += (f"protocol.marching_steps={plus.protocol.model_dump()['marching_steps']}",)
     return [
         Entry(
             f"{problem}-recipe",
@@ -136,7 +136,7 @@ def recipe(problem: str, size: int, *needed: str) -> list[Entry]:
 
 
 def darcy() -> list[Entry]:
-    """Darcy flow at 85²; each model is then applied to the other resolutions as it is."""
+    """Darcy flow at 85²; each model is then applied to the other resolutions, without training there."""
     others = tuple(size for size in DARCY_RESOLUTIONS if size != 85)
     return [
         Entry(

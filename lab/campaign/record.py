@@ -41,7 +41,7 @@ def short(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def beyond(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of roll-outs that go on for longer than the problem asks: where do they lead?"""
+    """What is kept of roll-outs that are longer than the problem asks for."""
     keys = ("relative_l2_final", "standard_error_final", "relative_l2_per_frame", "correlation_time", "spectrum_error")
     kept = {name: {key: field[key] for key in keys if key in field} for name, field in result["fields"].items()}
     numbers = {key: result[key] for key in ("num_frames", "num_windows", "num_diverged", "dataset_fingerprint")}

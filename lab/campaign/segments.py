@@ -1,8 +1,8 @@
-"""Carrying a run from one machine to the next in pieces, and results as archives that are whole at any moment.
+"""Carrying the segments of a run from one machine to the next, and results as archives that are always whole.
 
-What travels is limited, so the state of a run is made smaller: weights stay exact, their moving average is kept as
-its distance from them and the optimiser's moments are rounded, both in bfloat16. A run that goes on from there is
-not the same to the last bit as one that was never stopped; one that goes on in its own folder is.
+Only little data can be carried, so the state of a run is made smaller. Weights stay exact. Their moving average is
+stored as its difference from them, and the optimiser's moments are rounded; both are bfloat16. A run resumed from
+such a state differs in its last bits from one that was never stopped. A run resumed in its own folder does not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pack(run: Path, out: Path, name: str, part_bytes: int = PART_BYTES) -> list[
     """Write the last checkpoint of ``run`` as ``out/<name>.state-0``, ``-1``, …"""
     latest = checkpoint.latest(run / "checkpoints")
     if latest is None:
-        raise UserError(f"{run} has no checkpoint to carry on from")
+        raise UserError(f"{run} has no checkpoint to resume from")
     snapshot = checkpoint.load(latest)
     description = {
         "files": {file: (run / file).read_text(encoding="utf-8") for file in FILES},

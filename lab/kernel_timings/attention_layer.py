@@ -351,7 +351,7 @@ def main() -> None:
             try:
                 if message := future.result():
                     print(message, flush=True)
-            except Exception as error:  # go on with the rest
+            except Exception as error:  # one tile that fails must not end the sweep
                 print(job, "failed:", str(error)[:600], flush=True)
     print(f"compiled in {time.perf_counter() - began:.1f} s", flush=True)
     if arguments.check:

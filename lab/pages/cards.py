@@ -105,7 +105,7 @@ def card(name: str, description: Mapping[str, Any], finding: Finding) -> str:
     for size, other in result.get("transfer", {}).items():
         for field, errors in other["fields"].items():
             error = with_spread(errors["relative_l2"], errors["standard_error"])
-            rows.append((f"as it is at {size} points per axis, {field}", error))
+            rows.append((f"applied to {size} points per axis, {field}", error))
     rows.append(("measured in", f"`results/{finding.path}`"))
     lines = [
         f"# {name}",

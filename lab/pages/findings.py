@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -62,19 +63,19 @@ class Finding:
 
     @property
     def trouble(self) -> str:
-        """Says so where training diverged and went on from a checkpoint with a part of the learning rate."""
+        """A note where training diverged and was resumed from a checkpoint with a smaller learning rate."""
         lines = [line for line in self.result.get("metrics", ()) if "learning_rate" in line]
         went_back = self.result["training"].get("rollbacks")
-        if went_back is None:  # files of before: half the learning rate shows where it is half from the beginning
+        if went_back is None:  # older files do not say it, but a learning rate that never reached its value does
             highest = max((line["learning_rate"] for line in lines), default=float("inf"))
             went_back = highest < 0.7 * float(self.training["learning_rate"])
         if not went_back or not lines:
             return ""
-        # The log begins anew where a run goes back: what is missing between its lines went into that.
+        # Going back removes lines from the log, so the time lost shows as a gap between two lines.
         spans = [(b["seconds"] - a["seconds"], b["update"] - a["update"]) for a, b in pairwise([ZERO, *lines])]
         usual = statistics.median(seconds / updates for seconds, updates in spans)
         lost = sum(max(seconds - 1.5 * usual * updates, 0.0) for seconds, updates in spans)
-        return f"diverged and went back, then with a smaller learning rate; about {lost:.0f} s were lost"
+        return f"diverged, went back to a checkpoint and then had a smaller learning rate; about {lost:.0f} s were lost"
 
     @property
     def split(self) -> str:
@@ -125,6 +126,11 @@ def of_entries(entries: list[Entry], found: Mapping[str, Finding]) -> tuple[list
     there = [found[entry.path] for entry in entries if entry.path in found]
     missing = [entry for entry in entries if entry.path not in found]
     return sorted(there, key=lambda finding: finding.total), missing
+
+
+def paragraph(text: str) -> list[str]:
+    """A paragraph in lines of the usual length, links left whole."""
+    return textwrap.wrap(text, 115, break_on_hyphens=False, break_long_words=False)
 
 
 def markdown(columns: list[str], rows: list[list[str]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Darcy flow against resolution: models trained on each grid, and those of 85² on the others as they are."""
+"""Darcy flow against resolution: models trained on each grid, and those trained at 85² applied to the others."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lab.campaign.entries import (
     STEADY,
     entry_name,
 )
-from lab.pages.findings import NOT_RUN, markdown, with_spread
+from lab.pages.findings import NOT_RUN, markdown, paragraph, with_spread
 from lab.pages.sections import Found
 
 
 def study(found: Found) -> list[str]:
-    """Error against training resolution, and the models of 85² on other grids as they are."""
+    """Error against training resolution, and the models trained at 85² on other grids."""
     columns = ["trained at", *(f"{size}²" for size in DARCY_RESOLUTIONS)]
     rows = []
     for model in RESOLUTION_MODELS:
@@ -46,27 +46,27 @@ def study(found: Found) -> list[str]:
     return [
         *lines,
         "",
-        "The models of 85² applied to other grids as they are, without training there:",
+        "The models trained at 85², applied to other grids without further training:",
         "",
         *markdown(columns, rows),
     ]
 
 
 def _spread(found: Found) -> list[str]:
-    """How flat the line of our model is, and what its finest grids were given."""
+    """How much the error of our model varies over resolutions, and how it trains on the finest grids."""
     errors = [error for error in curves(found).get(PLUS, []) if error is not None]
     if len(errors) < 2:
         return []
     mean = statistics.fmean(errors)
     text = (
-        f"`{PLUS}`: the largest is {max(errors) / min(errors):.2f} times the smallest, all within "
-        f"{max(abs(error / mean - 1) for error in errors):.0%} of their mean. At 211² it begins on every second point "
-        f"({', '.join(f'`{setting}`' for setting in COARSE_FIRST)}), which looked better, within chance, in a "
-        "minute on solutions of their own ([research log](research-log.md))."
+        f"`{PLUS}`: the largest error is {max(errors) / min(errors):.2f} times the smallest; all lie within "
+        f"{max(abs(error / mean - 1) for error in errors):.0%} of their mean. At 211² its training begins on every "
+        f"second point ({', '.join(f'`{setting}`' for setting in COARSE_FIRST)}). In runs of a minute on separate "
+        "solutions this was better, though within chance ([research log](research-log.md))."
     )
     if tried := found.get("darcy-141/factformer_plus-every-second-point-2min.json"):
-        text += f" At 141² the same gave {tried.shown('solution')} and was left, a choice that the test set made."
-    return ["", text]
+        text += f" At 141² it gave {tried.shown('solution')} and was not kept; the test set decided that."
+    return ["", *paragraph(text)]
 
 
 def curves(found: Found) -> dict[str, list[float | None]]:

@@ -14,7 +14,7 @@ from factformer.report.tables import format_count
 from lab.campaign.entries import BFLOAT, PLUS, Entry, entry_name
 from lab.campaign.groups import GROUPS
 from lab.campaign.research import ROUNDS, Round
-from lab.pages.findings import NOT_RUN, Finding, markdown, of_entries
+from lab.pages.findings import NOT_RUN, Finding, markdown, of_entries, paragraph
 
 PAPER_TABLES = {"kolmogorov": paper.TABLE_1, "turbulence": paper.TABLE_2, "smoke": paper.TABLE_3}
 FIELDS = {
@@ -100,13 +100,13 @@ def given(there: Sequence[Finding]) -> list[str]:
         "frames",
         "seed",
     ]
-    lines = ["What each run was given:", "", *markdown(columns, rows)]
+    lines = ["Settings of each run:", "", *markdown(columns, rows)]
     troubles = [f"{finding.label} {finding.trouble}." for finding in there if finding.trouble]
     return [*lines, "", *troubles] if troubles else lines
 
 
 def beyond(entries: Sequence[Entry], found: Found, heading: str = "") -> list[str]:
-    """Where roll-outs lead that go on for longer than the problem asks; nothing where no run was asked."""
+    """Errors of roll-outs that are longer than the problem asks for; nothing where none was measured."""
     rows, notes, frames = [], [], [""]
     there = [(entry, found[entry.path]) for entry in entries if entry.path in found]
     for entry, finding in there:
@@ -126,17 +126,17 @@ def beyond(entries: Sequence[Entry], found: Found, heading: str = "") -> list[st
                 ]
             )
         if "hardware" in far:  # measured after the run, on solutions and a machine of its own
-            solutions = f"{far['num_windows']} solutions made anew ({far['hardware']})"
-            notes += [f"{finding.label}: {far['bundle']}, on {solutions}.", ""]
+            solutions = f"{far['num_windows']} new solutions ({far['hardware']})"
+            notes += [f"{finding.label} was measured later: {far['bundle']}, on {solutions}.", ""]
     if not rows:
         return []
     if short := [entry.title or finding.label for entry, finding in there if "beyond" not in finding.result]:
-        notes += [f"Made before roll-outs went on for longer: {', '.join(short)}.", ""]
+        notes += [f"Not measured over longer roll-outs: {', '.join(short)}.", ""]
     return [
         *([heading, ""] if heading else []),
-        "Where roll-outs lead that go on, from the first frames of each solution: the error of single frames, the time",
-        "until the correlation with the true field falls below 0.8 (their whole length where it never does), and how",
-        "many were no longer finite.",
+        "Longer roll-outs from the first frames of each solution. The table has the error of single frames, the time",
+        "until the correlation with the true field falls below 0.8 (the whole length if it never does), and how many",
+        "roll-outs became infinite or NaN.",
         "",
         *markdown(["run", "field", *frames, "correlated until", "not finite"], rows),
         "",
@@ -157,8 +157,10 @@ def long_runs(found: Found) -> list[str]:
         else:
             row += [finding.shown("vorticity"), finding.shown_final("vorticity"), f"{finding.updates:,}"]
             if finding.beside and short is not None:
-                rates = f"{finding.updates_per_second:.0f} updates per second, {short.updates_per_second:.0f} alone"
-                notes.append(f"{finding.label} had the GPU together with another run: {rates}.")
+                rates = (
+                    f"{finding.updates_per_second:.0f} updates per second, against {short.updates_per_second:.0f} alone"
+                )
+                notes.append(f"{finding.label} shared the GPU with another run: {rates}.")
         rows.append([*row, f"{coarse}" if entry.run.model == "factformer" else "–"])
     columns = ["model", "3 minutes", "15 minutes", "last frame", "updates", "paper's, 100,000 updates"]
     return [*markdown(columns, rows), *(["", *notes] if notes else [])]
@@ -222,16 +224,18 @@ def ablations(found: Found) -> list[str]:
         errors = [found[path].total for path in paths if path in found]
         if len(errors) > 1:
             spread.append(
-                f"`{model}` {min(errors):.4f} to {max(errors):.4f} over {len(errors)} seeds, "
-                f"{_chance(errors, Round.noise):.2g} by chance"
+                f"`{model}` {min(errors):.4f} to {max(errors):.4f} over {len(errors)} seeds "
+                f"(chance: {_chance(errors, Round.noise):.2g})"
             )
     if not spread:
         return lines
     return [
         *lines,
         "",
-        f"Spread of the base runs: {'; '.join(spread)}. With three seeds, what counts as chance is the",
-        "distance from their mean that one more run keeps in 19 of 20 cases.",
+        *paragraph(
+            f"Spread of the base runs: {'; '.join(spread)}. With three seeds, chance is the distance from their mean "
+            "that one more run stays within in 19 of 20 cases."
+        ),
     ]
 
 
@@ -243,12 +247,18 @@ def research_log(found: Found) -> str:
     lines = [
         "# Research log",
         "",
-        "What might lower the error of `factformer_plus` per second of training, one idea at a time, one minute each",
-        "(`python -m lab.campaign run research`); Kolmogorov flow where nothing else is said. The same",
-        f"configuration again moved by up to {Round.noise} there in earlier runs of twice the error, so differences",
-        "under that want a second run before they are believed; where roll-outs leave the flow it moves by far more",
-        "(one frame per call, again). Cost is the time of an update over that of the recipe",
-        "which the idea is held against. Made by `docs/make_results.py` from `results/research/`.",
+        *paragraph(
+            "Ideas that might lower the error of `factformer_plus` per second of training: one change at a time, one "
+            "minute of training each (`python -m lab.campaign run research`), on Kolmogorov flow unless the heading "
+            "names another problem. Written by `python -m lab.pages.make` from `results/research/`."
+        ),
+        "",
+        *paragraph(
+            f"Repeating a configuration of Kolmogorov flow changed its error by up to {Round.noise} in earlier runs, "
+            "whose errors were twice as large. A smaller difference needs a second run before it is believed. Where "
+            'roll-outs leave the flow, repetitions differ by far more (see "one frame, again"). The cost of an update '
+            "is its time relative to an update of the recipe that the idea is compared with."
+        ),
         "",
         f"{len(done)} of {len(entries)} ideas tried." if done else "No idea has been tried on a GPU yet.",
         "",
@@ -263,7 +273,7 @@ def research_log(found: Found) -> str:
             lines += [_conditions(there), ""]
         lines += beyond(here, found)
     if any(finding.split == "test" for finding in done):
-        lines += ["† judged by the test set of the tables; since then ideas are judged by flows of their own.", ""]
+        lines += ["† judged on the test set of the tables. Later ideas are judged on separate validation flows.", ""]
     if others:
         lines += ["Further runs:", ""]
         rows = [
@@ -333,12 +343,12 @@ def _beside(group: str, found: Found) -> tuple[str, Callable[[str, str], str]]:
 
 
 def recipe_effects(found: Found) -> str:
-    """What models of the paper make of our recipe, in words: this error, instead of that with the paper's."""
+    """How our recipe changes the errors of the paper's models, in words."""
     problem, (field,) = "kolmogorov", FIELDS["kolmogorov"]
     _, usual = _beside(problem + RECIPE, found)
     there, missing = of_entries(GROUPS[problem + RECIPE](), found)
-    parts = [f"{one.label} has {one.shown(field)} there instead of {usual(one.model, one.protocol)}" for one in there]
-    return " and ".join(parts + [f"`{entry.run.model}` has not been run" for entry in missing])
+    parts = [f"{one.label} from {usual(one.model, one.protocol)} to {one.shown(field)}" for one in there]
+    return ", ".join(parts + [f"`{entry.run.model}` has not been run" for entry in missing])
 
 
 def behind_paper(group: str, found: Found) -> list[str]:
@@ -350,7 +360,7 @@ def behind_paper(group: str, found: Found) -> list[str]:
     published = PAPER_TABLES[group].find(finding.model, finding.protocol).errors
     errors = {field: finding.error(field) for field in FIELDS[group]}
     times = " and ".join(f"{error / published[f][0]:.2f} ({f})" for f, error in errors.items() if error is not None)
-    return [f"{finding.label} has {times} times its published errors after {finding.updates:,} updates."]
+    return [f"After {finding.updates:,} updates the errors of {finding.label} are {times} times the published ones."]
 
 
 def _chance(totals: Sequence[float], noise: float) -> float:
@@ -363,7 +373,7 @@ def _chance(totals: Sequence[float], noise: float) -> float:
 
 def _verdict(change: float, noise: float) -> str:
     word = "better" if change < 0 else "worse"
-    return word if abs(change) >= noise else f"{word}, under {noise:.2g}"
+    return word if abs(change) >= noise else f"{word}, within chance ({noise:.2g})"
 
 
 def _usual(values: Sequence[Any]) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from factformer.lazy import load_lazily
 
 if TYPE_CHECKING:
+    from factformer.batch import Batch as Batch
     from factformer.bundle import load as load
     from factformer.grid import Grid as Grid
     from factformer.pdes import simulate as simulate
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 __all__ = load_lazily(
     __name__,
     {
+        "Batch": "factformer.batch",
         "Grid": "factformer.grid",
         "Field": "factformer.problem",
         "Problem": "factformer.problem",

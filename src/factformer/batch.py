@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer.errors import UserError
+from factformer.limits import cut
 from factformer.problem import Field, Problem, num_channels
 
 Array = Tensor | NDArray[Any]
@@ -249,13 +250,21 @@ def moved(part: Tensor, *args: Any, **options: Any) -> Tensor:
 
 def as_tensor(values: Array, what: str) -> Tensor:
     """An array of any byte order and direction as a tensor; the numbers must be real and all there."""
+    if hasattr(values, "dims") and hasattr(values, "values"):  # without importing xarray
+        raise UserError(
+            f"{what} are an xarray {type(values).__name__}: give its numbers, .transpose(...).values in the order of "
+            "the axes, and its coordinates as Grid.from_axes([...])"
+        )
     if np.ma.is_masked(values):
         raise UserError(f"{what} are masked in places; fill these or leave the trajectories out")
     if isinstance(values, np.ndarray):
         values = np.asarray(values)
         native = values.dtype.newbyteorder("=")
         values = np.require(values.astype(native, copy=False), requirements=["C", "W"])
-    tensor = torch.as_tensor(values)
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{what} must be an array of numbers, got {type(values).__name__}: {cut(str(error))}") from None
     if tensor.is_complex():
         raise UserError(f"{what} hold complex numbers; give their parts as two channels")
     return tensor

@@ -6,13 +6,12 @@ name, shape and type that the model expects.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
 import shutil
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from factformer import __version__, catalog, engine
-from factformer.data.normalization import Normalizer, migrate_state
+from factformer.data.normalization import Normalizer
 from factformer.documents import finite, json_text, read_json
 from factformer.errors import UserError
-from factformer.files import explained
+from factformer.files import clean_scratch_folders, explained, scratch_folder
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.problem import Problem
 from factformer.surrogate import Surrogate
@@ -38,6 +37,8 @@ DESCRIPTION = "bundle.json"
 FILES = {WEIGHTS, DESCRIPTION, "README.md"}
 CHECKSUM = "description_sha256"
 """The key of `bundle.json` that holds the checksum of all others; version 1 had none."""
+STATISTICS = "normalizer."
+"""How the names of tensors begin that hold statistics, not weights."""
 STORED_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 """Types that a weight of float32 may be stored in."""
 TYPES = {
@@ -61,6 +62,8 @@ class Description:
     marching_steps: int
     problem: Problem
     normalizer: Normalizer
+    statistics: dict[str, list[float]]
+    """Those of the normaliser as they are written, here and beside the weights."""
     weights_sha256: str
     provenance: dict[str, Any]
 
@@ -101,7 +104,7 @@ def save_bundle(
     scratch = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-{os.getpid()}-", dir=target.parent))
+        scratch = scratch_folder(target)
         save_file(state, scratch / WEIGHTS)
         description = {
             "format": FORMAT,
@@ -121,7 +124,6 @@ def save_bundle(
         description[CHECKSUM] = description_checksum(description)
         (scratch / DESCRIPTION).write_text(json_text(description), encoding="utf-8")
         shutil.copymode(scratch / DESCRIPTION, scratch / WEIGHTS)  # safetensors keeps its files from everyone else
-        scratch.chmod(0o755)
         _put_in_place(scratch, target)
     except (OSError, SafetensorError) as error:
         raise UserError(f"cannot write the bundle {target}: {getattr(error, 'strerror', None) or error}") from error
@@ -150,15 +152,15 @@ def load(path: str | Path, *, models: Iterable[type[Backbone]] = ()) -> Surrogat
         raise UserError(f"{weights} is not a safetensors file: {error}") from None
     except OSError as error:
         raise UserError(f"cannot read {weights}: {error.strerror or error}") from None
-    migrate_state(state, description.normalizer, "normalizer.")
     _require_finite(state, str(weights))
-    # Statistics stay exact even where the weights are stored in 16 bits: they come from the description.
-    exact = {f"normalizer.{name}": buffer for name, buffer in description.normalizer.named_buffers()}
-    if not all(torch.equal(state[name].float(), values) for name, values in exact.items()):
+    twice = {name.removeprefix(STATISTICS): state.pop(name).tolist() for name in list(state) if _is_statistic(name)}
+    if twice != description.statistics:
         raise UserError(f"{folder / DESCRIPTION} and {weights} hold different statistics: copy the bundle again")
     surrogate = description.build()
     if any(state[name].dtype == torch.float64 for name, _ in surrogate.named_parameters()):
         surrogate.double()
+    # Statistics stay exact even where the weights are stored in 16 bits: they come from the description.
+    exact = {STATISTICS + name: buffer for name, buffer in description.normalizer.named_buffers()}
     surrogate.load_state_dict({**state, **exact})
     surrogate.provenance = description.provenance
     engine.attach(surrogate)
@@ -223,18 +225,17 @@ def _find(path: str | Path) -> Path:
     raise UserError(f"there is no bundle at {folder}.{names}")
 
 
+def read_problem(folder: Path) -> Problem:
+    """The problem of the bundle in ``folder``; its model need not be known."""
+    values = _read_values(folder)
+    with _complete(folder / DESCRIPTION):
+        return Problem.from_dict(values["problem"])
+
+
 def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Description:
     """What the bundle in ``folder`` is, without its weights."""
-    file = folder / DESCRIPTION
-    if not file.is_file():
-        if (folder / "checkpoints").is_dir():
-            raise UserError(f"the run {folder} has not finished; resume it: `factformer train --resume --out {folder}`")
-        raise UserError(f"{folder} is not a bundle: it has no {DESCRIPTION}")
-    values = read_json(file)
-    if values.get("format") != FORMAT:
-        raise UserError(f"{file} was not written by factformer")
-    values = migrate(values, file)
-    try:
+    values = _read_values(folder)
+    with _complete(folder / DESCRIPTION):
         config, provenance = values["config"], values["provenance"]
         if not isinstance(config, dict) or not isinstance(provenance, dict):
             raise UserError("config and provenance must be JSON objects")
@@ -247,23 +248,41 @@ def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Des
         for name, numbers in normalization.items():
             if not isinstance(numbers, list) or any(type(number) not in (int, float) for number in numbers):
                 raise UserError(f"normalization.{name} must be a list of numbers")
-        problem, normalizer = (
-            Problem.from_dict(values["problem"]),
-            Normalizer.from_dict(normalization, Problem.from_dict(values["problem"])),
-        )
+        problem = Problem.from_dict(values["problem"])
+        normalizer = Normalizer.from_dict(normalization, problem)
         check_statistics(normalizer, problem)
         return Description(
             config=_find_model(str(config["name"]), folder, models).config_class.parse(config, "model"),
             marching_steps=values["marching_steps"],
             problem=problem,
             normalizer=normalizer,
+            statistics=normalization,
             weights_sha256=values["sha256"],
             provenance=provenance,
         )
+
+
+@contextmanager
+def _complete(file: Path) -> Iterator[None]:
+    """What is missing or wrong in a description is said in one line."""
+    try:
+        yield
     except KeyError as error:
         raise UserError(f"{file} is not a complete bundle description: it has no {error}") from None
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{file} is not a valid bundle description: {error}") from None
+
+
+def _read_values(folder: Path) -> dict[str, Any]:
+    file = folder / DESCRIPTION
+    if not file.is_file():
+        if (folder / "checkpoints").is_dir():
+            raise UserError(f"the run {folder} has not finished; resume it: `factformer train --resume --out {folder}`")
+        raise UserError(f"{folder} is not a bundle: it has no {DESCRIPTION}")
+    values = read_json(file)
+    if values.get("format") != FORMAT:
+        raise UserError(f"{file} was not written by factformer")
+    return migrate(values, file)
 
 
 def migrate(values: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -318,10 +337,12 @@ def check_statistics(normalizer: Normalizer, problem: Problem) -> None:
 
 def _check_header(weights: Path, description: Description) -> None:
     """Raise unless the file holds exactly the tensors of the model; neither is put into memory for that."""
-    expected = _skeleton(description).state_dict()
     with safe_open(weights, framework="pt") as file:
-        found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-        migrate_state(found, description.normalizer, "normalizer.")
+        names = [name for name in file.keys() if not _is_statistic(name)]  # noqa: SIM118 (it is no mapping)
+        found = {name: file.get_slice(name) for name in names}
+        if _is_ours(description) and description.config.depth > len(found):  # before so many layers are built
+            raise UserError(f"{weights} holds {len(found)} tensors, too few for {description.config.depth} layers")
+        expected = {name: t for name, t in _skeleton(description).state_dict().items() if not _is_statistic(name)}
         for name in sorted(expected.keys() ^ found.keys()):
             what = "lacks the tensor" if name in expected else "holds a tensor that the model does not have:"
             raise UserError(f"{weights} {what} {name!r}: it is not of this model")
@@ -344,10 +365,18 @@ def _skeleton(description: Description) -> Surrogate:
     except UserError:
         raise
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        if not type(description.config).__module__.startswith("factformer."):
+        if not _is_ours(description):
             return description.build()  # a model of a user's own may need real tensors to be built
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"the bundle's {name!r} model cannot be built as {DESCRIPTION} says: {reason}") from None
+
+
+def _is_ours(description: Description) -> bool:
+    return type(description.config).__module__.startswith("factformer.")
+
+
+def _is_statistic(name: str) -> bool:
+    return name.startswith(STATISTICS)
 
 
 def _require_finite(state: Mapping[str, Tensor], where: str) -> None:
@@ -388,20 +417,7 @@ def _clean_up(target: Path) -> None:
             shutil.rmtree(aside)
         else:
             os.replace(aside, target)
-    for item in target.parent.glob(f".{glob.escape(target.name)}-*-*") if target.parent.is_dir() else ():
-        process = item.name[len(target.name) + 2 :].partition("-")[0]
-        if item.is_dir() and process.isdecimal() and not _is_running(int(process)):
-            shutil.rmtree(item, ignore_errors=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
+    clean_scratch_folders(target)
 
 
 def _file_checksum(path: Path) -> str:

@@ -7,10 +7,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from factformer.errors import UserError
 from factformer.files import read_text
@@ -25,9 +25,19 @@ MOST_COMPLAINTS = 4
 
 
 class Config(BaseModel):
-    """Base of every configuration: immutable, typed, and an unknown key is an error."""
+    """Base of every configuration: immutable, typed, numbers are finite, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_values_are_no_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if any(isinstance(item, bool) for item in values):
+            field = cls.model_fields[str(info.field_name)]
+            if bool not in _types_in(field.annotation):
+                raise ValueError("true and false are no valid values here")
+        return value
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: str = "") -> Self:
@@ -44,6 +54,11 @@ class Config(BaseModel):
     def fingerprint(self) -> str:
         """A short hash of every value: two configurations that differ anywhere differ here."""
         return fingerprint(self.model_dump(mode="json"))
+
+
+def _types_in(annotation: Any) -> set[Any]:
+    """A type and all that it is made of: of ``bool | None`` also ``bool``."""
+    return {annotation}.union(*(_types_in(part) for part in get_args(annotation)))
 
 
 def fingerprint(values: Any) -> str:

@@ -15,11 +15,14 @@ from factformer.bundle import load, zoo
 from factformer.config import assignment
 from factformer.data.generate.run import generate
 from factformer.errors import UserError
+from factformer.evaluation.results import ROLLOUTS_FILE, FieldErrors
 from factformer.evaluation.run import evaluate_run
+from factformer.files import explained
 from factformer.report import figures
 from factformer.report.html import write_report
 from factformer.report.planes import components
-from factformer.report.runs import load_run, read_rollouts
+from factformer.report.runs import load_run
+from factformer.report.samples import read_rollouts
 from factformer.training.launch import run_experiment
 from factformer.training.runfolder.reporting import LiveReporter
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKER = "factformer-demo.txt"
+PARTS = {MARKER, "data", "run", "zoo", "report"}
+"""What a demo writes, and the next one replaces."""
 TRAJECTORIES = {"train": 24, "valid": 2, "test": 4}
 SIMULATION_RESOLUTION = 64
 PARAMETERS = {"reynolds": 100.0, "forcing_wavenumber": 2}
@@ -72,9 +77,8 @@ def run_demo(
     run_experiment(experiment, run, command=command, reporter=LiveReporter())
     say("3/5  roll out on unseen flows and compare with the true solution")
     result = evaluate_run(run, data)
-    for name, errors in result["fields"].items():
-        ours, floor = errors["relative_l2"], errors["persistence"]["relative_l2"]
-        say(f"     {name}: relative error {ours:.3f} over {result['num_frames']} frames, persistence {floor:.3f}")
+    for name, errors in result.fields.items():
+        say(f"     {name}: {in_words(errors)}")
     pictures = show_bundle(bundle, folder / "zoo", say)
     say("5/5  write the report")
     title = "A surrogate of turbulence, trained on this machine"
@@ -104,26 +108,32 @@ def show_bundle(name: str, folder: Path, say: Callable[[str], None] = print) -> 
     )
     result = evaluate_run(path, folder / "data", out=folder, num_starts=1, timing=False, num_samples=1)
     pictures = {}
-    (rollout,) = read_rollouts(folder / "rollouts.npz")["rollouts"]
+    (rollout,) = read_rollouts(folder / ROLLOUTS_FILE).rollouts
     for component in components(problem.state):
-        errors = result["fields"][component.group]
-        ours, floor = errors["relative_l2"], errors["persistence"]["relative_l2"]
-        words = f"relative error {ours:.3f} over {result['num_frames']} frames, persistence {floor:.3f}"
+        words = in_words(result.fields[component.group])
         say(f"     {component.label}: {words}")
         heading = f"The bundle {name} of the zoo on a flow simulated just now: {component.label}, {words}"
         pictures[heading] = figures.comparison(rollout, component, frame_dt=problem.frame_dt, grid=problem.grid)
     return pictures
 
 
+def in_words(errors: FieldErrors) -> str:
+    ours, floor = errors.relative_l2, errors.persistence.relative_l2
+    frames = len(errors.relative_l2_per_frame)
+    return f"relative error {ours:.3f} over {frames} frames, persistence {floor:.3f}"
+
+
 def _prepare(folder: Path, overwrite: bool) -> None:
     """An empty demo folder; only one that a demo made is ever cleared."""
-    if folder.exists() and any(folder.iterdir()):
-        if not (folder / MARKER).exists():
+    with explained(folder):
+        found = {item.name for item in folder.iterdir()} if folder.exists() else set()
+        if found and (MARKER not in found or not found <= PARTS):
             raise UserError(f"{folder} holds other files; choose another folder with --out")
-        if not overwrite:
+        if found and not overwrite:
             raise UserError(f"{folder} holds an earlier demo; add --overwrite to replace it")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARKER).write_text(
-        "Made by `factformer demo`; replaced by the next one with --overwrite.\n", encoding="utf-8"
-    )
+        for name in sorted(found - {MARKER}):
+            shutil.rmtree(folder / name)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARKER).write_text(
+            "Made by `factformer demo`; replaced by the next one with --overwrite.\n", encoding="utf-8"
+        )

@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """A name beside ``path`` to write to; the file gets its own name when it is whole, and is gone if it never is."""
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.stem[:50]}.{_mark()}.partial{path.suffix}")
+        partial = path.with_name(f".{path.stem[:50]}.{_process_mark()}.partial{path.suffix}")
         os.close(_create(partial))
         try:
             yield partial
@@ -120,7 +121,7 @@ def _is_abandoned(computer: str, process: int, changed: float) -> bool:
     return False
 
 
-def _mark() -> str:
+def _process_mark() -> str:
     return f"{_computer()}-{os.getpid()}-{secrets.token_hex(8)}"
 
 
@@ -155,7 +156,7 @@ def error_number(error: BaseException) -> int:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a small text file under a temporary name, then give it its own."""
-    temporary = path.with_name(f".{path.name[:50]}.{_mark()}.tmp")
+    temporary = path.with_name(f".{path.name[:50]}.{_process_mark()}.tmp")
     descriptor = _create(temporary)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -216,3 +217,19 @@ def require_free(paths: Sequence[Path], *, overwrite: bool) -> None:
 
 def _unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.unfinished")
+
+
+def scratch_folder(target: Path) -> Path:
+    """A new folder beside ``target``, to be given its name when it is whole."""
+    path = target.with_name(f".{target.name[:50]}-{_process_mark()}")
+    path.mkdir()
+    return path
+
+
+def clean_scratch_folders(target: Path) -> None:
+    """Remove what killed processes have left of a `scratch_folder` of ``target``."""
+    pattern = re.compile(re.escape(f".{target.name[:50]}-") + r"([0-9a-f]{8})-(\d+)-[0-9a-f]{16}")
+    for path in sorted(target.parent.iterdir()) if target.parent.is_dir() else []:
+        name = pattern.fullmatch(path.name)
+        if name is not None and path.is_dir() and _is_abandoned(name[1], int(name[2]), path.lstat().st_mtime):
+            shutil.rmtree(path, ignore_errors=True)

@@ -24,9 +24,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from factformer.errors import UserError
+from factformer.limits import cut
 
 POINTS = ("nodes", "cells")
 MAX_AXES = 4
+MOST_POINTS = 2**24
+"""Points along one axis."""
+MOST_IN_ALL = 2**36
+"""Points of a grid: one channel of it is a quarter of a terabyte."""
+LENGTHS = (1e-30, 1e30)
+"""Lengths that float32 can still square."""
 TOLERANCE = 1e-3
 """Of the spacing, what even points may be off: files keep coordinates in float32."""
 
@@ -61,7 +68,11 @@ class Grid:
         num_axes = len(sizes)
         if not 1 <= num_axes <= MAX_AXES:
             raise UserError(f"a grid has 1 to {MAX_AXES} axes, got shape {sizes}")
-        lengths = tuple(float(length) for length in per_axis("extent", extent, num_axes))
+        if max(sizes) > MOST_POINTS or math.prod(sizes) > MOST_IN_ALL:
+            raise UserError(
+                f"a grid has at most {MOST_POINTS} points along an axis and {MOST_IN_ALL} in all, got shape {sizes}"
+            )
+        lengths = tuple(_number("extent", length) for length in per_axis("extent", extent, num_axes))
         flags = per_axis("periodic", periodic, num_axes)
         if any(flag not in (True, False) for flag in flags):
             raise UserError(f"periodic is true or false for each axis, got {periodic!r}")
@@ -70,7 +81,7 @@ class Grid:
         explicit: tuple[tuple[float, ...] | None, ...] = (None,) * num_axes
         if coordinates is not None:
             given = per_axis("coordinates", coordinates, num_axes)
-            explicit = tuple(None if axis is None else tuple(float(x) for x in axis) for axis in given)
+            explicit = tuple(None if axis is None else _coordinates(m, axis) for m, axis in enumerate(given))
         for m, (size, length, kind, axis) in enumerate(zip(sizes, lengths, kinds, explicit, strict=True)):
             if kind not in POINTS:
                 raise UserError(f"points of axis {m} must be one of {POINTS}, got {kind!r}")
@@ -80,8 +91,9 @@ class Grid:
                 raise UserError(f"axis {m} has {len(axis)} coordinates but the shape says {size}")
             if axis is not None:
                 require_increasing(f"axis {m}", axis)
-            if not (math.isfinite(length) and length > 0):
-                raise UserError(f"extent of axis {m} must be a positive length, got {length}")
+            if not LENGTHS[0] < length < LENGTHS[1]:
+                between = f"; lengths lie between {LENGTHS[0]:g} and {LENGTHS[1]:g}" if length > 0 else ""
+                raise UserError(f"extent of axis {m} must be a positive length, got {length}{between}")
             if axis is not None:
                 _require_length(m, axis[-1] - axis[0], length, wraps[m])
         for name, value in (
@@ -105,7 +117,7 @@ class Grid:
         The length of an axis is the distance between its ends, and ``extent`` can say no other; for a periodic
         axis that is not enough, so ``extent`` must give the period, which is longer than that distance.
         """
-        lists = [[float(x) for x in axis] for axis in axes]
+        lists = [_coordinates(m, axis) for m, axis in enumerate(axes)]
         wraps = per_axis("periodic", periodic, len(lists))
         lengths = None if extent is None else per_axis("extent", extent, len(lists))
         spans = []
@@ -259,6 +271,27 @@ class Grid:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         return cls(**values)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UserError(f"{name} cannot be {cut(value)}: it is a number for each axis") from None
+
+
+def _coordinates(m: int, axis: Any) -> tuple[float, ...]:
+    """The coordinates of one axis as numbers; a mesh of coordinates is no list of them."""
+    shape = tuple(getattr(axis, "shape", (1,)))
+    if len(shape) != 1:
+        raise UserError(
+            f"coordinates of axis {m} must be a list of numbers, got an array of shape {shape}: give those along "
+            "the axis alone, such as x[:, 0] of a mesh"
+        )
+    try:
+        return tuple(float(x) for x in axis)
+    except (TypeError, ValueError):
+        raise UserError(f"coordinates of axis {m} must be a list of numbers, got {cut(axis)}") from None
 
 
 def evenly_spaced(gaps: Any, points: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +15,19 @@ from factformer.batch import Batch, describe_part
 from factformer.bundle import load
 from factformer.config import unknown_name
 from factformer.data.convert import is_well
-from factformer.data.formats.arrays import describe_arrays, open_arrays
+from factformer.data.formats.arrays import LazyArray, describe_arrays, open_arrays
 from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
+from factformer.data.formats.pdebench import describe_times
 from factformer.data.generate.progress import ProgressBar
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.store import Dataset, open_dataset
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import check_setting, other_parameters
+from factformer.evaluation.memory import memory_explained
+from factformer.evaluation.run import check_writable
 from factformer.evaluation.timing import autocast, resolve_device
-from factformer.files import whole_file
+from factformer.files import clean_leftovers, require_free, write_together
+from factformer.limits import require_memory
 from factformer.problem import Field, Problem
 from factformer.report.animation import write_animation
 from factformer.report.planes import components
@@ -31,6 +36,8 @@ from factformer.rollout import rollout
 STORED = (".hdf5", ".h5")
 BATCH = 16
 """Samples that are rolled out at once."""
+COPIES = 2
+"""Of the predicted frames in memory: as they come, and put together."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +95,11 @@ def predict_file(
         raise UserError(f"predictions are written as .npy or .npz, got {out.name!r}")
     if animation is not None and animation.suffix.lower() != ".gif":
         raise UserError(f"animations are written as GIF; give {animation.name!r} the ending .gif")
-    for path in [out] + [animation] * (animation is not None):
-        if path is not None and path.exists() and not overwrite:
-            raise UserError(f"{path} exists; add --overwrite to replace it or choose another name")
+    files = [out] if animation is None else [out, animation]
+    require_free(files, overwrite=overwrite)
+    for path in files:
+        check_writable(path.parent)
+        clean_leftovers(path.parent)
     target = resolve_device(device)
     region = autocast(target, precision)
     surrogate = load(bundle).to(target)
@@ -100,9 +109,13 @@ def predict_file(
         grid = surrogate.check(context.batch, 1, None)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
+    num_values = context.batch.size * num_frames * math.prod(grid.shape) * problem.num_state_channels
+    advice = "predict fewer --frames, or give fewer samples"
+    require_memory(4 * num_values * COPIES, f"a roll-out of {num_frames} frames", advice)
     batches = list(context.batch.split(BATCH))
     predicted = []
     with (
+        memory_explained(advice),
         torch.no_grad(),
         region,
         ProgressBar("rolling out", num_frames * len(batches), enabled=progress) as bar,
@@ -113,23 +126,23 @@ def predict_file(
                 rolled.append(frame.cpu())
                 bar.advance()
             predicted.append(torch.stack(rolled, dim=1))
-    frames = torch.cat(predicted).numpy()
+        frames = torch.cat(predicted).numpy()
     if not np.isfinite(frames).all():
         raise UserError(f"the roll-out of {source} left the finite numbers; predict fewer than {num_frames} frames")
-    with whole_file(out) as partial:
-        if out.suffix == ".npy":
-            np.save(partial, frames)
+
+    def save(path: Path) -> None:
+        if path.suffix == ".npy":
+            np.save(path, frames)
         else:
-            np.savez_compressed(partial, frames=frames, frame_dt=problem.frame_dt)
-    if animation is not None:
+            np.savez_compressed(path, frames=frames, frame_dt=problem.frame_dt)
+
+    def animate(path: Path) -> None:
+        frame_dt = problem.frame_dt if problem.num_context_frames else None
         write_animation(
-            animation,
-            frames[0],
-            component=components(problem.state)[0],
-            grid=grid,
-            frame_dt=problem.frame_dt if problem.num_context_frames else None,
-            overwrite=overwrite,
+            path, frames[0], component=components(problem.state)[0], grid=grid, frame_dt=frame_dt, overwrite=True
         )
+
+    write_together(dict(zip(files, (save, animate), strict=False)))
     names = tuple(f.name for f in problem.state)
     home = " x ".join(map(str, problem.grid.shape))
     return Prediction(
@@ -182,8 +195,12 @@ def read_context(
             raise UserError(
                 f"{problem.name!r} needs {needed}: give a file in our layout, which can hold them, not {path}"
             )
-        columns = _columns(path, problem, fields or {}, layout)
+        said = [part.strip() for text in (fields or {}).values() for part in text.split(",")]
+        described = describe_times(path, open_arrays(path), taken=[*(f.name for f in _seen(problem)), *said])
+        columns = _columns(path, described.arrays, problem, fields or {}, layout)
         data = ImportedDataset(path, problem, columns, columns if problem.static else [], "test")
+        if not problem.steady:
+            described.require_interval(data.num_frames, problem.frame_dt)
         first = max(data.num_frames - problem.num_context_frames, 0)
     if not problem.num_context_frames:
         if start is not None:
@@ -216,20 +233,22 @@ def _known(data: Dataset, frames: slice) -> Batch:
     return Batch(**{part: data.read(slice(None), frames, part) for part in data.problem.parts})
 
 
-def _columns(path: Path, problem: Problem, names: Mapping[str, str], layout: str | None) -> list[Column]:
+def _columns(
+    path: Path, arrays: Mapping[str, LazyArray], problem: Problem, names: Mapping[str, str], layout: str | None
+) -> list[Column]:
     """The arrays that hold what is seen, each with its axes: as `convert` finds them, or those of one trajectory.
 
     Which of the two fits the grid decides; where neither does, because the frames are of another resolution, the first
     that makes sense.
     """
     num_axes = problem.grid.num_axes
-    found = {name: array for name, array in open_arrays(path).items() if array.shape}  # a number is no field
+    found = {name: array for name, array in arrays.items() if array.shape}  # a number is no field
     options: dict[str, Any] = {"num_axes": num_axes, "layout": layout, "steady": problem.num_context_frames == 0}
     possible, refused = [], []
     for single in (False, True) if layout is None else (False,):
-        arrays = {name: np.asarray(array[...])[None] for name, array in found.items()} if single else found
+        fitted = {name: np.asarray(array[...])[None] for name, array in found.items()} if single else found
         try:
-            columns = assign_columns(path, arrays, _seen(problem), names, **options)
+            columns = assign_columns(path, fitted, _seen(problem), names, **options)
         except UserError as error:
             refused.append(error)
             continue

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, Self
+
+import numpy as np
 
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.limits import cut
 
 Boundary = Literal["periodic", "zero", "reflect"]
 FIELD_GROUPS = ("state", "static", "forcing")
 BOUNDARIES: tuple[Boundary, ...] = ("periodic", "zero", "reflect")
+
+
+LONGEST_NAME = 100
+MOST_CHANNELS = 4096
+MOST_FRAMES = 2**20
+SMALLEST_INTERVAL = 1e-37
+"""A shorter frame interval, or a longer one than its inverse, is not a number of float32, which files keep times in."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +34,16 @@ class Field:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip(". ") or "/" in self.name:
-            raise UserError(f"a field needs a name without a slash, got {self.name!r}")  # files have groups so named
-        if not isinstance(self.num_channels, Integral) or self.num_channels < 1:
-            raise UserError(f"field {self.name!r} needs one channel or more, as a number; got {self.num_channels!r}")
+            raise UserError(f"a field needs a name without a slash, got {cut(self.name)}")  # files have groups so named
+        if len(self.name) > LONGEST_NAME or not self.name.isprintable():
+            raise UserError(
+                f"a field's name is printable and at most {LONGEST_NAME} characters long, got {cut(self.name)}"
+            )
+        if not isinstance(self.num_channels, Integral) or not 1 <= self.num_channels <= MOST_CHANNELS:
+            raise UserError(
+                f"field {self.name!r} needs one channel or more, as a number, and at most {MOST_CHANNELS}; "
+                f"got {cut(self.num_channels)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -80,8 +96,18 @@ class Problem:
             raise UserError(f"boundary must be one of {BOUNDARIES}, got {self.boundary!r}")
         if self.boundary == "periodic" and not all(self.grid.periodic):
             raise UserError("boundary 'periodic' needs a grid whose axes are all periodic; use 'zero' or 'reflect'")
-        if not 0 < self.frame_dt < math.inf or self.num_context_frames < 0 or self.horizon < 1:
-            raise UserError("frame_dt must be positive, num_context_frames at least 0 and horizon at least 1")
+        if isinstance(self.frame_dt, bool) or not isinstance(self.frame_dt, (Real, np.number)):
+            raise UserError(f"frame_dt cannot be {cut(self.frame_dt)}: it is one number, the time between frames")
+        object.__setattr__(self, "frame_dt", float(self.frame_dt))
+        if not SMALLEST_INTERVAL < self.frame_dt < 1 / SMALLEST_INTERVAL:
+            raise UserError(f"frame_dt must be positive and a number of float32, got {self.frame_dt:g}")
+        for key, least in (("num_context_frames", 0), ("horizon", 1)):
+            count = getattr(self, key)
+            if isinstance(count, bool) or not isinstance(count, Integral) or not least <= count <= MOST_FRAMES:
+                raise UserError(
+                    "num_context_frames at least 0 and horizon at least 1, both whole numbers of frames: "
+                    f"got {key}={cut(count)}"
+                )
         if self.steady:
             self._require_steady()
 

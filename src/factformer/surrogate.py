@@ -6,6 +6,7 @@ surrogate takes and gives physical units; the normaliser is inside.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -17,6 +18,7 @@ from factformer.batch import Batch
 from factformer.data.normalization import Normalizer
 from factformer.errors import NonFinite, UserError
 from factformer.grid import Grid
+from factformer.limits import require_memory
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.decoder import Decoder
@@ -43,6 +45,14 @@ class Surrogate(Network):
         steady = problem.steady
         if marching_steps < 1 or (steady and marching_steps != 1):
             raise UserError(f"marching_steps must be at least 1, and 1 for a steady problem; got {marching_steps}")
+        if _is_large(config, problem.grid.num_axes) and torch.get_default_device().type != "meta":
+            with torch.device("meta"):  # shapes alone, no memory
+                blank = type(self)(problem, config, marching_steps)
+            require_memory(
+                4 * blank.num_parameters,
+                f"a {config.name} of {blank.num_parameters:,} parameters",
+                "lower model.dim, model.depth or the other sizes of the model",
+            )
         self.problem = problem
         self.config = config
         self.marching_steps = marching_steps
@@ -166,14 +176,28 @@ class Surrogate(Network):
             raise NonFinite(0, bad)
 
 
+def _is_large(config: ModelConfig, num_axes: int) -> bool:
+    """Whether a model may take a gigabyte: a rough count from its options, as a closer look takes a second."""
+    options = config.model_dump()
+    sizes = [value for value in options.values() if isinstance(value, int) and not isinstance(value, bool)]
+    modes = int(options.get("modes") or 1)
+    return bool(max(sizes) ** 2 * config.depth * modes**num_axes > 2**24)
+
+
 def warn_unused(problem: Problem) -> None:
     """Say once which parts of a problem travel with it but are not used by the models yet."""
     parts = {"forcing after the context": problem.forcing, "parameters": problem.parameters, "the mask": problem.masked}
     unused = [name for name, there in parts.items() if there]
     if unused:
-        log.warning(
-            "a surrogate of %r does not use %s yet: they are stored and checked only", problem.name, ", ".join(unused)
+        say_once(
+            f"a surrogate of {problem.name!r} does not use {', '.join(unused)} yet: they are only stored and checked"
         )
+
+
+@functools.cache
+def say_once(message: str) -> None:
+    """A warning; the same one is not repeated."""
+    log.warning(message)
 
 
 def model_config(model: str | ModelConfig | type[Backbone], **overrides: Any) -> ModelConfig:

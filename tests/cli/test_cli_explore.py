@@ -1,8 +1,10 @@
 """The command line as a user meets it: help, list, demo, rollout, exit codes and one-line errors."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ import factformer
 from factformer import Field, Grid, Problem, build_surrogate
 from factformer.bundle import save_bundle
 from factformer.cli import main
+from factformer.errors import UserError
+from factformer.prediction import predict_file
 
 COMMANDS = [
     "list",
@@ -338,3 +342,45 @@ def test_a_steady_problem_answers_every_sample(capsys, tmp_path):
         flat = [part for option in options.items() for part in option]
         code, _, error = run(capsys, "rollout", path, "--frames", 1, "--out", tmp_path / "x.npy", *flat)
         assert (code, words in error) == (2, True), error
+
+
+@pytest.mark.parametrize("killed_at", [1, 2, 3])
+def test_a_rollout_that_was_killed_can_be_repeated(bundle, tmp_path, monkeypatch, killed_at):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    np.save(tmp_path / "in.npy", np.random.default_rng(0).normal(size=(1, 3, 6, 5, 3)).astype(np.float32))
+    files = {"out": folder / "out.npy", "animation": folder / "a.gif"}
+    replace, calls = Path.replace, []
+
+    def kill(self, target):
+        calls.append(target)
+        if len(calls) == killed_at:
+            os._exit(9)
+        return replace(self, target)
+
+    child = os.fork()
+    if child == 0:
+        torch.set_num_threads(1)
+        monkeypatch.setattr(Path, "replace", kill)
+        predict_file(bundle, tmp_path / "in.npy", 2, **files)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    predict_file(bundle, tmp_path / "in.npy", 2, **files)
+    assert sorted(path.name for path in folder.iterdir()) == ["a.gif", "out.npy"]
+    with pytest.raises(UserError, match="--overwrite"):
+        predict_file(bundle, tmp_path / "in.npy", 2, **files)
+
+
+def test_a_rollout_too_large_for_memory_is_one_line(capsys, bundle, tmp_path, monkeypatch):
+    np.save(tmp_path / "in.npy", np.random.default_rng(0).normal(size=(1, 3, 6, 5, 3)).astype(np.float32))
+    words = ["rollout", bundle, "--input", tmp_path / "in.npy", "--out", tmp_path / "out.npy"]
+    code, _, error = run(capsys, *words, "--frames", 10**12)
+    assert (code, "of memory" in error, "fewer --frames" in error) == (2, True, True)
+
+    def fail(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("factformer.prediction.rollout", fail)
+    code, _, error = run(capsys, *words, "--frames", 2)
+    assert (code, "not enough memory" in error) == (2, True)
+    assert not (tmp_path / "out.npy").exists()

@@ -95,12 +95,49 @@ def test_train_makes_a_run_and_resume_is_idempotent(capsys, data, tmp_path):
     assert (run / "bundle" / "model.safetensors").read_bytes() == weights
 
 
+def test_a_time_limit_ends_with_exit_code_three_and_resume_with_zero(capsys, data, tmp_path):
+    run = tmp_path / "run"
+    code, out, _ = call(capsys, "demo", "--data", data, "--out", run, "--max-minutes", "1e-9", "--json")
+    assert code == 3
+    assert not json.loads(out)["finished"]
+    assert call(capsys, "--out", run, "--resume", settings=[])[0] == 0
+    assert "finite" in complaint(capsys, "--out", run, "--resume", "--max-minutes", "inf", settings=[])
+
+
+def test_resume_leaves_a_bundle_that_somebody_copied_there(capsys, data, tmp_path):
+    assert call(capsys, "demo", "--data", data, "--out", tmp_path / "run")[0] == 0
+    shutil.copytree(tmp_path / "run" / "bundle", tmp_path / "d" / "bundle")
+    line = complaint(capsys, "demo", "--data", data, "--out", tmp_path / "d", "--resume")
+    assert "no checkpoint to resume from, but holds bundle" in line
+    assert sorted(path.name for path in (tmp_path / "d").rglob("*")) == ["bundle", "bundle.json", "model.safetensors"]
+
+
+def test_a_key_of_another_protocol_is_refused(capsys, data, tmp_path):
+    settings = [*SMALL, "protocol.name=autoregressive"]
+    line = complaint(capsys, "demo", "--data", data, "--out", tmp_path / "run", settings=settings)
+    assert "unknown key 'protocol.marching_steps'" in line
+    assert "(protocol.name=autoregressive)" in line
+
+
+def test_a_run_of_the_first_edition_is_resumed(capsys, data, tmp_path):
+    """It saved the keys of all protocols, and its checkpoints no settings."""
+    run = tmp_path / "run"
+    settings = [*(s for s in SMALL if "protocol" not in s), "protocol.name=autoregressive"]
+    assert call(capsys, "demo", "--data", data, "--out", run, settings=settings)[0] == 0
+    saved = yaml.safe_load((run / "config.yaml").read_text())
+    saved["protocol"] |= {"marching_steps": 1, "curriculum": 0.06, "pushforward": 1, "pushforward_from": 0.5}
+    saved["protocol"] |= {"pushforward_every": 3, "calls": 1, "calls_from": 0.0}
+    (run / "config.yaml").write_text(yaml.safe_dump(saved, sort_keys=False))
+    code, _, error = call(capsys, run / "config.yaml", "--out", run, "--resume", settings=[])
+    assert code == 0, error
+
+
 def test_another_model_and_protocol_by_name(capsys, data, tmp_path):
     settings = [
         "model.name=dilated_resnet",
         "protocol.name=autoregressive",
         "model.norm_groups=2",
-        *(s for s in SMALL if not s.startswith(("model.h", "model.k"))),
+        *(s for s in SMALL if not s.startswith(("model.h", "model.k", "protocol"))),
     ]
     code, _, error = call(capsys, "demo", "--data", data, "--out", tmp_path / "run", settings=settings)
     assert code == 0, error

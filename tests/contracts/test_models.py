@@ -15,8 +15,9 @@ from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.spectral_conv import SpectralConvolution
 from factformer.problem import Field, Problem
-from factformer.protocols import ProtocolConfig, build_protocol
+from factformer.protocols import build_protocol, parse_protocol
 from factformer.surrogate import Surrogate, build_surrogate, model_config
+from factformer.training.loop.objective import Objective
 
 MODELS = catalog.names("models")
 SMALL = {"dim": 16, "depth": 2, "heads": 2, "head_dim": 4, "kernel_dim": 8, "modes": 3, "norm_groups": 4}
@@ -174,28 +175,29 @@ def test_recomputed_activations_give_the_same_gradients(model, problem):
 @SOME
 def test_an_update_lowers_the_loss_under_both_protocols(model, problem, protocol):
     torch.manual_seed(0)
-    pushed = {"curriculum": 0, "pushforward_from": 0, "pushforward_every": 1}
-    trained = build_protocol(ProtocolConfig(name=protocol, marching_steps=2, **pushed), problem)
+    pushed = {"marching_steps": 2, "curriculum": 0, "pushforward_from": 0, "pushforward_every": 1}
+    options = pushed if protocol == "latent_marching" else {}
+    trained = build_protocol(parse_protocol({"name": protocol, **options}), problem)
     surrogate = small(model, problem)
+    objective = Objective(surrogate, trained)
     window = Window(sample(problem, num_frames=trained.window_length))
     plan = trained.plan(update=1, progress=0.5)
     optimizer = torch.optim.SGD(surrogate.parameters(), lr=1e-3)
-    before, _ = trained.loss(surrogate, window, plan)
+    before, _ = objective(*window, plan)
     before.backward()
     torch.nn.utils.clip_grad_norm_(surrogate.parameters(), 1.0)
     optimizer.step()
-    after, _ = trained.loss(surrogate, window, plan)
+    after, _ = objective(*window, plan)
     assert after < before
 
 
 def test_steady_problems_train(model):
     problem = PROBLEMS["steady"]
-    protocol = build_protocol(ProtocolConfig(name="steady"), problem)
+    protocol = build_protocol(parse_protocol({"name": "steady"}), problem)
     surrogate = small(model, problem)
     inputs = sample(problem)
-    loss, terms = protocol.loss(
-        surrogate, Window(torch.randn_like(inputs), Batch(static=inputs[:, 0])), protocol.plan(1, 0.0)
-    )
+    window = Window(torch.randn_like(inputs), Batch(static=inputs[:, 0]))
+    loss, terms = Objective(surrogate, protocol)(window, protocol.plan(1, 0.0))
     loss.backward()
     assert loss.isfinite()
     assert list(terms) == ["solution"]

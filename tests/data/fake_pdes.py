@@ -70,7 +70,7 @@ class Doubling(Decay):
     state = (Field("solution"),)
     static = (Field("coefficient"),)
     boundary = "zero"
-    task = Task()
+    task = Task(num_context_frames=0)
 
     def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, 1.0, False)

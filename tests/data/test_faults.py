@@ -19,10 +19,12 @@ from factformer.cli import describe
 from factformer.config import Config
 from factformer.data import generate, open_dataset, trajectory_seed
 from factformer.data import writer as writer_module
+from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 from factformer.files import whole_file
 
 HERE = Path(__file__).parent
+PYTHONPATH = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 SLOW_GENERATION = """
 import sys, time
@@ -40,7 +42,7 @@ generate(SlowDecay(), sys.argv[1], batch_size=1)
 
 
 def run_script(text: str, *arguments: str | Path, **options) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", text, *map(str, arguments)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, **options)
 
@@ -105,7 +107,7 @@ def test_two_processes_share_the_work_and_give_the_same_bytes(decay, tmp_path: P
         "        return super().frames(initial, *arguments)\n"
         "generate(Told(), sys.argv[1], splits=['train'], batch_size=2)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
     command = [
         sys.executable,
         "-m",
@@ -320,3 +322,49 @@ def test_a_full_disk_leaves_no_half_file_and_is_named(tmp_path: Path, error: OSE
     assert [path.read_bytes() for path in target.parent.iterdir()] == [b"whole"]
     code, line = describe(error)
     assert (code, "disk is full" in line) == (2, True)
+
+
+def test_a_split_that_another_process_finishes_meanwhile_is_left_as_it_is(decay, tmp_path: Path, monkeypatch) -> None:
+    """The lock is taken before anything is looked at, so nobody solves for what is there by then."""
+    real = SplitWriter.lock
+
+    def late(writer: SplitWriter) -> None:
+        monkeypatch.setattr(SplitWriter, "lock", real)
+        generate(decay, tmp_path, splits=["train"])
+        real(writer)
+
+    class Idle(Decay):
+        def frames(self, *arguments) -> Iterator[torch.Tensor]:
+            raise AssertionError("solved again")
+
+    monkeypatch.setattr(SplitWriter, "lock", late)
+    generate(Idle(), tmp_path, splits=["train"])
+    assert not (tmp_path / ".train.hdf5.partial").exists()
+
+
+def test_a_folder_of_work_that_was_removed_before_it_was_locked_is_made_again(
+    decay, tmp_path: Path, monkeypatch
+) -> None:
+    import fcntl
+
+    real = fcntl.flock
+
+    def removed_first(descriptor, operation):
+        monkeypatch.setattr(fcntl, "flock", real)
+        (tmp_path / ".train.hdf5.partial").rmdir()
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", removed_first)
+    generate(decay, tmp_path, splits=["train"])
+    assert (tmp_path / "train.hdf5").exists()
+
+
+def test_a_file_truncated_while_it_is_streamed_fails(decay, tmp_path: Path) -> None:
+    generate(decay, tmp_path, splits=["train"])
+    dataset = open_dataset(tmp_path, "train")
+    before = dataset.read([0], slice(0, 2))
+    assert torch.equal(dataset.read([0], slice(0, 2)), before)
+    path = tmp_path / "train.hdf5"
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(UserError, match=r"train\.hdf5 was truncated while it was read: \d+ bytes of \d+ are left"):
+        dataset.read([dataset.num_trajectories - 1], slice(0, 2))

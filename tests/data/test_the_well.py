@@ -11,7 +11,10 @@ import torch
 from well_files import write_well_file
 
 from factformer.data import generate, open_dataset
+from factformer.data.convert import _copy
 from factformer.data.formats.well_dataset import from_well_dataset
+from factformer.data.layout import Contents
+from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 from factformer.grid import Grid
 
@@ -139,6 +142,40 @@ def test_the_caller_may_say_what_the_file_does_not(tmp_path: Path) -> None:
         open_dataset(path, grid=Grid((8, 6), 1.0, True))
     with pytest.raises(UserError, match="has the attributes"):
         open_dataset(path, contxt=3)
+
+
+def test_static_fields_forcing_and_parameters_are_read_by_name(tmp_path: Path) -> None:
+    values = write_well_file(tmp_path / "train.hdf5")
+    chosen = {"static": ["mask"], "forcing": ["height", "velocity"], "parameters": ["viscosity"]}
+    data = open_dataset(tmp_path / "train.hdf5", **chosen)
+    copy = open_dataset(convert_chosen(data, tmp_path / "copy"))
+    for found in (data, copy):
+        assert [f.name for f in found.problem.state] == ["density", "stress"]
+        window = found.window([2, 0], slice(1, 4))
+        for row, trajectory in enumerate((2, 0)):
+            assert np.array_equal(window.known.static[row, ..., 0], values["mask"])
+            assert np.array_equal(window.known.forcing[row, ..., 1:], values["velocity"][trajectory, 1:4])
+        assert window.known.parameters.tolist() == pytest.approx(np.full((2, 1), 0.1))
+        assert float(found.normalizer().forcing_mean[1]) == pytest.approx(values["velocity"][..., 0].mean(), abs=1e-6)
+        assert found.normalizer().parameters_std.tolist() == [1.0]
+    for wrong, words in (
+        ({"static": ["velocity"]}, "'velocity' varies in time, so it cannot be static"),
+        ({"forcing": ["mask"]}, "'mask' does not vary in time, so it cannot be forcing"),
+        ({"static": ["msk"]}, "did you mean 'mask'"),
+        ({"parameters": ["viscosty"]}, "did you mean 'viscosity'"),
+    ):
+        with pytest.raises(UserError, match=words):
+            open_dataset(tmp_path / "train.hdf5", **wrong)
+
+
+def convert_chosen(data, out: Path) -> Path:
+    """Write the dataset as it is, with its choice of parts."""
+    contents = Contents(data.problem, "train", data.num_trajectories, data.num_frames, scalars={"viscosity": 0.1})
+    writer = SplitWriter(out / "train.hdf5", contents)
+    writer.prepare()
+    _copy(data, range(data.num_trajectories), writer, data.paths[0], progress=False)
+    writer.release()
+    return out
 
 
 def test_a_download_of_the_well_has_many_files_and_statistics_of_its_own(tmp_path: Path) -> None:

@@ -29,11 +29,11 @@ def dataset():
 @pytest.mark.parametrize(("precision", "tolerance"), [("32-true", 1e-3), ("bf16-mixed", 5e-2)])
 def test_evaluation_agrees_with_the_cpu(precision, tolerance):
     surrogate = build_surrogate(PROBLEM, marching_steps=2, **SIZES)
-    here = evaluate(surrogate, dataset(), device="cpu", timing=False)["fields"]["density"]
+    here = evaluate(surrogate, dataset(), device="cpu", timing=False).fields["density"]
     there = evaluate(surrogate, dataset(), device="cuda", precision=precision)
-    assert there["fields"]["density"]["relative_l2"] == pytest.approx(here["relative_l2"], rel=tolerance)
-    assert there["peak_memory_mb"] > 1
-    assert "CPU" not in there["hardware"]
+    assert there.fields["density"].relative_l2 == pytest.approx(here.relative_l2, rel=tolerance)
+    assert there.peak_memory_mb > 1
+    assert "CPU" not in there.hardware
 
 
 def test_cost_is_measured_in_this_process():

@@ -15,6 +15,7 @@ from factformer.data.generate.simulated import simulate_splits
 from factformer.data.store import open_dataset
 from factformer.errors import UserError
 from factformer.pdes import find_pde
+from factformer.studies import runner
 from factformer.studies.scales import experiment_of
 from factformer.training import Machine
 from factformer.training.runfolder import checkpoint
@@ -151,19 +152,19 @@ def test_the_command_of_a_run_makes_the_same_experiment(tmp_path):
 def test_what_is_there_is_not_run_again_and_a_failure_costs_only_itself(tmp_path, monkeypatch):
     entries = find_entries(["darcy/fno", "darcy/ffno", "darcy/galerkin"])
     assert tiny(tmp_path).run(entries[:1])[0].word == "done"
-    real = module.train
+    real = runner.train
 
     def broken(experiment, *arguments, **options):
         if experiment.model.name == "ffno":
             raise RuntimeError("out of luck")
         return real(experiment, *arguments, **options)
 
-    monkeypatch.setattr(module, "train", broken)
+    monkeypatch.setattr(runner, "train", broken)
     statuses = tiny(tmp_path).run(find_entries(["darcy/fno", "darcy/ffno", "darcy/galerkin"]))
-    assert [(status.entry.run.model, status.word) for status in statuses] == [
-        ("fno", "found"),
-        ("ffno", "failed"),
-        ("galerkin_transformer", "done"),
+    assert [(status.label, status.word) for status in statuses] == [
+        ("darcy-85/fno-2min.json", "found"),
+        ("darcy-85/ffno-2min.json", "failed"),
+        ("darcy-85/galerkin_transformer-2min.json", "done"),
     ]
     assert "out of luck" in module.summary(statuses)
 
@@ -182,17 +183,17 @@ def test_a_problem_that_takes_long_around_its_training_does_not_keep_others_out(
 
 
 def test_a_signal_ends_the_campaign_and_not_only_the_run(tmp_path, monkeypatch):
-    real = module.train
+    real = runner.train
 
     def interrupted(*arguments, **options):
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
         return real(*arguments, **options)
 
-    monkeypatch.setattr(module, "train", interrupted)
+    monkeypatch.setattr(runner, "train", interrupted)
     (status,) = tiny(tmp_path, minutes=0.2).run(find_entries(["darcy/fno", "darcy/ffno"]))
     assert status.word == "stopped"
     assert "SIGTERM" in status.detail
-    monkeypatch.setattr(module, "train", real)
+    monkeypatch.setattr(runner, "train", real)
     after = tiny(tmp_path / "after").run(find_entries(["darcy/fno", "darcy/ffno"]))
     assert [status.word for status in after] == ["done", "done"], "a later campaign of this process knows nothing of it"
 
@@ -205,16 +206,16 @@ def test_warming_up_leaves_nothing_behind(tmp_path, monkeypatch):
     campaign.warm_up(experiment, splits[16])
     assert not campaign.warm  # a CPU compiles nothing
     steps = []
-    real = module.train
+    real = runner.train
 
     def watched(experiment, *arguments, **options):
         outcome = real(experiment, *arguments, **options)
         steps.append((experiment.training.updates, outcome.update, outcome.folder))
         return outcome
 
-    monkeypatch.setattr(module, "train", watched)
-    monkeypatch.setattr(type(campaign), "machine", property(lambda self: Machine("cpu")))
-    campaign.device = torch.device("cuda")
+    monkeypatch.setattr(runner, "train", watched)
+    monkeypatch.setattr(type(campaign.runner), "machine", property(lambda self: Machine("cpu")))
+    campaign.runner.device = torch.device("cuda")
     campaign.warm_up(experiment, splits[16])
     campaign.warm_up(experiment, splits[16])
     ((wanted, done, folder),) = steps
@@ -235,7 +236,7 @@ def test_a_long_run_goes_on_elsewhere(tmp_path, monkeypatch):
     entries = find_entries(["long/factformer_plus"])
     first = tiny(tmp_path / "a", minutes=0.03, pack=tmp_path / "out")
     first.splits(entries[0], entries)
-    first.deadline = time.monotonic() + 1.0
+    first.runner.deadline = time.monotonic() + 1.0
     (status,) = first.run(entries)
     assert status.word == "stopped"
     assert (tmp_path / "out" / "kolmogorov-128-factformer_plus-15min.state-0").is_file()

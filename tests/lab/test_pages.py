@@ -95,7 +95,7 @@ def test_roll_outs_that_go_on_are_shown_where_there_are_any():
     text = "\n".join(sections.beyond(GROUPS["kolmogorov"](), found(plain, gone_on)))
     assert "| run | field | frame 2 | frame 4 | frame 6 | frame 8 |" in text
     assert "| `factformer_plus` | vorticity | 0.020 | 0.040 | 0.060 | 0.080 | 0.38 | 1 of 3 |" in text
-    assert "Made before roll-outs went on for longer: `ffno`." in text
+    assert "Not measured over longer roll-outs: `ffno`." in text
 
 
 def test_a_run_that_went_back_says_so_with_the_time_it_cost():
@@ -118,7 +118,7 @@ def test_a_long_run_that_shared_its_gpu_says_at_what_rate():
     assert not any("another run" in line for line in sections.long_runs(found(short, long)))
     long.result["training"]["beside"] = "another one"
     assert sections.long_runs(found(short, long))[-1] == (
-        "`factformer` had the GPU together with another run: 50 updates per second, 100 alone."
+        "`factformer` shared the GPU with another run: 50 updates per second, against 100 alone."
     )
 
 
@@ -140,7 +140,7 @@ def test_our_recipe_stands_beside_the_papers_for_each_model():
     assert lines[2].startswith("| **`factformer_plus`** | 0.0500") and lines[2].endswith("| – |")
     assert lines[3].startswith("| `dilated_resnet` | 0.1000") and lines[3].endswith("| 0.2000 ± 0.0010 |")
     words = sections.recipe_effects(found(plain, ours, plus))
-    assert "`dilated_resnet` has 0.1000 ± 0.0010 there instead of 0.2000 ± 0.0010" in words
+    assert "`dilated_resnet` from 0.2000 ± 0.0010 to 0.1000 ± 0.0010" in words
     assert "`factformer` has not been run" in words
 
 
@@ -182,7 +182,7 @@ def test_what_the_base_runs_differ_by_is_chance():
     base = [entry for entry in entries if entry.title in ("factformer", "factformer, seed 1")]
     other = next(entry for entry in entries if entry.title == "factformer, 1 head")
     bases = {"factformer": [entry.path for entry in base]}
-    for errors, verdict in (((0.3, 0.31), "worse"), ((0.3, 0.6), "better, under 0.6")):
+    for errors, verdict in (((0.3, 0.31), "worse"), ((0.3, 0.6), "better, within chance (0.6)")):
         runs = [finding(entry.path, "factformer", error) for entry, error in zip(base, errors, strict=True)]
         rows = sections.variants([other], found(*runs, finding(other.path, "factformer", 0.35)), bases, noise=0.02)
         assert f"| {verdict} |" in rows[-1]
@@ -196,7 +196,7 @@ def test_three_seeds_say_what_is_chance():
     draw, bases, called = random.Random(0), {"factformer": [entry.path for entry in base]}, 0
     for _ in range(400):
         runs = [finding(entry.path, "factformer", draw.gauss(0.3, 0.01)) for entry in (*base, other)]
-        called += "under" not in sections.variants([other], found(*runs), bases, noise=0.5)[-1]
+        called += "within chance" not in sections.variants([other], found(*runs), bases, noise=0.5)[-1]
     assert 8 <= called <= 34
 
 
@@ -213,7 +213,7 @@ def test_the_resolution_study_says_how_flat_our_line_is():
         for size, error in ((61, 0.006), (85, 0.004), (211, 0.005))
     ]
     text = "\n".join(resolutions.study(found(*runs)))
-    assert "1.50 times the smallest, all within 20% of their mean" in text
+    assert "1.50 times the smallest; all lie within 20% of their mean" in " ".join(text.split())
     assert "At 141²" not in text
     tried = finding("darcy-141/factformer_plus-every-second-point-2min.json", "factformer_plus", 0.007, "steady")
-    assert "At 141² the same gave 0.0070" in "\n".join(resolutions.study(found(*runs, tried)))
+    assert "At 141² it gave 0.0070" in "\n".join(resolutions.study(found(*runs, tried)))

@@ -2,48 +2,15 @@
 
 import pytest
 import torch
-from solver_cases import all_pdes, resolution, start
 
 from factformer import simulate
 from factformer.grid import Grid
 from factformer.pdes import PDE, find_pde
 from factformer.pdes.kolmogorov_flow import Parameters as KolmogorovParameters
 from factformer.pdes.smoke_buoyancy import Parameters as SmokeParameters
+from solver_cases import all_pdes, resolution, solution, solve
 
 PDES = pytest.mark.parametrize("pde", all_pdes(), ids=lambda pde: pde.name)
-
-
-def solve(pde: PDE, frames: torch.Tensor, **parameters: object) -> torch.Tensor:
-    """The solution from the first of these frames; for a steady problem, coefficient and solution side by side."""
-    if pde.problem(16).steady:
-        coefficient = frames[:, 0, ..., :1]
-        return torch.cat([coefficient[:, None], simulate(pde.name, coefficient, **parameters)], dim=-1)
-    slices = pde.problem(16).state_slices
-    # what a simulation starts from: velocity for turbulence, density for smoke
-    channels = slices["velocity"] if pde.num_initial_channels == 3 else slice(0, 1)
-    return simulate(pde.name, frames[:, 0, ..., channels], 4, **parameters)
-
-
-def solution(pde: PDE, count: int = 2, **parameters: object) -> torch.Tensor:
-    initial = start(pde, count)
-    padded = torch.zeros(*initial.shape[:-1], pde.problem(16).num_state_channels, dtype=initial.dtype)
-    if pde.num_initial_channels == 3:
-        padded[..., -3:] = initial
-    else:
-        padded[..., :1] = initial
-    return solve(pde, padded[:, None], **parameters)
-
-
-@PDES
-def test_maps_carry_solutions_to_solutions(pde: PDE) -> None:
-    grid = pde.problem(resolution(pde)).grid
-    frames = solution(pde)
-    maps = pde.symmetries(grid)
-    assert len(maps) >= 3
-    for name, transform in maps.items():
-        moved = transform(frames)
-        assert not torch.allclose(moved, frames), name
-        torch.testing.assert_close(solve(pde, moved), moved, rtol=1e-7, atol=1e-7, msg=lambda text, n=name: n + text)
 
 
 @PDES

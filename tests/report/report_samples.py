@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,9 +10,14 @@ import torch
 import yaml
 
 from factformer import metrics
+from factformer.bundle import save_bundle
+from factformer.documents import json_text
+from factformer.evaluation.results import Evaluation, FieldErrors, Floor, Spectrum
 from factformer.grid import Grid
 from factformer.problem import Field, Problem
-from factformer.report.runs import ReportRun, Rollout
+from factformer.report.runs import ReportRun
+from factformer.report.samples import Rollout
+from factformer.surrogate import build_surrogate
 
 VORTICITY = (Field("vorticity"),)
 
@@ -45,36 +51,63 @@ def evaluation_of(last_known, truth, prediction, fields, frame_dt):
         per_frame = metrics.relative_l2_per_frame(p[..., part], t[..., part]).mean(0)
         floor = metrics.relative_l2_per_frame(last, t[..., part]).mean(0)
         truth_spectrum = metrics.energy_spectrum(t[:, -1, ..., part]).mean(0)
-        groups[item.name] = {
-            "relative_l2": float(errors.mean()),
-            "relative_l2_final": float(per_frame[-1]),
-            "relative_l2_per_frame": per_frame.tolist(),
-            "standard_error": metrics.standard_error(errors),
-            "vrmse": float(metrics.vrmse(p[..., part], t[..., part]).mean()),
-            "spectrum_error": float(metrics.spectrum_error(p[..., part], t[..., part]).mean()),
-            "correlation_time": float(metrics.correlation_time(p[..., part], t[..., part], frame_dt).mean()),
-            "persistence": {
-                "relative_l2": float(metrics.relative_l2(last, t[..., part]).mean()),
-                "relative_l2_final": float(floor[-1]),
-                "relative_l2_per_frame": floor.tolist(),
-            },
-            "spectrum": {
-                "wavenumber": list(range(len(truth_spectrum))),
-                "prediction": metrics.energy_spectrum(p[:, -1, ..., part]).mean(0).tolist(),
-                "truth": truth_spectrum.tolist(),
-            },
-        }
-    return {
-        "fields": groups,
-        "persistence": {name: values["persistence"]["relative_l2"] for name, values in groups.items()},
+        groups[item.name] = FieldErrors(
+            relative_l2=float(errors.mean()),
+            relative_l2_final=float(per_frame[-1]),
+            relative_l2_per_frame=per_frame.tolist(),
+            standard_error=metrics.standard_error(errors),
+            standard_error_final=None,
+            vrmse=float(metrics.vrmse(p[..., part], t[..., part]).mean()),
+            spectrum_error=float(metrics.spectrum_error(p[..., part], t[..., part]).mean()),
+            correlation_time=float(metrics.correlation_time(p[..., part], t[..., part], frame_dt).mean()),
+            persistence=Floor(
+                relative_l2=float(metrics.relative_l2(last, t[..., part]).mean()),
+                relative_l2_final=float(floor[-1]),
+                relative_l2_per_frame=floor.tolist(),
+            ),
+            spectrum=Spectrum(
+                wavenumber=list(range(len(truth_spectrum))),
+                prediction=metrics.energy_spectrum(p[:, -1, ..., part]).mean(0).tolist(),
+                truth=truth_spectrum.tolist(),
+            ),
+        )
+    return evaluation(groups, num_windows=len(truth), frame_dt=frame_dt)
+
+
+def evaluation(fields, **changes):
+    """An evaluation of these `FieldErrors` by name."""
+    values = {
+        "fields": fields,
+        "persistence": {name: errors.persistence.relative_l2 for name, errors in fields.items()},
+        "floor": "last context frame",
         "parameters": 3_460_000,
         "seconds_per_sequence": 0.0421,
+        "seconds_per_batch": 0.1684,
         "peak_memory_mb": 812.0,
         "batch_size": 4,
-        "num_windows": len(truth),
+        "num_windows": 2,
+        "num_trajectories": 2,
+        "num_diverged": 0,
+        "num_frames": len(next(iter(fields.values())).relative_l2_per_frame),
+        "frame_dt": 1.0,
+        "problem": "kolmogorov_flow",
+        "model": "factformer",
+        "grid": [32, 32],
         "split": "test",
+        "other_parameters": "",
+        "dataset_fingerprint": "0123456789abcdef",
+        "precision": "32-true",
         "hardware": "2-core CPU",
+        "evaluation_seconds": 1.5,
     }
+    return Evaluation(**(values | changes))
+
+
+def plain_errors(errors, **changes):
+    """`FieldErrors` with these errors per frame and little else."""
+    values = dict.fromkeys(field.name for field in dataclasses.fields(FieldErrors))
+    values |= {"relative_l2": errors[0], "relative_l2_per_frame": list(errors)}
+    return FieldErrors(**(values | {"persistence": Floor(None, None, [None] * len(errors))} | changes))
 
 
 def make_run(
@@ -133,7 +166,7 @@ def make_steady_run():
     mean = [np.full_like(bump, 0.4)] * 2
     return ReportRun(
         name="factformer",
-        evaluation=evaluation_of(mean, truth, prediction, fields, 1.0) | {"floor": "training mean"},
+        evaluation=dataclasses.replace(evaluation_of(mean, truth, prediction, fields, 1.0), floor="training mean"),
         rollouts=rollouts,
         protocol="steady",
         problem=Problem("darcy_flow", grid, fields, (Field("coefficient"),), num_context_frames=0, boundary="zero"),
@@ -141,12 +174,12 @@ def make_steady_run():
 
 
 def save_run(folder, run, **changes):
-    """A run folder as training and evaluation leave it, but for the weights."""
-    (folder / "bundle").mkdir(parents=True)
+    """A run folder as training and evaluation leave it, of an untrained surrogate."""
+    sizes = {"dim": 8, "depth": 1, "heads": 1, "head_dim": 8, "kernel_dim": 8}
+    save_bundle(build_surrogate(run.problem, **sizes), folder / "bundle")
     (folder / "config.yaml").write_text(yaml.safe_dump(run.config, sort_keys=False))
-    (folder / "evaluation.json").write_text(json.dumps(run.evaluation))
+    (folder / "evaluation.json").write_text(json_text(run.evaluation.to_dict()))
     (folder / "environment.json").write_text(json.dumps({"command": run.command}))
-    (folder / "bundle" / "bundle.json").write_text(json.dumps({"problem": run.problem.to_dict()}))
     arrays = {name: np.stack([getattr(r, name) for r in run.rollouts]) for name in ("truth", "prediction")}
     fields = json.dumps([[f.name, f.num_channels] for f in run.fields])
     np.savez_compressed(folder / "rollouts.npz", fields=np.array(fields), **(arrays | changes))

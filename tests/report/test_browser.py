@@ -248,7 +248,7 @@ def test_numbers_equal_the_json(page, runs):
     for run, protocol in zip(runs, ("LM", "AR"), strict=True):
         row = tables[run.name, protocol]
         for group in ("pressure", "velocity"):
-            assert row[f"{group}.relative_l2"] == run.evaluation["fields"][group]["relative_l2"]
+            assert row[f"{group}.relative_l2"] == run.evaluation.fields[group].relative_l2
     cells = page.execute_script(
         "return [...document.querySelectorAll('#comparison tbody tr')]"
         ".map(r => [...r.cells].map(c => [c.dataset.value, c.textContent]))"
@@ -260,10 +260,10 @@ def test_numbers_equal_the_json(page, runs):
         for key, (value, words) in zip(keys, cell_row, strict=True):
             group, _, quantity = key.rpartition(".")
             if group:
-                number = run.evaluation["fields"][group][quantity]
+                number = getattr(run.evaluation.fields[group], quantity)
                 assert float(value) == number
                 assert float(words) == pytest.approx(number, rel=5e-3, abs=5e-5)
-    best = runs[0].evaluation["fields"]["pressure"]["relative_l2"]
+    best = runs[0].evaluation.fields["pressure"].relative_l2
     assert page.find_element(By.CSS_SELECTOR, "[data-key='pressure.relative_l2'].card-value").text == f"{best:.4f}"
     shown = float(text(page, "readout-error").split(": ")[1])
     assert shown == pytest.approx(data(page)["player"]["errors"][0][0]["pressure"][0], abs=5e-5)
@@ -309,14 +309,14 @@ def test_the_trend_shows_values_and_leads_the_player(page, runs):
     tooltip = chart.find_element(By.CLASS_NAME, "tooltip").text
     assert "frame 6, t = 0.75" in tooltip
     for run in runs:
-        assert f"{run.evaluation['fields']['pressure']['relative_l2_per_frame'][-1]:.4f}" in tooltip
+        assert f"{run.evaluation.fields['pressure'].relative_l2_per_frame[-1]:.4f}" in tooltip
     ActionChains(page).click().perform()
     assert frame(page) == 5
     assert len(chart.find_elements(By.CSS_SELECTOR, "path.series")) == 3
     page.find_element(By.CSS_SELECTOR, "#trend-tabs button:nth-child(2)").click()
     page.execute_script("arguments[0].focus()", chart)
     chart.send_keys(Keys.ARROW_RIGHT)
-    first = runs[0].evaluation["fields"]["velocity"]["relative_l2_per_frame"][0]
+    first = runs[0].evaluation.fields["velocity"].relative_l2_per_frame[0]
     assert f"{first:.4f}" in chart.find_element(By.CLASS_NAME, "tooltip").text
 
 

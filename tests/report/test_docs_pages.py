@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import factformer.models
-import factformer.pdes
-import factformer.recipes
+from factformer import recipes
 from factformer.cli import main
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -37,28 +35,17 @@ def blocks(page):
 def run_page(page, folder, monkeypatch):
     """Run all blocks of a page in ``folder``; returns the names that its Python defined."""
     monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
     names: dict[str, object] = {"__name__": "page"}
     for language, title, code in blocks(page):
         if title is not None:
-            add_to_package(folder, title, code, monkeypatch)
+            (folder / title).write_text(code, encoding="utf-8")
         elif language == "python":
             exec(compile(code, page, "exec"), names)
         elif language == "sh":
             for line in code.strip().splitlines():
                 run_command(line)
     return names
-
-
-def add_to_package(folder, title, code, monkeypatch):
-    """Put a file beside those of the package, as if it had been dropped into the source tree."""
-    place = Path(title)
-    package = {"pdes": factformer.pdes, "models": factformer.models, "recipes": factformer.recipes}[place.parent.name]
-    target = folder / "added" / place.parent.name
-    target.mkdir(parents=True, exist_ok=True)
-    (target / place.name).write_text(code, encoding="utf-8")
-    monkeypatch.setattr(package, "__path__", [*package.__path__, str(target)])
-    monkeypatch.setattr(package, place.stem, None, raising=False)  # taken back with the module after the test
-    monkeypatch.delitem(sys.modules, f"{package.__name__}.{place.stem}", raising=False)
 
 
 def run_command(line):
@@ -73,18 +60,17 @@ def run_command(line):
 
 
 @pytest.fixture(autouse=True)
-def forget_added_modules():
-    before = set(sys.modules)
+def forget_the_files_of_a_page():
     yield
-    for name in set(sys.modules) - before:
-        if name.rpartition(".")[2] in ("burgers", "plain_convolution"):
-            del sys.modules[name]
+    for name in ("burgers", "plain_convolution", "largest"):
+        sys.modules.pop(name, None)
 
 
 def test_adding_a_pde(tmp_path, monkeypatch):
     names = run_page("how-to/add-a-pde.md", tmp_path, monkeypatch)
     assert names["frames"].shape == (1, 33, 128, 1)
     assert names["steepest"].max() > 2 * names["steepest"][0]
+    assert names["both"][0].equal(names["frames"][0]) and not names["both"][1].equal(names["frames"][0])
     assert (tmp_path / "report" / "report.html").exists()
 
 
@@ -95,6 +81,20 @@ def test_adding_a_model(tmp_path, monkeypatch):
     names = run_page("how-to/add-a-model.md", tmp_path, monkeypatch)
     assert names["future"].shape == (1, 2, 16, 12, 2)
     assert (tmp_path / "runs" / "plain" / "bundle" / "bundle.json").exists()
+    assert names["again"].config == names["trained"].config
+
+
+def test_adding_a_metric(tmp_path, monkeypatch):
+    from factformer.data import generate
+    from factformer.training import run_experiment
+
+    generate("kolmogorov_flow", tmp_path / "data" / "demo", preset="tiny", trajectories=1, settings=["num_frames=28"])
+    sizes = ["model.dim=8", "model.depth=1", "training.updates=1", "training.batch_size=1", "data.resolution=null"]
+    experiment = recipes.build("demo", "small", [*sizes, f"data.path={tmp_path / 'data' / 'demo'}"])
+    run_experiment(experiment, tmp_path / "runs" / "demo")
+    names = run_page("how-to/add-a-metric.md", tmp_path, monkeypatch)
+    assert set(names["result"]["metrics"]["largest_error"]) == {"mean", "standard_error", "floor"}
+    assert "largest_error" in (tmp_path / "report" / "comparison.md").read_text(encoding="utf-8")
 
 
 def test_the_tutorial(tmp_path, monkeypatch):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from report_samples import make_run, save_run
+from report_samples import evaluation, make_run, plain_errors, save_run
 from typer.testing import CliRunner
 
 from factformer.errors import UserError
+from factformer.evaluation.results import Floor
 from factformer.report.figures import TrendLine, error_trend
 from factformer.report.html import MAX_BYTES, report_runs, write_report
 from factformer.report.runs import ReportRun, load_run
@@ -46,14 +49,14 @@ def test_numbers_of_the_page_are_those_of_the_evaluation(page, plane_run, rival_
     names = [line["name"] for line in data["trend"]["vorticity"]]
     assert names == ["factformer (LM)", "ffno (AR)", "persistence"]
     for line, run in zip(data["trend"]["vorticity"], (plane_run, rival_run), strict=False):
-        assert line["y"] == run.evaluation["fields"]["vorticity"]["relative_l2_per_frame"]
+        assert line["y"] == run.evaluation.to_dict()["fields"]["vorticity"]["relative_l2_per_frame"]
         assert line["x"] == [0.125 * (k + 1) for k in range(8)]
     assert [line["dash"] != "" for line in data["trend"]["vorticity"]] == [False, True, True]
-    spectrum = plane_run.evaluation["fields"]["vorticity"]["spectrum"]
+    spectrum = plane_run.evaluation.to_dict()["fields"]["vorticity"]["spectrum"]
     assert data["spectra"]["vorticity"][0]["y"] == spectrum["truth"]
     assert data["spectra"]["vorticity"][1]["y"] == spectrum["prediction"]
     text = page.read_text(encoding="utf-8")
-    error = plane_run.evaluation["fields"]["vorticity"]["relative_l2"]
+    error = plane_run.evaluation.to_dict()["fields"]["vorticity"]["relative_l2"]
     assert f'data-value="{error!r}"' in text
     assert f'data-key="vorticity.relative_l2">{error:.4f}<' in text
 
@@ -64,22 +67,18 @@ def test_page_says_what_was_evaluated(tmp_path, page, plane_run, rival_run):
 
     assert "<li>2 test windows</li>" in facts(page)
     assert "averaged over 2 test windows." in page.read_text(encoding="utf-8")
-    seen = replace(plane_run, evaluation={**plane_run.evaluation, "split": "train"})
+    seen = replace(plane_run, evaluation=replace(plane_run.evaluation, split="train"))
     alone = write_report(tmp_path / "alone", title="t", runs=[seen])
     assert "<li>2 training windows</li>" in facts(alone)
     assert "test window" not in alone.read_text(encoding="utf-8")
     assert "<li>10 frames seen, 8 predicted</li>" in facts(alone)
     other = replace(
         rival_run,
-        evaluation={
-            **rival_run.evaluation,
-            "num_diverged": 1,
-            "num_frames": 6,
-            "other_parameters": "drag=0.2 instead of 0.1",
-        },
+        evaluation=replace(rival_run.evaluation, num_diverged=1, other_parameters="drag=0.2 instead of 0.1"),
+        problem=replace(rival_run.problem, horizon=12),
     )
     fewer = write_report(tmp_path / "fewer", title="t", runs=[other])
-    assert "<li>10 frames seen, 6 predicted</li>" in facts(fewer)
+    assert "<li>10 frames seen, 8 predicted</li>" in facts(fewer)
     assert "<li>other data than trained on: drag=0.2 instead of 0.1</li>" in facts(fewer)
     both = write_report(tmp_path / "both", title="t", runs=[seen, other])
     assert "<li>2 training windows (factformer (LM)), 2 test windows (ffno (AR))</li>" in facts(both)
@@ -106,10 +105,10 @@ def test_names_cannot_break_out_of_the_page(tmp_path):
 
 
 def test_numbers_that_are_not_finite_leave_valid_json(tmp_path, plane_run):
-    evaluation = json.loads(json.dumps(plane_run.evaluation))
-    evaluation["fields"]["vorticity"]["relative_l2_per_frame"][-1] = float("inf")
-    evaluation["fields"]["vorticity"]["relative_l2"] = float("nan")
-    path = write_report(tmp_path, title="t", runs=[ReportRun("a", evaluation)])
+    found = evaluation(
+        {"vorticity": plain_errors([float("nan"), 0.1, float("inf")], persistence=Floor(0.5, 0.5, [0.5] * 3))}
+    )
+    path = write_report(tmp_path, title="t", runs=[ReportRun("a", found)])
     assert embedded(path)["trend"]["vorticity"][0]["y"][-1] is None
     assert json.loads((tmp_path / "comparison.json").read_text())["rows"][0]["vorticity.relative_l2"] is None
 
@@ -161,9 +160,10 @@ def test_run_folders_make_the_same_page(tmp_path, plane_run, rival_run):
 
 
 def test_a_run_evaluated_on_another_grid_shows_that_grid(tmp_path, plane_run):
-    finer = plane_run.problem.grid.resample(48)
-    folder = save_run(tmp_path / "run", plane_run, grid=np.array(json.dumps(finer.to_dict())))
-    assert load_run(folder).problem.grid == finer
+    shown = plane_run.problem.grid
+    trained = replace(plane_run, problem=plane_run.problem.with_grid(shown.resample(16)))
+    folder = save_run(tmp_path / "run", trained, grid=np.array(json.dumps(shown.to_dict())))
+    assert load_run(folder).problem.grid == shown
 
 
 def test_the_command(tmp_path, plane_run):
@@ -191,11 +191,36 @@ def test_bad_folders_are_named(tmp_path, plane_run):
     (folder / "rollouts.npz").unlink()
     assert list(load_run(folder).rollouts) == []
     (folder / "evaluation.json").write_text("{")
-    with pytest.raises(UserError, match=r"evaluation\.json is not readable"):
+    with pytest.raises(UserError, match=r"evaluation\.json is not valid JSON"):
         load_run(folder)
     with pytest.raises(UserError, match="no run folder"):
         report_runs([], tmp_path / "out")
-    with pytest.raises(UserError, match="'fields'"):
-        ReportRun("a", {})
     with pytest.raises(UserError, match="name 2 channels"):
         ReportRun("a", plane_run.evaluation, plane_run.rollouts, [*plane_run.fields, *plane_run.fields])
+
+
+@pytest.mark.parametrize("killed_at", range(1, 6))
+def test_a_report_that_was_killed_can_be_repeated(tmp_path, plane_run, monkeypatch, killed_at):
+    whole = write_report(tmp_path / "whole", title="t", runs=[plane_run])
+    replace_file, calls = Path.replace, []
+
+    def kill(self, target):
+        calls.append(target)
+        if len(calls) == killed_at:
+            os._exit(9)
+        return replace_file(self, target)
+
+    out = tmp_path / "out"
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(Path, "replace", kill)
+        write_report(out, title="t", runs=[plane_run])
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (9 if killed_at < 5 else 0)
+    if killed_at < 5:
+        write_report(out, title="t", runs=[plane_run])
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+        path.name: path.read_bytes() for path in whole.parent.iterdir()
+    }
+    with pytest.raises(UserError, match="--overwrite"):
+        write_report(out, title="t", runs=[plane_run])

@@ -7,8 +7,10 @@ import json
 import numpy as np
 import pytest
 import torch
+from report_samples import evaluation, plain_errors
 
 from factformer.bundle import save_bundle
+from factformer.documents import json_text
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.problem import Field, Problem
@@ -49,7 +51,8 @@ def test_a_run_folder_brings_its_kernels(tmp_path):
     frames = np.random.default_rng(0).normal(size=(1, 3, 12, 10, 1)).astype(np.float32)
     fields = np.array(json.dumps([["vorticity", 1]]))
     np.savez(tmp_path / "rollouts.npz", truth=frames, prediction=frames, context=frames[:, :2], fields=fields)
-    (tmp_path / "evaluation.json").write_text(json.dumps({"fields": {"vorticity": {"relative_l2": 0.0}}}))
+    found = evaluation({"vorticity": plain_errors([0.0, 0.0, 0.0])}, model="")
+    (tmp_path / "evaluation.json").write_text(json_text(found.to_dict()))
     run = load_run(tmp_path)
     assert list(run.kernels) == ["layer 1, x₁", "layer 1, x₂"]
     assert run.name == tmp_path.name

@@ -5,9 +5,10 @@ import shutil
 
 import numpy as np
 import torch
-from report_samples import make_run, make_steady_run, save_run
+from report_samples import evaluation, make_run, make_steady_run, plain_errors, save_run
 
 from factformer.evaluation.attention import Analysis
+from factformer.evaluation.results import Floor
 from factformer.grid import Grid
 from factformer.report import analysis
 from factformer.report.analysis import (
@@ -18,26 +19,20 @@ from factformer.report.analysis import (
     write_evaluation_figures,
 )
 
-EVALUATION = {
-    "model": "factformer",
-    "problem": "smoke_buoyancy",
-    "num_windows": 8,
-    "split": "test",
-    "num_frames": 16,
-    "floor": "last context frame",
-    "persistence": {"density": 0.5, "velocity": 0.9},
-    "fields": {
-        name: {
-            "relative_l2": error,
-            "standard_error": 0.01,
-            "relative_l2_final": 2 * error,
-            "vrmse": None,
-            "spectrum_error": 0.1,
-            "correlation_time": 3.0,
-        }
-        for name, error in (("density", 0.1), ("velocity", 0.2))
+EVALUATION = evaluation(
+    {
+        name: plain_errors(
+            [error] * 16,
+            standard_error=0.01,
+            relative_l2_final=2 * error,
+            spectrum_error=0.1,
+            correlation_time=3.0,
+            persistence=Floor(floor, None, [None] * 16),
+        )
+        for name, error, floor in (("density", 0.1, 0.5), ("velocity", 0.2, 0.9))
     },
-}
+    num_windows=8,
+)
 
 
 def test_evaluation_has_a_row_per_field_with_its_floor():
@@ -46,7 +41,7 @@ def test_evaluation_has_a_row_per_field_with_its_floor():
     assert [row["persistence"] for row in table.rows] == [0.5, 0.9]
     assert "| density | 0.1000 | 0.0100 | 0.2000 | 0.5000 | – |" in table.to_markdown()
     assert "8 windows of test" in table.title
-    alone = evaluation_table({**EVALUATION, "num_frames": 1}).to_markdown()
+    alone = evaluation_table(evaluation({"density": plain_errors([0.1])})).to_markdown()
     assert "Last frame" in table.to_markdown() and "Last frame" not in alone and "Correlation" not in alone
 
 
@@ -63,7 +58,6 @@ def test_figures_of_an_evaluation_have_the_shape_of_the_box(tmp_path, monkeypatc
 def test_figures_of_a_steady_problem_show_no_time(tmp_path, monkeypatch):
     run = make_steady_run()
     folder = save_run(tmp_path / "run", run)
-    (folder / "evaluation.json").write_text(json.dumps({**run.evaluation, "frame_dt": 1.0}))
     monkeypatch.setattr(analysis, "save_figures", lambda drawn, folder: drawn)
     assert write_evaluation_figures(folder)["rollout-solution-0"].axes[0].get_title() == "frame 1"
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from report_samples import make_run, make_steady_run
+from report_samples import evaluation, make_run, make_steady_run, plain_errors
 from rich.console import Console
 
 from factformer.report.runs import ReportRun, series_indices, unique_names
@@ -84,7 +84,7 @@ def test_comparison_holds_the_numbers_of_the_evaluation(plane_run, rival_run):
     assert [row["model"] for row in table.rows] == ["factformer", "ffno"]
     assert [row["protocol"] for row in table.rows] == ["LM", "AR"]
     for row, run in zip(table.rows, (plane_run, rival_run), strict=True):
-        values = run.evaluation["fields"]["vorticity"]
+        values = run.evaluation.to_dict()["fields"]["vorticity"]
         for key in (
             "relative_l2",
             "relative_l2_final",
@@ -94,15 +94,19 @@ def test_comparison_holds_the_numbers_of_the_evaluation(plane_run, rival_run):
             "correlation_time",
         ):
             assert row[f"vorticity.{key}"] == values[key]
-        assert row["parameters"] == run.evaluation["parameters"]
+        assert row["parameters"] == run.evaluation.parameters
     (floor,) = table.reference_rows
     assert floor["model"] == "persistence"
-    assert floor["vorticity.relative_l2"] == plane_run.evaluation["fields"]["vorticity"]["persistence"]["relative_l2"]
+    assert (
+        floor["vorticity.relative_l2"]
+        == plane_run.evaluation.to_dict()["fields"]["vorticity"]["persistence"]["relative_l2"]
+    )
 
 
 def test_columns_that_nobody_measured_are_left_out(plane_run):
-    evaluation = {"fields": {"vorticity": {"relative_l2": 0.5, "standard_error": float("nan")}}}
-    table = comparison_table([ReportRun("a", evaluation)])
+    errors = plain_errors([0.5], standard_error=float("nan"))
+    nothing = dict.fromkeys(("parameters", "seconds_per_sequence", "peak_memory_mb"))
+    table = comparison_table([ReportRun("a", evaluation({"vorticity": errors}, **nothing))])
     assert [column.key for column in table.columns] == ["model", "vorticity.relative_l2"]
     assert table.reference_rows == []
 

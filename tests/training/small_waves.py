@@ -60,7 +60,7 @@ def tiny_experiment(protocol: str = "latent_marching", **training) -> Experiment
             "problem": "waves",
             "model": TINY_MODEL,
             "data": {"resolution": 8},
-            "protocol": {**LATENT, "name": protocol},
+            "protocol": LATENT if protocol == LATENT["name"] else {"name": protocol},
             "training": settings,
         }
     )

@@ -44,18 +44,17 @@ def with_tensor(name, change):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        (WEIGHT, lambda t: None, "project.weight is missing"),
+        (WEIGHT, lambda t: None, "tensors of"),
         (WEIGHT, lambda t: t[..., :-1], "has shape"),
         (WEIGHT, lambda t: t.double(), "is of torch.float64, expected torch.float32"),
         (WEIGHT, lambda t: t * float("nan"), "holds NaN or infinite values"),
-        ("weights.extra", lambda t: t, "the run has no tensor 'weights.extra'"),
-        ("average.decoder.project.weight", lambda t: None, "is missing"),
-        (MOMENT, lambda t: None, "exp_avg is missing"),
+        ("weights.extra", lambda t: t, "tensors of"),
+        ("average.decoder.project.weight", lambda t: None, "tensors of"),
+        (MOMENT, lambda t: None, "tensors of"),
         (MOMENT, lambda t: t.mT.contiguous()[:1], "has shape"),
         (MOMENT, lambda t: t + float("inf"), "holds NaN or infinite values"),
         ("tally", lambda t: t[:-1], "has shape"),
-        ("tally", lambda t: None, "tally is missing"),
-        ("random.torch", lambda t: None, "random.torch is missing"),
+        ("random.torch", lambda t: None, "tensors of"),
         ("random.torch", lambda t: t[:0], "has shape"),
         ("random.torch", lambda t: torch.full_like(t, 255), "random generator is damaged"),
         ("random.python", lambda t: t * 0 - 1, "random generator is damaged"),
@@ -68,6 +67,26 @@ def test_tensors_that_are_not_those_of_the_run(datasets, finished, tmp_path, nam
 
 
 @pytest.mark.parametrize(
+    ("missing", "extra", "message"),
+    [
+        (WEIGHT, "weights.extra", "project.weight is missing"),
+        (MOMENT, "optimizer.extra", "exp_avg is missing"),
+        ("tally", "other", "the tensor tally is missing"),
+        ("random.torch", "random.other", "random.torch is missing"),
+        (None, "weights.extra", "the run has no tensor 'weights.extra'"),
+    ],
+)
+def test_a_tensor_under_another_name(datasets, finished, tmp_path, missing, extra, message):
+    def change(snapshot):
+        tensors = {name: tensor for name, tensor in snapshot.tensors.items() if name != missing}
+        state = {**snapshot.state, "num_tensors": None}
+        return dataclasses.replace(snapshot, tensors={**tensors, extra: torch.zeros(2)}, state=state)
+
+    with pytest.raises(UserError, match=message):
+        resume_from(datasets, finished, tmp_path / "run", change)
+
+
+@pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"attempt_began": -1}, "attempt_began"),
@@ -76,6 +95,7 @@ def test_tensors_that_are_not_those_of_the_run(datasets, finished, tmp_path, nam
         ({"best": "../../elsewhere"}, "best"),
         ({"last": []}, "last"),
         ({"problem": {}}, "description"),
+        ({"problem": {"name": "waves", "outputs": [[]]}}, "description"),
         ({"experiment": {"problem": "waves", "model": {"name": "factformer"}, "training": 3}}, "training"),
     ],
 )

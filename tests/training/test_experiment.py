@@ -105,3 +105,17 @@ def test_what_we_found_better_is_for_our_model_alone(scale):
 def test_the_paper_s_modes_on_darcy_flow():
     assert recipes.build("darcy", "paper", ["model.name=fno"]).model.modes == 20
     assert recipes.build("kolmogorov", "paper", ["model.name=fno"]).model.num_modes(2) == 24
+
+
+@pytest.mark.parametrize("value", ["true", ".inf", "inf", "-.inf", ".nan", "nan", "false"])
+@pytest.mark.parametrize("key", ["training.learning_rate", "training.noise", "training.updates", "training.clip"])
+def test_a_number_is_finite_and_no_truth_value(key, value):
+    with pytest.raises(UserError, match=key):
+        recipes.build("demo").override([f"{key}={value}"])
+
+
+def test_a_truth_value_stays_one():
+    changed = recipes.build("demo").override(["training.augment=false", "model.residual=true", "training.clip=null"])
+    assert (changed.training.augment, changed.model.residual, changed.training.clip) == (False, True, None)
+    with pytest.raises(UserError, match=r"model\.local_dilations"):
+        recipes.build("demo").override(["model.local_dilations=[true]"])

@@ -101,3 +101,12 @@ def test_nan_in_the_data_is_named_with_its_trajectory(kind):
     dataset: Dataset = Spoilt(waves(3), wave_problem())
     with pytest.raises(UserError, match=r"train split holds NaN.*trajectory 1"):
         first_batches(kind(dataset, visits(), CPU), 20)
+
+
+def test_a_validation_split_that_is_all_nan_is_named():
+    from factformer.training.loop.validation import Validation
+
+    held_out = ArrayDataset(waves(2), wave_problem(), "valid")
+    held_out._frames = held_out._frames * float("nan")
+    with pytest.raises(UserError, match="the valid split holds NaN or infinite values in trajectory 0"):
+        Validation(held_out, 2, CPU)

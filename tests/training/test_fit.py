@@ -16,6 +16,7 @@ from factformer.data.layout import Contents
 from factformer.data.store import ArrayDataset, open_dataset
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
+from factformer.models._backbone import check_model
 from factformer.training.experiment.definition import Experiment
 from factformer.training.fitting import _experiment
 
@@ -307,8 +308,43 @@ def test_the_page_s_run_file_is_what_fit_does():
         ({"fields": {"u": "1"}}, "one channel or more"),
         ({"fields": {"u": 1, "v": 0}}, "one channel or more"),
         ({"fields": ["u/v"]}, "without a slash"),
+        ({"fields": ["u" * 250]}, "at most 100 characters"),
+        ({"fields": ["u\x1b[31m"]}, "name is printable"),
+        ({"frame_dt": torch.arange(6.0)}, "one number, the time between frames, not an array"),
+        ({"frame_dt": 1e-300}, "frame_dt must be positive and a number of float32"),
+        ({"frame_dt": True}, "frame_dt cannot be True"),
+        ({"grid": (8, 8)}, "takes a Grid, such as"),
+        ({"settings": {"training.batch_size": 10**9}}, "training.batch_size: .*less than or equal to"),
+        ({"settings": {"training.batch_size": 2**20}}, "a batch of 1048576 windows .* takes about"),
+        ({"settings": {"model.depth": 10**9}}, "model.depth: .*less than or equal to"),
     ],
 )
 def test_arguments_without_meaning_are_refused(arguments, message):
     with pytest.raises(UserError, match=message):
         fit(torch.randn(2, 6, 8, 8, 1), **{"grid": Grid((8, 8), 1.0, True), "fields": ["u"], **arguments})
+
+
+def test_a_data_array_of_xarray_is_told_what_to_call():
+    class DataArray:
+        """As xarray's, which need not be installed: names of axes and values."""
+
+        dims, values = ("n", "t", "x", "y", "c"), torch.randn(2, 6, 8, 8, 1).numpy()
+
+    with pytest.raises(UserError, match=r"an xarray DataArray: give its numbers, \.transpose\(\.\.\.\)\.values"):
+        fit(DataArray(), grid=Grid((8, 8), 1.0, True), fields=["u"])
+
+
+def test_an_array_of_names_is_no_array_of_numbers():
+    with pytest.raises(UserError, match="must be an array of numbers, got list"):
+        fit([["a"]], grid=Grid((8, 8), 1.0, True), fields=["u"])
+
+
+def test_a_validation_array_of_nan_is_named():
+    frames = torch.randn(2, 6, 8, 8, 1)
+    with pytest.raises(UserError, match="frames of the valid split hold NaN"):
+        fit(frames, valid_array=frames * float("nan"), grid=Grid((8, 8), 1.0, True), fields=["u"])
+
+
+def test_a_class_that_is_no_backbone_is_one_line():
+    with pytest.raises(UserError, match="dict"):
+        check_model(dict)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from factformer.errors import UserError
 from factformer.training.loop.machine import Machine, start
 
 
@@ -26,3 +27,8 @@ def test_frames_reach_the_loss_as_they_are(precision):
     assert total == frames.sum()
     products = prediction.bfloat16().float()
     assert torch.equal(prediction, products) == (precision == "bf16-mixed"), "products are rounded all the same"
+
+
+def test_a_machine_of_another_kind_is_one_line():
+    with pytest.raises(UserError, match="unknown device 'mps'"):
+        Machine("mps")  # type: ignore[arg-type]

@@ -42,8 +42,11 @@ def test_the_h1_term_is_added_and_not_reported_as_the_error(parts):
     plain, terms = Objective(surrogate, protocol)(Window(frames), plan)
     loss, same = Objective(surrogate, protocol, 0.5)(Window(frames), plan)
     prediction, target = protocol.predict(surrogate, Window(frames), plan)
-    assert torch.allclose(loss, plain + 0.5 * metrics.relative_h1(prediction, target).mean())
+    rough = metrics.relative_h1(prediction, target).mean()
+    assert torch.allclose(loss, plain + 0.5 * rough)
     assert torch.equal(terms["u"], same["u"])
+    assert list(terms) == ["u"] and list(same) == ["u", "gradient_loss"]
+    assert torch.allclose(same["gradient_loss"], rough) and not same["gradient_loss"].requires_grad
 
 
 def test_noise_is_on_the_context_alone_and_a_function_of_the_update(parts):
@@ -89,7 +92,8 @@ def test_all_of_it_together_trains(tmp_path):
     experiment = tiny_experiment(noise=0.01, gradient_loss=0.2, updates=20).override(["protocol.calls=2"])
     outcome = train(experiment, *wave_data(), folder=tmp_path / "run")
     assert outcome.finished
-    assert outcome.last["loss"] > outcome.last["u"]
+    last = outcome.last
+    assert last["loss"] == pytest.approx(last["u"] + 0.2 * last["gradient_loss"], rel=1e-5)
 
 
 def test_training_begins_on_every_other_point(parts, monkeypatch):

@@ -149,13 +149,15 @@ def test_a_read_only_folder_is_one_line(datasets, run, monkeypatch):
 
 
 def test_hidden_leftovers_go_with_the_next_command(datasets, run):
-    (run / ".bundle-abc").mkdir()
+    (run / ".bundle-abcd_123").mkdir()
     (run / ".removed-abc" / "bundle").mkdir(parents=True)
     (run / ".metrics.jsonl.123.tmp").write_text("half")
     (run / "checkpoints" / f"{checkpoint.HIDDEN}abc").mkdir()
-    (run / ".hidden-of-mine").write_text("stays")
+    others = {".config.yaml.swp", ".bundle.replaced", ".hidden-of-mine"}
+    for name in others:
+        (run / name).write_text("stays")
     train(tiny_experiment(updates=2), *datasets, folder=run, resume=True)
-    assert [path.name for path in run.rglob(".*")] == [".hidden-of-mine"]
+    assert {path.name for path in run.rglob(".*")} == others
 
 
 def test_resume_under_another_setting_names_it_even_where_the_configuration_was_edited(datasets, run):

@@ -5,6 +5,9 @@ The modules of this folder import nothing heavy at the top, so that ``--help`` a
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
 import os
 import sys
 import traceback
@@ -14,6 +17,19 @@ from contextvars import copy_context
 import typer
 
 INTERRUPTED = 130  # as a shell says it: 128 and the number of the signal
+LONGEST_MESSAGE = 500
+USERS_FAULT = {
+    errno.ENOENT,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+}
+"""System errors that come from a path somebody named."""
 
 
 def build_app() -> typer.Typer:
@@ -50,6 +66,7 @@ def build_app() -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 done, 2 wrong use (one line says what), 1 failure, 3 stopped and can be resumed."""
+    _accept_any_locale()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words or bool(os.environ.get("FACTFORMER_DEBUG"))
     words = [word for word in words if word != "--debug"] or ["--help"]
@@ -68,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = result if isinstance(result, int) else 0
         if code == INTERRUPTED:  # the parser has caught the interrupt and says nothing itself
             _complain("interrupted")
+    _flush()
     sys.exit(code)
 
 
@@ -83,7 +101,7 @@ def describe(error: Exception) -> tuple[int, str]:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, UserError):
         return 2, " ".join(line.strip() for line in lines)
-    if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)):
+    if isinstance(error, OSError) and error.errno in USERS_FAULT:
         return 2, f"{error.filename}: {error.strerror}" if error.filename else lines[0]
     if isinstance(error, OSError) and error_number(error) in FULL:
         where = f" while writing {error.filename}" if error.filename else ""
@@ -92,4 +110,25 @@ def describe(error: Exception) -> tuple[int, str]:
 
 
 def _complain(message: str) -> None:
-    print(f"factformer: {message}", file=sys.stderr)
+    """Print one line, not a long one, that a terminal shows and does not obey."""
+    from factformer.text import printable, shortened
+
+    line = shortened(printable(" ".join(message.split())), LONGEST_MESSAGE)
+    with contextlib.suppress(BrokenPipeError):
+        print(f"factformer: {line}", file=sys.stderr)
+
+
+def _accept_any_locale() -> None:
+    """Let a character that the terminal cannot show become a question mark, not an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _flush() -> None:
+    """Write what is left to the terminal or pipe; a reader that went away, such as ``head``, is no failure."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:  # what is left goes nowhere, or Python complains when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -61,7 +61,14 @@ def moving_bar(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def say(message: str) -> None:
-    typer.echo(message, err=True)
+    tell(message, err=True)
+
+
+def tell(message: str, *, err: bool = False) -> None:
+    """Print a line; names in it come from files, so that control characters are shown and not obeyed."""
+    from factformer.text import printable
+
+    typer.echo(printable(message), err=err)
 
 
 def print_json(values: Any) -> None:

@@ -20,6 +20,7 @@ from factformer.cli._answers import (
     print_json,
     print_table,
     say,
+    tell,
 )
 
 
@@ -80,23 +81,23 @@ def evaluate(
 
         write_evaluation_figures(folder)
     if json:
-        print_json(result)
+        print_json(result.to_dict())
         return
     from factformer.report.analysis import evaluation_table
     from factformer.report.tables import format_count
 
     print_table(evaluation_table(result))
-    typer.echo(
-        f"{format_count(result['parameters'])} parameters, {result['seconds_per_sequence']:.4g} s per "
-        f"sequence and {result['peak_memory_mb'] or float('nan'):.0f} MB at batch {result['batch_size']} on "
-        f"{result['hardware']}"
+    tell(
+        f"{format_count(result.parameters)} parameters, {result.seconds_per_sequence:.4g} s per "
+        f"sequence and {result.peak_memory_mb or float('nan'):.0f} MB at batch {result.batch_size} on "
+        f"{result.hardware}"
     )
     for name, values in result.metrics.items():
-        typer.echo(f"{name}: {values.mean:.4g} ± {values.standard_error:.2g} (floor {values.floor:.4g})")
-    if result["other_parameters"]:
-        typer.echo(f"other data than it was trained on: {result['other_parameters']}")
+        tell(f"{name}: {values.mean:.4g} ± {values.standard_error:.2g} (floor {values.floor:.4g})")
+    if result.other_parameters:
+        tell(f"other data than it was trained on: {result.other_parameters}")
     if folder is not None:
-        typer.echo(f"written to {folder}")
+        tell(f"written to {folder}")
 
 
 def inspect(
@@ -133,12 +134,12 @@ def inspect(
         experiment = build(recipe, scale, assignments or [])
         count = count_parameters(experiment)
         if parameters:
-            print_json({"parameters": count}) if json else typer.echo(str(count))
+            print_json({"parameters": count}) if json else tell(str(count))
         elif json:
             print_json({"parameters": count, "experiment": experiment.model_dump(mode="json")})
         else:
             typer.echo(experiment.to_yaml().rstrip())
-            typer.echo(f"# {count} parameters")
+            tell(f"# {count} parameters")
         return
     assert source is not None
     if assignments:
@@ -147,7 +148,7 @@ def inspect(
         from factformer.bundle import load
 
         count = load(source).num_parameters
-        print_json({"parameters": count}) if json else typer.echo(str(count))
+        print_json({"parameters": count}) if json else tell(str(count))
         return
     from factformer.evaluation.inspection import ATTENTION_FILE, inspect_run
     from factformer.evaluation.run import run_folder
@@ -166,7 +167,7 @@ def inspect(
         print_json(analysis.summary)
         return
     print_table(attention_table(analysis.summary))
-    typer.echo(f"written to {folder}")
+    tell(f"written to {folder}")
 
 
 def reproduce(
@@ -192,7 +193,7 @@ def reproduce(
 
     if list_targets:
         for name, found in targets().items():
-            typer.echo(f"{name:<26} {found.title}")
+            tell(f"{name:<26} {found.title}")
         return
     if not target:
         raise UserError(f"name what to reproduce: {', '.join(targets())}")
@@ -210,6 +211,6 @@ def reproduce(
         print_json(result.to_dict())
     else:
         print_table(result.table())
-        typer.echo(f"written to {result.folder}")
+        tell(f"written to {result.folder}")
     if result.failed:
         raise typer.Exit(1)

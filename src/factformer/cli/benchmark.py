@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Assignments, Device, Json, Plugin, print_json, print_table, say
+from factformer.cli._answers import Assignments, Device, Json, Plugin, print_json, print_table, say, tell
 
 
 class Benchmark(StrEnum):
@@ -97,7 +97,7 @@ def benchmark(
         print_json(result)
         return
     print_table(table)
-    typer.echo(f"on {result['hardware']}")
+    tell(f"on {result['hardware']}")
 
 
 def _integers(option: str, text: str | None) -> list[int]:

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Json, Plugin, print_json
+from factformer.cli._answers import Json, Plugin, print_json, tell
 
 
 def generate(
     problem: Annotated[str, typer.Argument(help="Problem of the catalog; `factformer list` shows them.")],
     out: Annotated[Path, typer.Option(help="Folder for train.hdf5, valid.hdf5 and test.hdf5.")],
     preset: Annotated[str, typer.Option(help="Size of the dataset: tiny, small (a CPU) or paper.")] = "small",
-    trajectories: Annotated[int | None, typer.Option(help="Trajectories of each split.", min=1)] = None,
+    trajectories: Annotated[int | None, typer.Option(help="Trajectories of each split.", min=1, max=10**6)] = None,
     resolution: Annotated[int | None, typer.Option(help="Stored points along each axis.", min=2)] = None,
     simulation_resolution: Annotated[int | None, typer.Option(help="The solver's points.", min=2)] = None,
     split: Annotated[list[str] | None, typer.Option(help="Only this split; may be repeated.")] = None,
@@ -153,4 +153,4 @@ def _tell(paths: list[Path], json: bool) -> None:
         assumed = f"; assumed, --set changes it: {', '.join(entry['assumed'])}" if entry["assumed"] else ""
         left_out = f"; left out: {', '.join(entry['left_out'])}" if entry["left_out"] else ""
         told = f"{entry['split']} split, {what}, {', '.join(entry['fields'])} on {where}{assumed}{left_out}"
-        typer.echo(f"{entry['path']}: {told}")
+        tell(f"{entry['path']}: {told}")

@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from factformer.cli._answers import Device, Json, Plugin, Precision, print_json
+from factformer.cli._answers import Device, Json, Plugin, Precision, print_json, tell
 
 
 def show_version(wanted: bool) -> None:
     if wanted:
         from factformer import __version__
 
-        typer.echo(__version__)
+        tell(__version__)
         raise typer.Exit
 
 
@@ -48,9 +48,9 @@ def list_contents(plugin: Plugin = None, json: Json = False) -> None:
         typer.secho(title, bold=True)
         width = max((len(name) for name in entries), default=0)
         for name, summary in entries.items():
-            typer.echo(f"  {name:<{width}}  {summary}")
+            tell(f"  {name:<{width}}  {summary}")
         if not entries:
-            typer.echo("  none yet: `factformer train` makes one")
+            tell("  none yet: `factformer train` makes one")
 
 
 def demo(
@@ -64,8 +64,8 @@ def demo(
     """
     from factformer.demo import run_demo
 
-    page = run_demo(out, updates=updates, overwrite=overwrite)
-    typer.echo(f"report: {page}")
+    page = run_demo(out, updates=updates, overwrite=overwrite, say=tell)
+    tell(f"report: {page}")
 
 
 def rollout(
@@ -120,6 +120,6 @@ def rollout(
         return
     after = f", continued after {result.after}" if result.after else ""
     other = f"; {result.other_grid}" if result.other_grid else ""
-    typer.echo(f"{result.out}: frames {tuple(result.shape)} of {', '.join(result.fields)}{after}{other}")
+    tell(f"{result.out}: frames {tuple(result.shape)} of {', '.join(result.fields)}{after}{other}")
     if result.other_parameters:
-        typer.echo(f"other data than it was trained on: {result.other_parameters}")
+        tell(f"other data than it was trained on: {result.other_parameters}")

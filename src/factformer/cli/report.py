@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from factformer.cli._answers import Json, Plugin, print_json
+from factformer.cli._answers import Json, Plugin, print_json, tell
 
 
 def report(
@@ -25,4 +25,4 @@ def report(
     from factformer.report.html import report_runs
 
     page = report_runs(runs, out, title=title, overwrite=overwrite)
-    print_json({"page": str(page)}) if json else typer.echo(f"report: {page}")
+    print_json({"page": str(page)}) if json else tell(f"report: {page}")

@@ -260,7 +260,7 @@ def _array_dataset(
     resolution: int | None,
 ) -> ImportedDataset:
     path, said = found.path, description.said
-    steady = description.num_context_frames == 0
+    steady = bool(description.static) and description.num_context_frames == 0
     state, static = (
         assign_columns(
             path,

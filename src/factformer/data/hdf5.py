@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,25 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.config import fingerprint
+from factformer.config import fingerprint, parse_json, unknown_name
 from factformer.data.formats.well import infer_problem, read_scalars, read_times, regridded
 from factformer.data.identity import identity
-from factformer.data.layout import FORMAT, MASK, Entry, entries, read_problem, statistics_names, stored_fields
-from factformer.data.opening import open_hdf5, short
+from factformer.data.layout import (
+    CHECKSUMS,
+    DIGEST,
+    FORMAT,
+    MASK,
+    Entry,
+    entries,
+    file_digest,
+    read_problem,
+    statistics_names,
+    stored_fields,
+)
+from factformer.data.opening import HDF5_ERRORS, open_hdf5, require_written, short
+from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
+from factformer.limits import cut
 from factformer.problem import Field, Problem, channel_slices
 
 Statistics = tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]
@@ -37,14 +50,15 @@ class SplitFile:
         self.is_ours = False
         self._handle: h5py.File | None = None
         self._owner = -1
+        self._state = (0, 0)
         self._sources: dict[str, Source] = {}
         file = self._open()
         try:
             self._describe(file, said)
-            self._require_arrays(file)
+            self._require_arrays(file, self.problem)
         except UserError as error:
             raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
-        except (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OSError) as error:
+        except HDF5_ERRORS as error:
             if isinstance(error, KeyError) and not self.is_ours:
                 raise UserError(
                     f"{path} is not in The Well's layout: {error.args[0]}; "
@@ -64,9 +78,17 @@ class SplitFile:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The one that a file of ours carries; that of a foreign one is made from what it holds, when asked for."""
-        if self._carried:
+        """What tells these data from others.
+
+        That of generated data covers problem, solver settings, seeds and sizes, which the values follow from; it is the
+        same on every computer. That of converted data covers the values too, by their checksums. That of a foreign
+        file is made from names, shapes and a sample of the values (`identity`), when asked for.
+        """
+        if self._carried and self.seeds:
             return self._carried
+        if self._carried:  # converted: there is no recipe to make the values again, so their checksums count
+            file = self._open()
+            return fingerprint([self._carried, file[DIGEST][()].tolist()]) if DIGEST in file else self._carried
         file = self._open()
         arrays = {name: file["dimensions"][name] for name in file["dimensions"]}
         arrays |= {entry.path: file[entry.path] for found in self._entries.values() for entry in found}
@@ -100,9 +122,42 @@ class SplitFile:
         ]
         return np.stack(chosen, axis=-1).astype(np.float32)
 
-    def selected_statistics(self, problem: Problem) -> Statistics:
-        """The stored statistics of those fields that ``problem`` has."""
-        assert self.statistics is not None
+    def chosen_parts(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """``changes`` of the problem with the fields and parameters that they choose by name from this file.
+
+        Fields of the state that become forcing are no longer predicted.
+        """
+        chosen = dict(changes)
+        for group in ("static", "forcing"):
+            if group in changes:
+                chosen[group] = tuple(self._chosen(item, group) for item in changes[group])
+        if "forcing" in changes and "state" not in changes:
+            chosen["state"] = tuple(item for item in self.problem.state if item not in chosen["forcing"])
+        for name in changes.get("parameters", ()):
+            if name not in self._scalar_names:
+                raise unknown_name("parameter", name, self._scalar_names)
+        return chosen
+
+    def _chosen(self, item: str | Field, group: str) -> Field:
+        name = item if isinstance(item, str) else item.name
+        if name not in self._entries:
+            raise unknown_name("field", name, self._entries)
+        entries = self._entries[name]
+        varies = bool(self._open()[entries[0].path].attrs.get("time_varying", True))
+        if varies != (group == "forcing"):
+            known = "varies in time" if varies else "does not vary in time"
+            raise UserError(f"{self.path}: {name!r} {known}, so it cannot be {group}")
+        return Field(name, sum(entry.channels.stop - entry.channels.start for entry in entries))
+
+    def require(self, problem: Problem) -> None:
+        """Raise where the file does not hold all that ``problem`` needs."""
+        self._require_arrays(self._open(), problem)
+
+    def selected_statistics(self, problem: Problem) -> Statistics | None:
+        """The stored statistics of what ``problem`` has; none where they are of another choice of parts."""
+        groups = ("state", "static", "forcing", "parameters")
+        if self.statistics is None or any(set(getattr(problem, g)) - set(getattr(self.problem, g)) for g in groups):
+            return None
         state = _channels(self.problem.state, problem.state)
         chosen = {
             "state": state,
@@ -126,9 +181,12 @@ class SplitFile:
     def _describe(self, file: h5py.File, said: Mapping[str, Any]) -> None:
         self.is_ours = _is_ours(file)
         self.num_trajectories = int(file.attrs["n_trajectories"])
-        self.num_frames = int(file["dimensions"]["time"].shape[-1])
-        self.start_time = float(read_times(file)[0])
+        if self.num_trajectories < 1:
+            raise UserError(f"{self.path} says that it holds {self.num_trajectories} trajectories")
+        times = read_times(file)
+        self.num_frames, self.start_time = len(times), float(times[0])
         self.scalars = read_scalars(file)
+        self._scalar_names = list(file["scalars"]) if "scalars" in file else []
         self.seeds = tuple(file["seeds"][:].tolist()) if "seeds" in file else ()
         self.statistics: Statistics | None = None
         self.provenance: dict[str, Any] = {}
@@ -140,9 +198,17 @@ class SplitFile:
         version = int(file.attrs["format"])
         if version > FORMAT:
             raise UserError(f"{self.path} has format {version}, newer than {FORMAT}: upgrade factformer")
+        if DIGEST in file and file[DIGEST][()].tobytes() != file_digest(file):
+            raise UserError(
+                f"{self.path} was damaged or changed after it was written: its checksum does not fit what it says; "
+                "copy or generate it again"
+            )
         self.problem = regridded(read_problem(file), self.path, said)
         self._carried = str(file.attrs["fingerprint"])
-        self.provenance = dict(json.loads(file.attrs["provenance"]))
+        provenance = parse_json(file.attrs["provenance"], "its provenance")
+        if not isinstance(provenance, dict) or not isinstance(provenance.get("parameters", {}), dict):
+            raise UserError(f"its provenance is not a mapping of names to values: {cut(provenance)}")
+        self.provenance = provenance
         fields = {item.name: item for item in stored_fields(self.problem)}
         self._entries = {name: entries([item], self.problem.grid.num_axes) for name, item in fields.items()}
         if "statistics" in file:
@@ -151,22 +217,24 @@ class SplitFile:
                 {kind: file[f"statistics/{name}_mean"][:] for kind, name in names.items()},
                 {kind: file[f"statistics/{name}_std"][:] for kind, name in names.items()},
             )
+            check_statistics(*self.statistics, moment_sizes(self.problem), f"{self.path}: its statistics")
 
-    def _require_arrays(self, file: h5py.File) -> None:
+    def _require_arrays(self, file: h5py.File, problem: Problem) -> None:
         """Every field is there, with as many trajectories, frames and points as the file says it holds."""
-        for item in stored_fields(self.problem):
+        for item in stored_fields(problem):
             for entry in self._entries[item.name]:
                 values = file[entry.path]
                 if values.dtype.kind not in "fiub":
                     kind = "complex numbers" if values.dtype.kind == "c" else f"{values.dtype}"
                     raise UserError(f"{self.path}: {entry.path} holds {kind}; store real numbers instead")
+                require_written(self.path, entry.path, values)
                 width = entry.channels.stop - entry.channels.start
                 if not Source(values, self.problem.grid.shape).holds(self.num_trajectories, self.num_frames, width):
                     raise UserError(
                         f"{self.path} is damaged: {entry.path} of shape {values.shape} does not hold "
                         f"{self.num_trajectories} trajectories of {self.num_frames} frames on {self.problem.grid.shape}"
                     )
-        for name in self.problem.parameters:
+        for name in problem.parameters:
             shape = file["scalars"][name].shape
             if shape not in ((), (1,), (self.num_trajectories,)):
                 raise UserError(
@@ -182,6 +250,7 @@ class SplitFile:
         places = [entry for item in fields for entry in self._entries[item.name]]
         stored = [self._source(entry).dtype for entry in places] if exact else []
         result = np.empty(shape, dtype=np.result_type(np.float32, *stored))
+        self._forget_if_changed()
         start = 0
         for entry in places:
             width = entry.channels.stop - entry.channels.start
@@ -191,12 +260,37 @@ class SplitFile:
             except (OSError, RuntimeError, KeyError) as error:
                 raise UserError(f"{self.path} is damaged at {entry.path}: {short(error)}") from None
             start += width
+        self._require_same_size()
+        if not exact and not all(self._source(entry).is_verified for entry in places):
+            for position, trajectory in enumerate(trajectories):
+                if not np.isfinite(result[position]).all():
+                    raise UserError(
+                        f"{self.path} holds NaN or infinite values in trajectory {trajectory}; "
+                        "mend it, or leave it out with `factformer convert --trajectories`"
+                    )
         return result
+
+    def _forget_if_changed(self) -> None:
+        """Verify the checksums anew where somebody has written to the file since."""
+        now = self._found_state(self._open())
+        if now != self._state:
+            self._sources = {}
+            self._state = (self._state[0], now[1])
+
+    def _require_same_size(self) -> None:
+        """Raise where the file was cut while it is open: HDF5 reads zeros beyond its end."""
+        size, _ = self._found_state(self._open())
+        if size != self._state[0]:
+            raise UserError(
+                f"{self.path} went from {self._state[0]} to {size} bytes while it was read: copy or generate it again"
+            )
 
     def _source(self, entry: Entry) -> Source:
         file = self._open()
         if entry.path not in self._sources:
-            self._sources[entry.path] = Source(file[entry.path], self.problem.grid.shape)
+            stored = f"{CHECKSUMS}/{entry.path}"
+            checksums = file[stored][()] if self.is_ours and stored in file else None
+            self._sources[entry.path] = Source(file[entry.path], self.problem.grid.shape, checksums)
         return self._sources[entry.path]
 
     def _open(self) -> h5py.File:
@@ -204,19 +298,37 @@ class SplitFile:
             self._handle = open_hdf5(self.path, allow_external=self._allow_external)
             self._owner = os.getpid()
             self._sources = {}
+            self._state = self._found_state(self._handle)
         return self._handle
+
+    @staticmethod
+    def _found_state(file: h5py.File) -> tuple[int, int]:
+        found = os.fstat(file.id.get_vfd_handle())
+        return found.st_size, found.st_mtime_ns
 
 
 class Source:
-    """One HDF5 dataset with what its attributes say, looked up once: that takes longer than small reads."""
+    """One HDF5 dataset with what its attributes say, looked up once: that takes longer than small reads.
 
-    def __init__(self, values: h5py.Dataset, grid_shape: tuple[int, ...]) -> None:
+    ``checksums`` of its frames are verified when a frame is first read.
+    """
+
+    def __init__(
+        self, values: h5py.Dataset, grid_shape: tuple[int, ...], checksums: NDArray[np.uint32] | None = None
+    ) -> None:
         self._values = values
+        self._checksums = None if checksums is None else checksums.reshape(len(checksums), -1)
+        self._verified = None if self._checksums is None else np.zeros(self._checksums.shape, dtype=bool)
         self.dtype: np.dtype[Any] = values.dtype
         self._time_varying = bool(values.attrs.get("time_varying", True))
         self._sample_varying = bool(values.attrs.get("sample_varying", True))
         flags = values.attrs.get("dim_varying", [True] * len(grid_shape))
         self._grid_shape = tuple(size if flag else 1 for size, flag in zip(grid_shape, flags, strict=True))
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether reading verifies the values, which were finite when they were written."""
+        return self._checksums is not None
 
     def holds(self, num_trajectories: int, num_frames: int, num_channels: int) -> bool:
         """Whether so much can be read."""
@@ -234,7 +346,18 @@ class Source:
             index: tuple[Any, ...] = (trajectory,) if self._sample_varying else ()
             index += (selected,) if self._time_varying else ()
             values = self._values[index].reshape(shape)
+            self._verify(trajectory, ascending if self._time_varying else range(1), values)
             target[position] = values if frames.step > 0 else values[::-1]
+
+    def _verify(self, trajectory: int, frames: range, values: NDArray[Any]) -> None:
+        if self._checksums is None or self._verified is None:
+            return
+        for frame, content in zip(frames, values, strict=True):
+            if self._verified[trajectory, frame]:
+                continue
+            if zlib.crc32(np.ascontiguousarray(content).data) != self._checksums[trajectory, frame]:
+                raise RuntimeError(f"frame {frame} of trajectory {trajectory} does not fit its checksum; copy it again")
+            self._verified[trajectory, frame] = True
 
 
 def said_split(path: Path, *, allow_external: bool = False) -> str:

@@ -9,10 +9,14 @@ vary by trajectory.
 
 Arrays are contiguous and allocated when the file is created, so that values can be written in place by
 several processes, in any order, and the bytes of the finished file depend on its content alone.
+
+``checksums/<array>`` holds a CRC-32 of every frame of the array, and ``digest`` a hash of everything else: attributes,
+coordinates, statistics, seeds and the checksums themselves. Reading verifies both, so that no flipped bit goes unseen.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +29,7 @@ import numpy as np
 
 import factformer
 from factformer.config import fingerprint
+from factformer.data.opening import UnreadableFileError, open_hdf5
 from factformer.data.statistics import moment_sizes
 from factformer.errors import UserError
 from factformer.problem import Field, Problem
@@ -35,6 +40,10 @@ MASK = Field("mask")
 """How a mask is stored: as a scalar that does not vary in time, 1 inside the domain and 0 outside."""
 FIELD_GROUPS = ("t0_fields", "t1_fields", "t2_fields")
 AXIS_NAMES = ("x", "y", "z", "w")
+CHECKSUMS = "checksums"
+DIGEST = "digest"
+RESERVED = (*FIELD_GROUPS, "scalars", "statistics", CHECKSUMS, DIGEST)
+"""Groups and arrays whose values are written in place after the file was created."""
 ALIGNMENT = 4096  # arrays start on a page, so that they can be mapped into memory
 
 
@@ -53,7 +62,10 @@ class Contents:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal exactly when problem, solver settings, seeds, sizes and format are."""
+        """Equal exactly when problem, solver settings, seeds, sizes and format are.
+
+        It says what the data were made from, and is known before they are. Values are covered by checksums.
+        """
         return fingerprint(
             {
                 "format": 1,  # files of both formats hold the same values
@@ -127,8 +139,9 @@ def create_file(path: Path, contents: Contents) -> None:
         _write_dimensions(file, contents)
         _write_boundaries(file, problem)
         scalars = file.create_group("scalars")
-        scalars.attrs["field_names"] = _strings([*contents.scalars, *problem.parameters])
-        for name, value in contents.scalars.items():
+        shared = {name: value for name, value in contents.scalars.items() if name not in problem.parameters}
+        scalars.attrs["field_names"] = _strings([*shared, *problem.parameters])
+        for name, value in shared.items():
             scalars.create_dataset(name, data=np.float32(value))
             scalars[name].attrs.update(sample_varying=False, time_varying=False)
         for name in problem.parameters:
@@ -141,6 +154,7 @@ def create_file(path: Path, contents: Contents) -> None:
             for kind, size in moment_sizes(problem).items():
                 for moment in ("mean", "std"):
                     _reserve(file, f"statistics/{kind}_{moment}", (size,), np.dtype("<f8"))
+        _reserve(file, DIGEST, (hashlib.sha256().digest_size,), np.dtype("u1"))
 
 
 def offsets(path: Path) -> dict[str, int]:
@@ -149,11 +163,31 @@ def offsets(path: Path) -> dict[str, int]:
         found: dict[str, int] = {}
 
         def visit(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset) and name.split("/")[0] in (*FIELD_GROUPS, "scalars", "statistics"):
+            if isinstance(item, h5py.Dataset) and name.split("/")[0] in RESERVED:
                 found[name] = item.id.get_offset()
 
         file.visititems(visit)
         return found
+
+
+def file_digest(file: h5py.File) -> bytes:
+    """Hash of all that a file holds but the values of its fields, whose checksums it covers."""
+    found = hashlib.sha256()
+
+    def add(name: str, item: Any) -> None:
+        attributes = {key: _plain_attribute(item.attrs[key]) for key in sorted(item.attrs)}
+        kind = [list(item.shape), item.dtype.str] if isinstance(item, h5py.Dataset) else []
+        found.update(json.dumps([name, attributes, kind], sort_keys=True).encode())
+        if isinstance(item, h5py.Dataset) and name.split("/")[0] not in FIELD_GROUPS and name != DIGEST:
+            found.update(np.ascontiguousarray(item[()]).tobytes())
+
+    add("", file)
+    file.visititems(add)
+    return found.digest()
+
+
+def _plain_attribute(value: Any) -> Any:
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
 
 
 def file_fingerprint(path: Path, *, unfinished: bool = False) -> str:
@@ -162,10 +196,10 @@ def file_fingerprint(path: Path, *, unfinished: bool = False) -> str:
     An ``unfinished`` file of another format has none either: nobody can write the rest of it.
     """
     try:
-        with h5py.File(path, "r") as file:
-            other = unfinished and int(file.attrs.get("format", 0)) != FORMAT
+        with open_hdf5(path) as file:
+            other = unfinished and (int(file.attrs.get("format", 0)) != FORMAT or DIGEST not in file)
             return "" if other else str(file.attrs.get("fingerprint", ""))
-    except OSError:
+    except (UnreadableFileError, OSError, RuntimeError):
         return ""
 
 
@@ -246,6 +280,7 @@ def _reserve_fields(file: h5py.File, contents: Contents) -> None:
         frames = (contents.num_frames,) if time_varying else ()
         leading[entry.path] = (contents.num_trajectories, *frames)
         _reserve(file, entry.path, (*leading[entry.path], *grid.shape, *entry.components), np.dtype("<f4"))
+        _reserve(file, f"{CHECKSUMS}/{entry.path}", leading[entry.path], np.dtype("<u4"))
         group, name = entry.path.split("/")
         names[group].append(name)
         file[entry.path].attrs["dim_varying"] = np.ones(grid.num_axes, dtype=bool)

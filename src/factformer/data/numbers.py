@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer.batch import as_mask, as_tensor
-from factformer.data.statistics import SMALLEST, Moments
+from factformer.data.statistics import LARGEST, SMALLEST, Moments
 from factformer.errors import UserError
 from factformer.problem import Problem, num_channels
 
@@ -22,8 +22,6 @@ WHOLE = 2.0**50
 """Whole numbers up to this hold no round-off: that of float64 has fractions here."""
 WIDE = (torch.float64, torch.int64, torch.int32, torch.uint64, torch.uint32)
 """Types with more digits than float32."""
-LARGEST = 1e36
-"""Numbers beyond this leave float32 no room to compute with them."""
 
 
 AXES = {

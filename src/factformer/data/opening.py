@@ -31,12 +31,25 @@ WALL_SECONDS = 30
 """Time on the clock, which passes without work where a disk is slow or other programs are running."""
 BYTES_PER_SECOND = 10_000_000
 """Speed at which large files are given time."""
-HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, OverflowError, MemoryError)
+HDF5_ERRORS = (
+    OSError,
+    RuntimeError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+)
 """What h5py raises on damaged files; our own `UserError` is a ValueError and is to be caught before."""
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 _looked_at: dict[tuple[str, int, int], tuple[str, ...]] = {}
 """What lies outside of each file that was found readable, by name, size and time of change."""
+
+
+class UnreadableFileError(UserError):
+    """A file that is damaged, no file of its format, or not to be trusted."""
 
 
 def open_hdf5(path: Path, *, allow_external: bool = False) -> h5py.File:
@@ -47,22 +60,22 @@ def open_hdf5(path: Path, *, allow_external: bool = False) -> h5py.File:
     require_readable([path])
     outside = _looked_at[_state(path)]
     if outside and not allow_external:
-        raise UserError(
+        raise UnreadableFileError(
             f"{path} leads to other files: {outside[0]}; if you trust it, `factformer convert --allow-external` "
             "copies what it holds into one file"
         )
     try:
         return h5py.File(path, "r", locking="best-effort")
     except FileNotFoundError:
-        raise UserError(f"no file {path}") from None
+        raise UnreadableFileError(f"no file {path}") from None
     except PermissionError:
-        raise UserError(f"cannot read {path}: permission denied") from None
+        raise UnreadableFileError(f"cannot read {path}: permission denied") from None
     except OSError as error:
         text = str(error)
         if "signature not found" in text:
-            raise UserError(f"{path} is not an HDF5 file (or an empty or broken one)") from None
+            raise UnreadableFileError(f"{path} is not an HDF5 file (or an empty or broken one)") from None
         what = "truncated" if "truncated" in text else "damaged"
-        raise UserError(f"{path} is {what}: {short(error)}; copy or generate it again") from None
+        raise UnreadableFileError(f"{path} is {what}: {short(error)}; copy or generate it again") from None
 
 
 def is_hdf5(path: Path) -> bool:
@@ -86,12 +99,12 @@ def require_readable(paths: Sequence[Path], kind: Kind = "hdf5") -> None:
     answers, why = _look(unknown, kind)
     for path, answer in zip(unknown, answers, strict=False):
         if answer.get("memory"):
-            raise UserError(
+            raise UnreadableFileError(
                 f"{path} is damaged or too large: reading it takes more memory than there is; copy it again"
             )
         _looked_at[states[path]] = tuple(answer.get("outside", ()))
     if len(answers) < len(unknown):
-        raise UserError(f"{unknown[len(answers)]} is damaged: {why}; copy or generate it again")
+        raise UnreadableFileError(f"{unknown[len(answers)]} is damaged: {why}; copy or generate it again")
 
 
 def require_written(path: Path, name: str, values: h5py.Dataset) -> None:

@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factformer.data.normalization import Normalizer
+from factformer.errors import UserError
 from factformer.problem import Field, Problem, channel_slices, num_channels
 
 Array = NDArray[np.float64]
 KINDS = ("state", "increment", "static", "forcing", "parameters")
 ROUNDING = 1e-7
 """A field that varies by less than this part of its mean is constant: float32 has no more digits."""
+LARGEST = 1e36
+"""Numbers beyond this leave float32 no room to compute with them."""
 SMALLEST = 1e-37
 """What varies by less than this, about the smallest number that float32 keeps all digits of, is constant too."""
 
@@ -104,6 +107,17 @@ def merge_moments(trajectories: list[dict[str, Moments]], problem: Problem) -> d
     for trajectory in trajectories:
         total = {kind: moments.merge(trajectory[kind]) for kind, moments in total.items()}
     return total
+
+
+def check_statistics(mean: Mapping[str, Array], std: Mapping[str, Array], sizes: Mapping[str, int], where: str) -> None:
+    """Raise where stored statistics are not one finite number for each channel, or a deviation is negative."""
+    for what, table in (("mean", mean), ("std", std)):
+        for kind, size in sizes.items():
+            values = np.asarray(table[kind])
+            if values.shape != (size,):
+                raise UserError(f"{where} are damaged: {kind} {what} has shape {values.shape}, not ({size},)")
+            if not (np.abs(values) < LARGEST).all() or (what == "std" and (values < 0).any()):
+                raise UserError(f"{where} are damaged: {kind} {what} {values.tolist()[:4]} cannot be")
 
 
 def normalizer_from(problem: Problem, mean: Mapping[str, Array], std: Mapping[str, Array]) -> Normalizer:

@@ -107,7 +107,7 @@ class ArrayDataset(Dataset):
     ) -> None:
         self.problem = problem
         self.split = split
-        self._parts = {"state": checked(frames, problem, "state", "frames")}
+        self._parts = {"state": checked(frames, problem, "state", self._described("frames"))}
         self.num_trajectories, self.num_frames = self._parts["state"].shape[:2]
         if problem.steady and self.num_frames != 1:
             raise UserError(f"a steady problem has one frame for each sample, got {self.num_frames}")
@@ -125,8 +125,11 @@ class ArrayDataset(Dataset):
         self.fingerprint = fingerprint({"problem": problem.identity(), "values": digest.hexdigest()})
         self._normalizer = normalizer
 
+    def _described(self, what: str) -> str:
+        return what if self.split == "train" else f"{what} of the {self.split} split"
+
     def _checked(self, part: str, values: Tensor | NDArray[Any]) -> Tensor:
-        tensor = checked(values, self.problem, part, part)
+        tensor = checked(values, self.problem, part, self._described(part))
         if part == "mask" and len(tensor) == 1:
             tensor = tensor.expand(self.num_trajectories, *tensor.shape[1:])
         wanted = (self.num_trajectories, self.num_frames)[: len(AXES[part])]
@@ -174,9 +177,9 @@ class StoredDataset(Dataset):
         require_readable(paths)
         self._files = [SplitFile(path, allow_external=allow_external, **of_grid) for path in paths]
         first = self._files[0]
-        self.problem = changed_problem(first.problem, **others)
+        self.problem = _changed(first, others)
         for file in self._files[1:]:
-            other = changed_problem(file.problem, **others)
+            other = _changed(file, others)
             difference = describe_difference(self.problem, other)
             if difference or file.num_frames != first.num_frames:
                 reason = difference or f"{first.num_frames} frames expected, {file.num_frames} found"
@@ -236,9 +239,8 @@ class StoredDataset(Dataset):
         training = self._training_split()
         if training is not None:
             return training.known_normalizer()
-        if len(self._files) == 1 and first.statistics is not None:
-            return normalizer_from(self.problem, *first.selected_statistics(self.problem))
-        return None
+        known = first.selected_statistics(self.problem) if len(self._files) == 1 else None
+        return None if known is None else normalizer_from(self.problem, *known)
 
     def _training_split(self) -> StoredDataset | None:
         """The one that this split belongs to, unless it is that itself."""
@@ -277,8 +279,9 @@ def open_dataset(path: str | Path, split: str | None = None, **changes: Any) -> 
     one that a file says (`split_of`); a file that says another than ``split`` is refused.
 
     ``changes`` are attributes of the problem to use instead of those written down or inferred, such as ``grid=``,
-    ``frame_dt=``, ``num_context_frames=``, ``horizon=``, ``boundary=`` or ``state=`` (a choice of fields), or of
-    its grid: ``extent=``, ``periodic=``, ``points=``, ``coordinates=``.
+    ``frame_dt=``, ``num_context_frames=``, ``horizon=`` or ``boundary=``, or of its grid: ``extent=``, ``periodic=``,
+    ``points=``, ``coordinates=``. Names choose what is read: ``state=`` the fields to predict, ``static=`` fields that
+    do not vary in time, ``forcing=`` fields that do and are known in advance, ``parameters=`` scalars.
     """
     path = Path(path)
     if not path.exists():
@@ -329,6 +332,14 @@ def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normali
     if not all(np.isfinite(values.mean).all() for values in total.values()):
         raise UserError(f"{where} holds NaN or infinite values")
     return normalizer_from(problem, {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()})
+
+
+def _changed(file: SplitFile, changes: dict[str, Any]) -> Problem:
+    """The problem of a file with ``changes``, all of which it can serve."""
+    problem = changed_problem(file.problem, **file.chosen_parts(changes))
+    if problem.parts != file.problem.parts or problem.parameters != file.problem.parameters:
+        file.require(problem)
+    return problem
 
 
 def _shared(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:

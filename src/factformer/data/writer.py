@@ -19,27 +19,34 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from factformer.data.layout import (
+    CHECKSUMS,
+    DIGEST,
     Contents,
     Entry,
     constant_fields,
     create_file,
     entries,
+    file_digest,
     file_fingerprint,
     offsets,
     varying_fields,
 )
+from factformer.data.opening import trust
 from factformer.data.statistics import Moments, TrajectoryMoments, merge_moments
 from factformer.errors import UserError
 from factformer.files import explained, size_text, sync_folder, write_all, write_atomically
 from factformer.problem import num_channels
 
+CHECKSUM_SIZE = 4
 KEPT = "finished batches are kept: start again with the same arguments to go on"
 
 
@@ -49,6 +56,17 @@ class BlowUpError(UserError):
     def __init__(self, message: str, trajectory: int, what: str) -> None:
         super().__init__(message)
         self.trajectory, self.what = trajectory, what
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array and the checksums of its frames lie in the file, in bytes; 0 frames: it does not vary in time."""
+
+    entry: Entry
+    num_frames: int
+    start: int
+    checksums: int
+    frame_size: int
 
 
 class SplitWriter:
@@ -75,8 +93,9 @@ class SplitWriter:
         if self.path.exists() and not overwrite:
             raise UserError(f"{self.path} exists already; choose another folder or add --overwrite")
         with explained(self.path):
-            self.work.mkdir(parents=True, exist_ok=True)
-            self._acquire()
+            self.lock()
+            if self.path.exists() and not overwrite:  # finished by another process in the meantime
+                raise UserError(f"{self.path} exists already; choose another folder or add --overwrite")
             if self.partial.exists():
                 found = file_fingerprint(self.partial, unfinished=True)
                 if found == self.contents.fingerprint and self._found_state() == self.state:
@@ -121,6 +140,7 @@ class SplitWriter:
             try:
                 yield writer
                 writer.require_complete()
+                writer.write_checksums()
                 os.fsync(writer.descriptor)
             finally:
                 os.close(writer.descriptor)
@@ -142,7 +162,9 @@ class SplitWriter:
         with explained(self.path, KEPT):
             if self.contents.split == "train":
                 self._write_statistics()
+            self._write_digest()
             os.replace(self.partial, self.path)
+            trust(self.path)
             sync_folder(self.path.parent)
             shutil.rmtree(self.work)
 
@@ -161,35 +183,51 @@ class SplitWriter:
             os.close(self._lock)
             self._lock = None
 
-    def _acquire(self) -> None:
+    def lock(self) -> None:
         """Lock the folder of unfinished work; the system frees the lock of a process that dies."""
         import fcntl  # here, because reading data must work where this module does not exist
 
-        self._lock = os.open(self.work, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            raise UserError(f"another process is writing {self.path}: wait for it or choose another folder") from None
-        except OSError:  # a file system without locks: go on without
-            self.release()
+        while self._lock is None:
+            with explained(self.path):
+                self.work.mkdir(parents=True, exist_ok=True)
+                self._lock = os.open(self.work, os.O_RDONLY)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.path.samestat(os.fstat(self._lock), os.stat(self.work)):
+                    self.release()
+            except FileNotFoundError:  # another process has just finished and removed the folder
+                self.release()
+            except BlockingIOError:
+                self.release()
+                raise UserError(
+                    f"another process is writing {self.path}: wait for it or choose another folder"
+                ) from None
+            except OSError:  # a file system without locks
+                self.release()
+                return
 
-    def places(self) -> list[tuple[Entry, int, bool]]:
-        """Each dataset of the file with its byte position and whether it varies in time."""
+    def places(self) -> list[Place]:
+        """Each dataset of the file."""
         problem = self.contents.problem
         where = offsets(self.partial)
         axes = problem.grid.num_axes
-        varying = [(entry, where[entry.path], True) for entry in entries(varying_fields(problem), axes)]
-        return varying + [(entry, where[entry.path], False) for entry in entries(constant_fields(problem), axes)]
+        listed = [(entry, self.contents.num_frames) for entry in entries(varying_fields(problem), axes)]
+        listed += [(entry, 0) for entry in entries(constant_fields(problem), axes)]
+        return [
+            Place(
+                entry,
+                num_frames,
+                start=where[entry.path],
+                checksums=where[f"{CHECKSUMS}/{entry.path}"],
+                frame_size=4 * problem.grid.num_points * (entry.channels.stop - entry.channels.start),
+            )
+            for entry, num_frames in listed
+        ]
 
     def parameter_places(self) -> list[int]:
         """The byte position of each parameter's numbers."""
         where = offsets(self.partial) if self.contents.problem.parameters else {}
         return [where[f"scalars/{name}"] for name in self.contents.problem.parameters]
-
-    def bytes_per_frame(self, entry: Entry) -> int:
-        num_channels: int = entry.channels.stop - entry.channels.start
-        return 4 * self.contents.problem.grid.num_points * num_channels
 
     def _write_statistics(self) -> None:
         trajectories: dict[int, dict[str, Moments]] = {}
@@ -219,15 +257,26 @@ class SplitWriter:
     def _note_path(self, trajectories: range) -> Path:
         return self.work / f"{trajectories.start:08d}-{trajectories.stop:08d}.json"
 
+    def _write_digest(self) -> None:
+        with h5py.File(self.partial, "r") as file:
+            digest = file_digest(file)
+        descriptor = os.open(self.partial, os.O_RDWR)
+        try:
+            write_all(descriptor, digest, offsets(self.partial)[DIGEST])
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
     def _checksum(self, trajectories: range) -> int:
-        """CRC of the batch as it lies in the file."""
+        """CRC of the batch, with the checksums of its frames, as it lies in the file."""
         checksum = 0
         with open(self.partial, "rb") as file:
-            for entry, start, time_varying in self.places():
-                size = self.bytes_per_frame(entry) * (self.contents.num_frames if time_varying else 1)
+            for place in self.places():
+                count = max(place.num_frames, 1)
                 for trajectory in trajectories:
-                    file.seek(start + trajectory * size)
-                    checksum = zlib.crc32(file.read(size), checksum)
+                    for start, size in ((place.start, place.frame_size), (place.checksums, CHECKSUM_SIZE)):
+                        file.seek(start + trajectory * count * size)
+                        checksum = zlib.crc32(file.read(count * size), checksum)
             for start in self.parameter_places():
                 file.seek(start + 4 * trajectories.start)
                 checksum = zlib.crc32(file.read(4 * len(trajectories)), checksum)
@@ -256,6 +305,7 @@ class BatchWriter:
         self._writer = writer
         self._trajectories = trajectories
         self._places = writer.places()
+        self._checksums = [np.zeros((len(trajectories), max(p.num_frames, 1)), dtype="<u4") for p in self._places]
         self._num_written = 0
         self._missing = [part for part in problem.parts if part != "forcing"]
 
@@ -332,15 +382,22 @@ class BatchWriter:
                 )
         return result
 
+    def write_checksums(self) -> None:
+        """Those of all frames of the batch."""
+        for place, checksums in zip(self._places, self._checksums, strict=True):
+            start = place.checksums + self._trajectories.start * checksums.shape[1] * CHECKSUM_SIZE
+            write_all(self.descriptor, checksums.tobytes(), start)
+
     def _place(self, values: NDArray[np.float32], channels: slice, *, time_varying: bool) -> None:
         """Write ``values``, which are some ``channels`` of all that is stored for a frame or once."""
-        num_frames = self._writer.contents.num_frames if time_varying else 1
-        for entry, start, varies in self._places:
-            if varies != time_varying or not channels.start <= entry.channels.start < channels.stop:
+        index = self._num_written if time_varying else 0
+        for place, checksums in zip(self._places, self._checksums, strict=True):
+            first, last = place.entry.channels.start, place.entry.channels.stop
+            if bool(place.num_frames) != time_varying or not channels.start <= first < channels.stop:
                 continue
-            own = slice(entry.channels.start - channels.start, entry.channels.stop - channels.start)
-            size = self._writer.bytes_per_frame(entry)
+            own = slice(first - channels.start, last - channels.start)
             for position, trajectory in enumerate(self._trajectories):
-                frame = trajectory * num_frames + (self._num_written if time_varying else 0)
+                frame = trajectory * max(place.num_frames, 1) + index
                 content = values[position][..., own].tobytes()
-                write_all(self.descriptor, content, start + frame * size)
+                checksums[position, index] = zlib.crc32(content)
+                write_all(self.descriptor, content, place.start + frame * place.frame_size)

@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from factformer.evaluation.attention import analyse_attention as analyse_attention
     from factformer.evaluation.cost import Case as Case
     from factformer.evaluation.cost import measure as measure
+    from factformer.evaluation.results import Evaluation as Evaluation
     from factformer.evaluation.run import evaluate_run as evaluate_run
 
 __all__ = load_lazily(
     __name__,
     {
         "Case": "factformer.evaluation.cost",
+        "Evaluation": "factformer.evaluation.results",
         "analyse_attention": "factformer.evaluation.attention",
         "evaluate": "factformer.evaluation.accuracy",
         "evaluate_run": "factformer.evaluation.run",

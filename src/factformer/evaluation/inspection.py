@@ -17,7 +17,7 @@ from factformer.evaluation.attention import Analysis, analyse_attention
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.evaluation.run import check_writable, chosen_data
 from factformer.evaluation.timing import resolve_device
-from factformer.files import whole_file
+from factformer.files import clean_leftovers, whole_file
 from factformer.surrogate import Surrogate
 
 ATTENTION_FILE = "attention.json"
@@ -45,6 +45,7 @@ def inspect_run(
     target = resolve_device(device)
     if out is not None:
         check_writable(Path(out))
+        clean_leftovers(Path(out))
     surrogate = load(path).to(target)
     dataset = chosen_data(path, data, split)
     analysis = analyse_attention(surrogate, sample_contexts(surrogate, dataset, num_samples, target, progress))

@@ -100,7 +100,7 @@ class Evaluation:
     frame_dt: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
     problem: Text
     model: Text
-    grid: list[Positive]
+    grid: Annotated[list[Positive], Field(min_length=1, max_length=4)]
     split: Text
     other_parameters: Text
     dataset_fingerprint: Text
@@ -109,7 +109,7 @@ class Evaluation:
     evaluation_seconds: Amount
     command: Text | None = None
     commit: Text | None = None
-    seed: Annotated[int, Field(ge=0, strict=True)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**64, strict=True)] | None = None
     wall_seconds: Amount = None
     created: Text | None = None
     versions: dict[Text, Text] = field(default_factory=dict)

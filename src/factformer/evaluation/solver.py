@@ -75,7 +75,8 @@ def benchmark_solver(
             "relative_l2": relative_l2,
         }
 
-    stored = dataset.problem.grid.shape[0]
+    shape = dataset.problem.grid.shape
+    stored = next((size for size in shape if equation.shape(size) == shape), shape[0])  # the resolution it stands for
     reference = int(made_by.get("simulation_resolution") or stored)
     rows = [row(f"surrogate ({surrogate.config.name})", stored, cost.seconds, errors)]
     start = _reference_states(equation, reference, size, target)

@@ -9,6 +9,8 @@ user's own may be defined anywhere. Encoder, latent marching and decoder around 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float
@@ -32,14 +34,14 @@ class ModelConfig(Config):
     """The model that this configures, known once it is defined."""
 
     name: str
-    dim: int = Field(128, ge=1)
+    dim: int = Field(128, ge=1, le=2**16)
     """Channels of the latent field."""
-    depth: int = Field(4, ge=1)
+    depth: int = Field(4, ge=1, le=1024)
     """Number of layers (or blocks)."""
     residual: bool | Literal["auto"] = "auto"
     """Predict the increment to the last frame rather than the frame; ``auto``: where the model asks for it
     and the problem moves in time."""
-    latent_expansion: float | None = Field(None, gt=0)
+    latent_expansion: float | None = Field(None, gt=0, le=64)
     """Width of the marching state over ``dim``; by default 2 in one and two dimensions, 1.5 above."""
     boundary_block: bool | Literal["auto"] = "auto"
     """Convolutions after the backbone that see the walls; ``auto``: where the model asks for them."""
@@ -65,6 +67,11 @@ class Backbone(nn.Module, ABC):
     """Whether layers see the axes in turn, so that their number should be a multiple of that of the axes."""
     paper_optimizer: Literal["adam", "adamw"] = "adamw"
     """What the paper trains the model with: Adam from 5e-4 to 5e-6, or AdamW with a one-cycle schedule."""
+    default_training: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+    """Keys of the ``training`` section that suit the model where nothing else is said: in a recipe of scale ``small``
+    or ``paper``, and in `factformer.fit` for a ``short`` or ``long`` training."""
+    default_marching: ClassVar[Mapping[str, int]] = MappingProxyType({"marching_steps": 4, "pushforward": 1})
+    """How far `factformer.fit` marches and pushes forward at most where nothing else is said."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

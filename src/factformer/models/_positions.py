@@ -14,7 +14,7 @@ class PositionsConfig(ModelConfig):
     """Options of the positional encoding ψ."""
 
     fourier: FourierMode = "paper"
-    fourier_std: float = Field(8.0, gt=0)
+    fourier_std: float = Field(8.0, gt=0, le=1e6)
     """Standard deviation of the random frequencies of ψ, in waves per unit length."""
 
     def positions(self, num_axes: int) -> FourierFeatures | None:

@@ -21,15 +21,15 @@ from factformer.problem import Problem
 
 class Config(PositionsConfig):
     name: Literal["axial_transformer"] = "axial_transformer"
-    depth: int = Field(6, ge=1)
+    depth: int = Field(6, ge=1, le=1024)
     """Number of layers; each attends along one axis: a multiple of the number of axes treats them alike."""
-    heads: int = Field(8, ge=1)
-    head_dim: int = Field(16, ge=2)
+    heads: int = Field(8, ge=1, le=1024)
+    head_dim: int = Field(16, ge=2, le=4096)
     """Channels of queries, keys and values per head."""
-    feed_forward: int = Field(4, ge=1)
+    feed_forward: int = Field(4, ge=1, le=256)
     """Width of the feed-forward network over ``dim``."""
     rotary: Rotary = "paper"
-    rotary_scale: float = Field(64.0, gt=0)
+    rotary_scale: float = Field(64.0, gt=0, le=1e6)
 
 
 class Layer(nn.Module):

@@ -8,7 +8,7 @@ domain as the problem's boundary says.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from jaxtyping import Float
 from pydantic import Field
@@ -25,15 +25,15 @@ from factformer.problem import Boundary, Problem
 
 class Config(PositionsConfig):
     name: Literal["dilated_resnet"] = "dilated_resnet"
-    depth: int = Field(3, ge=1)
+    depth: int = Field(3, ge=1, le=1024)
     """Number of residual blocks."""
-    dilations: tuple[int, ...] | None = Field(None, min_length=1)
+    dilations: tuple[Annotated[int, Field(ge=1, le=4096)], ...] | None = Field(None, min_length=1, max_length=64)
     """Dilations of the convolutions of a block; by default the paper's 1, 3, 8, 3, 1 in one and two
     dimensions and 1, 2, 4, 2, 1 above."""
     fourier: FourierMode = "off"
     """The paper tells of no coordinates for its baselines; ``paper`` or ``periodic`` give them what the others get."""
-    kernel_size: int = Field(3, ge=1)
-    norm_groups: int = Field(8, ge=1)
+    kernel_size: int = Field(3, ge=1, le=255)
+    norm_groups: int = Field(8, ge=1, le=4096)
 
 
 class Block(nn.Module):

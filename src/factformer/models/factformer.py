@@ -23,13 +23,13 @@ from factformer.problem import Problem
 class AttentionConfig(PositionsConfig):
     """Options of the factorized attention and its positional encoding."""
 
-    heads: int = Field(8, ge=1)
-    head_dim: int = Field(64, ge=1)
+    heads: int = Field(8, ge=1, le=1024)
+    head_dim: int = Field(64, ge=1, le=4096)
     """Channels of the values per head."""
-    kernel_dim: int = Field(128, ge=2)
+    kernel_dim: int = Field(128, ge=2, le=4096)
     """Functions per head that span the kernel of an axis."""
     rotary: Rotary = "paper"
-    rotary_scale: float = Field(64.0, gt=0)
+    rotary_scale: float = Field(64.0, gt=0, le=1e6)
     scaling: bool = False
     """Products over √kernel_dim. The normalisation of the heads takes it out again: it matters with softmax alone."""
     softmax: bool = False

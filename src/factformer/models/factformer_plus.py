@@ -11,10 +11,11 @@ wavenumbers on periodic axes), ``residual``.
 
 from __future__ import annotations
 
-from typing import Literal
+from types import MappingProxyType
+from typing import Annotated, Literal
 
 from jaxtyping import Float
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 
 from factformer.grid import Grid
@@ -33,11 +34,11 @@ class Config(AttentionConfig):
     fourier: FourierMode = "periodic"
     local_branch: bool = True
     """A depthwise convolution and a pointwise network after each attention."""
-    local_kernel: int | None = Field(None, ge=1)
+    local_kernel: int | None = Field(None, ge=1, le=255)
     """Points along an axis that the convolution sees; by default 5 in one and two dimensions and 3 above."""
-    local_dilations: tuple[PositiveInt, ...] = Field((1,), min_length=1)
+    local_dilations: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = Field((1,), min_length=1, max_length=64)
     """Distance between the points that the convolution sees, layer by layer and then from the start again."""
-    feed_forward: int = Field(2, ge=1)
+    feed_forward: int = Field(2, ge=1, le=256)
     """Width of the pointwise network of the local branch over ``dim``."""
 
 
@@ -61,10 +62,22 @@ class Layer(nn.Module):
         return result if self.local is None else self.local.add_to(result, grid)
 
 
+ON_OWN_DATA = {"optimizer": "muon", "batch_size": 4, "noise": 0.01, "on_divergence": "halve"}
+
+
 class Model(Backbone):
     config_class = Config
     wants_boundary_block = True
     wants_residual = True
+    default_training = MappingProxyType(  # docs/research-log.md
+        {
+            "small": {"optimizer": "muon", "learning_rate": 6e-3, "ema_decay": 0.995, "augment": True},
+            "paper": {"optimizer": "muon", "learning_rate": 3e-3, "ema_decay": 0.999, "augment": True},
+            "short": {**ON_OWN_DATA, "learning_rate": 6e-3, "ema_decay": 0.99},
+            "long": {**ON_OWN_DATA, "learning_rate": 3e-3, "ema_decay": 0.999},
+        }
+    )
+    default_marching = MappingProxyType({"marching_steps": 1, "pushforward": 3})
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)

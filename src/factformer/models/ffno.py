@@ -21,10 +21,10 @@ from factformer.problem import Problem
 
 class Config(SpectralConfig):
     name: Literal["ffno"] = "ffno"
-    feed_forward: int | None = Field(None, ge=1)
+    feed_forward: int | None = Field(None, ge=1, le=2**16)
     """Width of the feed-forward network over ``dim``; by default the one that gives the paper's sizes, 2 in
     one and two dimensions and 3 above."""
-    norm_groups: int = Field(8, ge=1)
+    norm_groups: int = Field(8, ge=1, le=4096)
     """Groups of the normalisation before the last layer."""
 
 

@@ -22,13 +22,13 @@ from factformer.problem import Problem
 class SpectralConfig(PositionsConfig):
     """Options of the models that work on Fourier modes."""
 
-    dim: int = Field(96, ge=1)
+    dim: int = Field(96, ge=1, le=2**16)
     fourier: FourierMode = "off"
     """The paper tells of no coordinates for its baselines; ``paper`` or ``periodic`` give them what the others get."""
-    modes: int | None = Field(None, ge=1)
+    modes: int | None = Field(None, ge=1, le=4096)
     """Frequencies kept per axis; by default the paper's 24 in one and two dimensions and 12 in three, or 6
     in four."""
-    domain_padding: float = Field(0.125, ge=0)
+    domain_padding: float = Field(0.125, ge=0, le=4)
     """Zeros added at the end of non-periodic axes, as a fraction of their length."""
 
     def num_modes(self, num_axes: int) -> int:

@@ -32,12 +32,12 @@ SMALLEST_AXIS = 8
 
 class Config(ModelConfig):
     name: Literal["galerkin_transformer"] = "galerkin_transformer"
-    heads: int = Field(4, ge=1)
-    head_dim: int = Field(32, ge=1)
+    heads: int = Field(4, ge=1, le=1024)
+    head_dim: int = Field(32, ge=1, le=4096)
     """Channels of queries, keys and values per head."""
-    coarsening: int = Field(4, ge=1)
+    coarsening: int = Field(4, ge=1, le=1024)
     """How much fewer points the attention sees along each axis than the problem's grid has."""
-    feed_forward: int = Field(2, ge=1)
+    feed_forward: int = Field(2, ge=1, le=256)
     """Width of the feed-forward network over ``dim``."""
 
 

@@ -25,13 +25,13 @@ from factformer.problem import Problem
 
 class Config(PositionsConfig):
     name: Literal["linear_attention"] = "linear_attention"
-    heads: int = Field(8, ge=1)
-    head_dim: int = Field(64, ge=1)
+    heads: int = Field(8, ge=1, le=1024)
+    head_dim: int = Field(64, ge=1, le=4096)
     """Channels of the values per head."""
-    kernel_dim: int = Field(128, ge=2)
+    kernel_dim: int = Field(128, ge=2, le=4096)
     """Functions per head that span the kernel; they are divided among the axes by the rotary encoding."""
     rotary: Rotary = "paper"
-    rotary_scale: float = Field(64.0, gt=0)
+    rotary_scale: float = Field(64.0, gt=0, le=1e6)
     explicit_kernel: bool = False
     """Form the kernel between all points, at quadratic cost: the same result, for analysis."""
 

@@ -40,7 +40,7 @@ class PDE(ABC):
     state: ClassVar[tuple[Field, ...]]
     """The fields that a frame holds, in channel order."""
     static: ClassVar[tuple[Field, ...]] = ()
-    """Fields that stay as they are. An equation without time is solved from them."""
+    """Fields that are known once per trajectory. An equation without time is solved from them."""
     boundary: ClassVar[Boundary] = "periodic"
     dimensions: ClassVar[tuple[int, ...]] = (2,)
     """How many axes the equation may have; the first is the default."""
@@ -84,7 +84,7 @@ class PDE(ABC):
             self.fields(len(shape)),
             self.static,
             frame_dt=self.task.frame_dt,
-            num_context_frames=self.task.num_context_frames,
+            num_context_frames=1 if self.steady else self.task.num_context_frames,
             horizon=self.task.horizon,
             boundary=self.boundary,
         )

@@ -9,7 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """What a surrogate learns: the frame interval, how many frames it sees and how many it predicts."""
+    """What a surrogate learns: the frame interval, how many frames it sees and how many it predicts.
+
+    An equation without time has no context: ``num_context_frames`` is 0.
+    """
 
     frame_dt: float = 1.0
     num_context_frames: int = 1

@@ -1,6 +1,7 @@
-"""What a protocol file offers: which window of frames a training update sees and the loss on it.
+"""What a protocol file offers: which window of frames a training update sees and what is predicted from it.
 
-The file ``protocols/<name>.py`` defines ``class Protocol(BaseProtocol)``. A protocol knows nothing of the
+The file ``protocols/<name>.py`` defines ``class Config(ProtocolConfig)`` and ``class Protocol(BaseProtocol)``. The loss
+on the prediction is the objective's (`factformer.training.loop.objective`). A protocol knows nothing of the
 model: it drives any surrogate through `factformer.rollout.rollout`, the only roll-out there is.
 
 Training time is measured as ``progress`` from 0 (first update) to 1 (end), in updates or in seconds, so that
@@ -10,15 +11,12 @@ curriculum and pushforward stretch with the length of training.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from factformer import metrics
 from factformer.batch import Window
 from factformer.config import Config
 from factformer.problem import Problem
@@ -32,34 +30,18 @@ Plan = dict[str, int]
 
 
 class ProtocolConfig(Config):
-    """How frames are predicted in training; each protocol reads the keys that concern it."""
+    """What every protocol reads; the `Config` of each adds its own keys."""
 
-    name: str = "latent_marching"
-    marching_steps: int = Field(default=4, ge=1)
-    """Frames per call of the model once the curriculum is over (``latent_marching``)."""
-    curriculum: float = Field(default=0.06, ge=0, le=1)
-    """Part of training over which the marching steps grow from 1 to ``marching_steps``; 0 starts with all."""
-    pushforward: int = Field(default=1, ge=0)
-    """Gradient-free calls before the one that is trained on; 0 turns pushforward off."""
-    pushforward_from: float = Field(default=0.06, ge=0, le=1)
-    """Part of training after which pushforward begins."""
-    pushforward_every: int = Field(default=3, ge=1)
-    """Push forward at every m-th update; the others predict from true frames."""
-    calls: int = Field(default=1, ge=1)
-    """Calls in a row that are trained on, with gradients through all of them (``latent_marching``)."""
-    calls_from: float = Field(default=0.0, ge=0, le=1)
-    """Part of training after which there is more than one of them."""
-    coarse: int = Field(default=1, ge=1)
+    name: str
+    coarse: int = Field(default=1, ge=1, le=2**20)
     """Begin on every s-th point along each axis, where an update costs a fraction; 1 trains on all of them. For models
     that are the same on both grids, such as factformer and factformer_plus; dilated_resnet is not."""
     coarse_until: float = Field(default=0.7, ge=0, le=1)
     """Part of training after which all points take part."""
-    unroll: int = Field(default=2, ge=1)
-    """Calls of one frame each that are rolled out with gradients through all (``autoregressive``)."""
 
 
 class BaseProtocol(ABC):
-    """How one batch of windows becomes a loss."""
+    """How one batch of windows becomes a prediction and the truth it is compared with."""
 
     def __init__(self, config: ProtocolConfig, problem: Problem) -> None:
         self.config = config
@@ -94,21 +76,4 @@ class BaseProtocol(ABC):
 
     @abstractmethod
     def predict(self, surrogate: Surrogate, window: Window, plan: Plan) -> tuple[Frames, Frames]:
-        """Predicted frames, with gradients, and the true ones they are held against."""
-
-    def loss(
-        self,
-        surrogate: Surrogate,
-        window: Window,
-        plan: Plan,
-        deviation: Tensor | None = None,
-        offset: Tensor | None = None,
-    ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
-        """Sum over field groups of the relative L2 error on the joint window, and its terms, detached.
-
-        ``deviation`` of the channels keeps windows in check whose truth is zero (`metrics.LEAST`); an ``offset`` of
-        theirs is not part of what errors are relative to.
-        """
-        prediction, target = self.predict(surrogate, window, plan)
-        terms = metrics.grouped_relative_l2(prediction, target, self.problem.state_slices, deviation, offset)
-        return torch.stack(list(terms.values())).sum(), {name: term.detach() for name, term in terms.items()}
+        """Predicted frames, with gradients, and the true ones they are compared with."""

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
+from pydantic import Field
 
 from factformer.batch import Window
-from factformer.protocols._base import BaseProtocol, Frames, Plan
+from factformer.protocols._base import BaseProtocol, Frames, Plan, ProtocolConfig
 from factformer.rollout import rollout
 
 if TYPE_CHECKING:
     from factformer.surrogate import Surrogate
 
 
+class Config(ProtocolConfig):
+    name: Literal["autoregressive"] = "autoregressive"
+    unroll: int = Field(default=2, ge=1, le=1024)
+    """Calls of one frame each that are rolled out with gradients through all."""
+
+
 class Protocol(BaseProtocol):
     """One frame per call, loss on all ``unroll`` frames of the roll-out."""
+
+    config: Config
 
     @property
     def steps_per_call(self) -> int:

@@ -8,16 +8,35 @@ that many calls follow the gradient-free ones, and gradients flow through all of
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
+from pydantic import Field
 
 from factformer.batch import Window
-from factformer.protocols._base import BaseProtocol, Frames, Plan
+from factformer.protocols._base import BaseProtocol, Frames, Plan, ProtocolConfig
 from factformer.rollout import following, rollout
 
 if TYPE_CHECKING:
     from factformer.surrogate import Surrogate
+
+
+class Config(ProtocolConfig):
+    name: Literal["latent_marching"] = "latent_marching"
+    marching_steps: int = Field(default=4, ge=1, le=1024)
+    """Frames per call of the model once the curriculum is over."""
+    curriculum: float = Field(default=0.06, ge=0, le=1)
+    """Part of training over which the marching steps grow from 1 to ``marching_steps``; 0 starts with all."""
+    pushforward: int = Field(default=1, ge=0, le=1024)
+    """Gradient-free calls before the one that is trained on; 0 turns pushforward off."""
+    pushforward_from: float = Field(default=0.06, ge=0, le=1)
+    """Part of training after which pushforward begins."""
+    pushforward_every: int = Field(default=3, ge=1, le=10**6)
+    """Push forward at every m-th update; the others predict from true frames."""
+    calls: int = Field(default=1, ge=1, le=1024)
+    """Calls in a row that are trained on, with gradients through all of them."""
+    calls_from: float = Field(default=0.0, ge=0, le=1)
+    """Part of training after which there is more than one of them."""
 
 
 def marching_steps(progress: float, final: int, curriculum: float) -> int:
@@ -34,6 +53,8 @@ def pushforward_calls(update: int, progress: float, count: int, begin: float, ev
 
 class Protocol(BaseProtocol):
     """k frames per call, loss on the last of p + 1 calls."""
+
+    config: Config
 
     @property
     def steps_per_call(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from factformer.batch import Window
 from factformer.errors import UserError
@@ -11,6 +11,10 @@ from factformer.protocols._base import BaseProtocol, Frames, Plan, ProtocolConfi
 
 if TYPE_CHECKING:
     from factformer.surrogate import Surrogate
+
+
+class Config(ProtocolConfig):
+    name: Literal["steady"] = "steady"
 
 
 class Protocol(BaseProtocol):

@@ -8,16 +8,11 @@ from typing import Any, Literal
 from factformer.errors import UserError
 from factformer.models import find_model
 from factformer.pdes import find_pde
+from factformer.protocols import config_class
 from factformer.training.experiment.definition import Experiment, parse_model
 
 Scale = Literal["small", "paper"]
 PAPER_UPDATES = {"latent_marching": 100_000, "autoregressive": 64_000, "steady": 100_000}
-
-OWN = {
-    "small": {"optimizer": "muon", "learning_rate": 6e-3, "ema_decay": 0.995, "augment": True},
-    "paper": {"optimizer": "muon", "learning_rate": 3e-3, "ema_decay": 0.999, "augment": True},
-}
-"""How factformer_plus, which is not the paper's, is trained where a recipe says nothing else (docs/research-log.md)."""
 
 SCALES = {"small": {"log_every": 10}, "paper": {"log_every": 50, "validate_every": 1000, "checkpoint_every": 1000}}
 """What the recipes of a scale share in training: how often something is written."""
@@ -33,19 +28,19 @@ def assemble(
     sizes: Mapping[str, Mapping[str, Any]],
     training: Mapping[str, Mapping[str, Any]],
     baseline: Mapping[str, Any] | None = None,
-    own: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+    own: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]] | None = None,
 ) -> Experiment:
     """The experiment of a recipe: ``sizes`` of factformer and ``training`` by scale, the ``protocol`` of both.
 
-    ``baseline`` holds what the paper chose for this problem's baselines, ``own`` by scale what we found to train
-    factformer_plus better, by section.
+    ``baseline`` holds what the paper chose for this problem's baselines, ``own`` by model and scale what we found to
+    suit it better on this problem, by section.
     """
     check_scale(scale)
-    chosen: Mapping[str, Any] = {}
-    better: Mapping[str, Mapping[str, Any]] = {}
-    if model == "factformer_plus":
-        better = (own or {}).get(scale, {})
-        chosen = {**OWN[scale], **better.get("training", {})}
+    better = (own or {}).get(model, {}).get(scale, {})
+    chosen = {
+        **find_model(model).default_training.get(scale, {}),
+        **better.get("training", {}),
+    }
     updates = {"updates": PAPER_UPDATES[protocol["name"]]} if scale == "paper" else {}
     return Experiment.parse(
         {
@@ -56,7 +51,7 @@ def assemble(
                 model, scale, {**sizes[scale], **better.get("model", {})}, baseline, num_axes=num_axes(problem, scale)
             ),
             "data": {"path": f"data/{problem}", "preset": scale, "resolution": resolution(problem, scale)},
-            "protocol": {**protocol, **better.get("protocol", {})},
+            "protocol": protocol_section({**protocol, **better.get("protocol", {})}),
             "training": optimizer_section(model, {**SCALES[scale], **updates, **training[scale], **chosen}),
         }
     )
@@ -99,6 +94,12 @@ def model_section(
         section["depth"] = -(-section["depth"] // num_axes) * num_axes
     parse_model(section)
     return section
+
+
+def protocol_section(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of ``values``, written for every protocol, that the one they name reads."""
+    known = config_class(values["name"]).model_fields
+    return {key: value for key, value in values.items() if key in known}
 
 
 def optimizer_section(model: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ batches and Muon help most when training is short; a little noise on the context
 
 from __future__ import annotations
 
-from factformer.recipes._settings import check_scale, model_section, optimizer_section
+from factformer.recipes._settings import check_scale, model_section, optimizer_section, protocol_section
 from factformer.training.experiment.definition import Experiment
 
 PROBLEM = "kolmogorov_flow"
@@ -44,14 +44,16 @@ def experiment(scale: str = "small", model: str = "factformer_plus", protocol: s
             "scale": scale,
             "model": model_section(model, "small", sizes, num_axes=2),
             "data": {"path": "data/demo", "preset": "small", "resolution": RESOLUTION},
-            "protocol": {
-                "name": protocol,
-                "marching_steps": 1,
-                "pushforward": 1,
-                "pushforward_from": 0.5,
-                "pushforward_every": 3,
-                "unroll": 2,
-            },
+            "protocol": protocol_section(
+                {
+                    "name": protocol,
+                    "marching_steps": 1,
+                    "pushforward": 1,
+                    "pushforward_from": 0.5,
+                    "pushforward_every": 3,
+                    "unroll": 2,
+                }
+            ),
             "training": optimizer_section(model, training),
         }
     )

@@ -23,9 +23,11 @@ TRAINING = {
 }
 FRAME_BY_FRAME: dict[str, dict[str, Any]] = {"protocol": {"marching_steps": 1}, "model": {"local_kernel": 7}}
 NOISE = {"noise": 0.01}  # without it roll-outs at 128 points may leave the flow after some twenty frames
-OWN: dict[str, dict[str, dict[str, Any]]] = {  # of factformer_plus (docs/research-log.md)
-    "paper": {"training": {"batch_size": 4, **NOISE}, **FRAME_BY_FRAME},
-    "small": {"training": NOISE, **FRAME_BY_FRAME},
+OWN: dict[str, dict[str, dict[str, dict[str, Any]]]] = {  # docs/research-log.md
+    "factformer_plus": {
+        "paper": {"training": {"batch_size": 4, **NOISE}, **FRAME_BY_FRAME},
+        "small": {"training": NOISE, **FRAME_BY_FRAME},
+    }
 }
 PAPER_UNROLL = {"fno": 12, "ffno": 6}  # the caption of Table 1; every other model unrolls two steps
 

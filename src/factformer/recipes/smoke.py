@@ -10,9 +10,11 @@ SIZES = {
     "paper": {"dim": 128, "depth": 3, "heads": 6, "kernel_dim": 192, "fourier_std": 1.0},
     "small": {"dim": 32, "depth": 2, "heads": 4, "head_dim": 16, "kernel_dim": 32, "fourier_std": 1.0},
 }
-OWN = {  # of factformer_plus (docs/research-log.md)
-    "paper": {"training": {"batch_size": 1}, "protocol": {"marching_steps": 1}},
-    "small": {"protocol": {"marching_steps": 1}},
+OWN = {  # docs/research-log.md
+    "factformer_plus": {
+        "paper": {"training": {"batch_size": 1}, "protocol": {"marching_steps": 1}},
+        "small": {"protocol": {"marching_steps": 1}},
+    }
 }
 
 

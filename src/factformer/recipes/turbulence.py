@@ -19,7 +19,7 @@ TRAINING = {
         "checkpoint_every": 100,
     },
 }
-OWN = {"paper": {"training": {"batch_size": 1}}}  # of factformer_plus
+OWN = {"factformer_plus": {"paper": {"training": {"batch_size": 1}}}}
 
 
 def experiment(scale: str = "small", model: str = "factformer", protocol: str = "latent_marching") -> Experiment:

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from factformer import __version__
+from factformer.errors import UserError
 from factformer.evaluation.attention import Analysis
 from factformer.evaluation.cost import OUT_OF_MEMORY
+from factformer.evaluation.results import Evaluation
+from factformer.evaluation.run import is_our_figure
+from factformer.files import clean_leftovers, whole_file
 from factformer.report.planes import axis_name, components
 from factformer.report.runs import load_run
 from factformer.report.tables import Column, Table, is_steady
+from factformer.text import file_stem
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def evaluation_table(result: Mapping[str, Any]) -> Table:
+def evaluation_table(result: Evaluation) -> Table:
     """One row per field group, the floor beside the errors; a single frame is not the last of many."""
-    later = result["num_frames"] > 1
+    later = result.num_frames > 1
     columns = [
         Column("field", "Field"),
         Column("relative_l2", "Error", "error"),
         Column("standard_error", "±", "error"),
         *[Column("relative_l2_final", "Last frame", "error")] * later,
-        Column("persistence", f"Floor ({result['floor']})", "error"),
+        Column("persistence", f"Floor ({result.floor})", "error"),
         Column("vrmse", "VRMSE", "error"),
         Column("spectrum_error", "Spectrum error", "number"),
         *[Column("correlation_time", "Correlation time", "number")] * later,
     ]
     rows = [
-        {**values, "field": name, "persistence": result["persistence"][name]}
-        for name, values in result["fields"].items()
+        {**vars(values), "field": name, "persistence": values.persistence.relative_l2}
+        for name, values in result.fields.items()
     ]
-    title = f"{result['model']} on {result['problem']}: {result['num_windows']} windows of {result['split']}"
+    title = f"{result.model} on {result.problem}: {result.num_windows} windows of {result.split}"
     return Table(title, columns, rows)
 
 
@@ -120,20 +126,23 @@ def write_evaluation_figures(folder: str | Path) -> list[Path]:
     from factformer.report import figures
 
     run = load_run(folder)
-    frame_dt = None if is_steady(run) else run.evaluation.get("frame_dt")
+    frame_dt = None if is_steady(run) else run.evaluation.frame_dt
     drawn: dict[str, Figure] = {}
-    for name, values in run.evaluation["fields"].items():
-        line = figures.TrendLine(run.name, values["relative_l2_per_frame"], run.protocol)
-        if len(values["relative_l2_per_frame"]) > 1 and None not in values["relative_l2_per_frame"]:
-            floor = values["persistence"]["relative_l2_per_frame"]
-            drawn[f"error-{name}"] = figures.error_trend([line], field=name, frame_dt=frame_dt, persistence=floor)
-        spectrum = values["spectrum"]
-        if spectrum is not None and None not in spectrum["prediction"]:
-            drawn[f"spectrum-{name}"] = figures.spectra(
-                spectrum["wavenumber"], {run.name: spectrum["prediction"]}, spectrum["truth"], field=name
+    for name, values in run.evaluation.fields.items():
+        errors, floor = known(values.relative_l2_per_frame), known(values.persistence.relative_l2_per_frame)
+        if errors is not None and len(errors) > 1:
+            line = figures.TrendLine(run.name, errors, run.protocol)
+            drawn[f"error-{file_stem(name)}"] = figures.error_trend(
+                [line], field=name, frame_dt=frame_dt, persistence=floor
+            )
+        spectrum = values.spectrum
+        predicted, true = (None, None) if spectrum is None else (known(spectrum.prediction), known(spectrum.truth))
+        if spectrum is not None and predicted is not None and true is not None:
+            drawn[f"spectrum-{file_stem(name)}"] = figures.spectra(
+                spectrum.wavenumber, {run.name: predicted}, true, field=name
             )
     for part in components(run.fields) if run.rollouts else []:
-        drawn[f"rollout-{part.group}-{part.channel}"] = figures.comparison(
+        drawn[f"rollout-{file_stem(part.group)}-{part.channel}"] = figures.comparison(
             run.rollouts[0], part, frame_dt=frame_dt, grid=run.grid
         )
     return save_figures(drawn, Path(folder) / "figures")
@@ -163,13 +172,22 @@ def write_attention_figures(analysis: Analysis, folder: str | Path) -> list[Path
     return save_figures(drawn, folder)
 
 
+def known(values: Sequence[float | None]) -> list[float] | None:
+    """The values if all of them are; None where one is missing, as after a divergence."""
+    numbers = [value for value in values if value is not None]
+    return numbers if len(numbers) == len(values) else None
+
+
 def save_figures(drawn: Mapping[str, Figure], folder: str | Path) -> list[Path]:
-    """Write figures as PNG under their names."""
-    paths = []
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for name, figure in drawn.items():
-        paths.append(Path(folder) / f"{name}.png")
-        figure.savefig(paths[-1], dpi=150)
+    """Write figures as PNG under their names; a file of that name that is not a figure of ours is not replaced."""
+    paths = [Path(folder) / f"{name}.png" for name in drawn]
+    for path in paths:
+        if path.exists() and not is_our_figure(path):
+            raise UserError(f"{path} is not a figure of factformer and is not replaced; move it away")
+    clean_leftovers(Path(folder))
+    for path, figure in zip(paths, drawn.values(), strict=True):
+        with whole_file(path) as partial:
+            figure.savefig(partial, format="png", dpi=150, metadata={"Software": f"factformer {__version__}"})
     return paths
 
 
@@ -177,8 +195,4 @@ def _errors(row: Mapping[str, Any]) -> dict[str, str]:
     errors: Any = row.get("relative_l2")
     if not isinstance(errors, Mapping):
         return {}
-    return {"errors": ", ".join(f"{name} {value:.4f}" for name, value in _known(errors.items()))}
-
-
-def _known(items: Iterable[tuple[str, Any]]) -> list[tuple[str, float]]:
-    return [(name, value) for name, value in items if value is not None]
+    return {"errors": ", ".join(f"{name} {value:.4f}" for name, value in errors.items() if value is not None)}

@@ -34,7 +34,7 @@ from factformer.report.planes import (
     difference_limits,
     middle_planes,
 )
-from factformer.report.style import difference_map, new_figure, series_color, styled
+from factformer.report.style import difference_map, literal, new_figure, series_color, styled
 
 
 def write_animation(
@@ -117,7 +117,7 @@ def _image(
     image = draw_plane(axes, values[0], edges, scale, colors, smooth=True)
     bar = figure.colorbar(image, ax=axes, orientation="horizontal", aspect=30, pad=0.03)
     bar.outline.set_visible(False)
-    bar.set_label("prediction − truth" if name == "Difference" else label)
+    bar.set_label("prediction − truth" if name == "Difference" else literal(label))
     return lambda frame: image.set_array(values[frame])
 
 

@@ -32,7 +32,8 @@ from factformer.report.planes import (
     picture_aspect,
     to_scale,
 )
-from factformer.report.runs import ReportRun, Rollout
+from factformer.report.runs import ReportRun
+from factformer.report.samples import Rollout
 
 LEVELS = 254
 MAX_SAMPLES = 8

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from factformer.evaluation.results import FieldErrors
 from factformer.problem import Problem
 from factformer.report.runs import ReportRun, series_indices, unique_names
 from factformer.report.style import SERIES
@@ -27,7 +28,7 @@ def known_problem(runs: Sequence[ReportRun]) -> Problem | None:
 
 
 def field_groups(runs: Sequence[ReportRun]) -> list[str]:
-    return list(dict.fromkeys(group for run in runs for group in run.evaluation["fields"]))
+    return list(dict.fromkeys(group for run in runs for group in run.evaluation.fields))
 
 
 def error_charts(runs: Sequence[ReportRun]) -> dict[str, Chart]:
@@ -36,13 +37,14 @@ def error_charts(runs: Sequence[ReportRun]) -> dict[str, Chart]:
     charts: dict[str, Chart] = {}
     for group in field_groups(runs):
         lines: Chart = []
-        floor: Sequence[float] = ()
+        floor: Sequence[float | None] = ()
         for run, look in zip(runs, _looks(runs), strict=True):
-            values = run.evaluation["fields"].get(group, {})
-            errors = values.get("relative_l2_per_frame") or ()
-            if len(errors) > 1:
-                lines.append({**look, "y": list(errors)})
-            floor = floor or (values.get("persistence") or {}).get("relative_l2_per_frame") or ()
+            values = run.evaluation.fields.get(group)
+            if values is None:
+                continue
+            if len(values.relative_l2_per_frame) > 1:
+                lines.append({**look, "y": list(values.relative_l2_per_frame)})
+            floor = floor or values.persistence.relative_l2_per_frame
         if not lines:
             continue
         if floor:
@@ -59,14 +61,15 @@ def spectrum_charts(runs: Sequence[ReportRun]) -> dict[str, Chart]:
     for group in field_groups(runs):
         lines: Chart = []
         for run, look in zip(runs, _looks(runs), strict=True):
-            spectrum = run.evaluation["fields"].get(group, {}).get("spectrum")
-            if not spectrum:
+            values = run.evaluation.fields.get(group)
+            spectrum = values.spectrum if values is not None else None
+            if spectrum is None:
                 continue
-            wavenumber = list(spectrum["wavenumber"])
+            wavenumber = list(spectrum.wavenumber)
             if not lines:
                 truth = {"name": "truth", "color": "var(--ink)", "dash": "", "wide": True}
-                lines.append({**truth, "x": wavenumber, "y": list(spectrum["truth"])})
-            lines.append({**look, "x": wavenumber, "y": list(spectrum["prediction"])})
+                lines.append({**truth, "x": wavenumber, "y": list(spectrum.truth)})
+            lines.append({**look, "x": wavenumber, "y": list(spectrum.prediction)})
         if lines:
             charts[group] = lines
     return charts
@@ -88,8 +91,9 @@ def summary_cards(runs: Sequence[ReportRun]) -> list[dict[str, str]]:
     groups = field_groups(runs)
 
     def error(index: int) -> float:
-        value = runs[index].evaluation["fields"].get(groups[0], {}).get("relative_l2")
-        return value if isinstance(value, (int, float)) and math.isfinite(value) else math.inf
+        values = runs[index].evaluation.fields.get(groups[0])
+        value = values.relative_l2 if values is not None else None
+        return value if value is not None and math.isfinite(value) else math.inf
 
     best = min(range(len(runs)), key=error)
     evaluation = runs[best].evaluation
@@ -98,24 +102,25 @@ def summary_cards(runs: Sequence[ReportRun]) -> list[dict[str, str]]:
         where = f", over {windows([runs[best]])}" if differ_in_split(runs) else ""
         cards.append(_card(f"Least error of {len(runs)}", unique_names(runs)[best], f"in {groups[0]}{where}"))
     for group in groups[:2]:
-        cards += _error_cards(group, evaluation["fields"].get(group, {}), floor_name(runs), brief=len(groups) > 1)
-    if evaluation.get("parameters"):
-        cards.append(_card("Parameters", format_count(evaluation["parameters"]), "trainable", "parameters"))
-    seconds = evaluation.get("seconds_per_sequence")
+        if group in evaluation.fields:
+            cards += _error_cards(group, evaluation.fields[group], floor_name(runs), brief=len(groups) > 1)
+    if evaluation.parameters:
+        cards.append(_card("Parameters", format_count(evaluation.parameters), "trainable", "parameters"))
+    seconds = evaluation.seconds_per_sequence
     if seconds:
         cards.append(_card("Time to predict", format_duration(seconds), "per sequence", "seconds_per_sequence"))
     return cards
 
 
-def _error_cards(group: str, values: Mapping[str, Any], floor: str, *, brief: bool) -> list[dict[str, str]]:
-    average, spread = values.get("relative_l2"), values.get("standard_error")
+def _error_cards(group: str, values: FieldErrors, floor: str, *, brief: bool) -> list[dict[str, str]]:
+    average, spread = values.relative_l2, values.standard_error
     notes = []
-    if isinstance(spread, float) and math.isfinite(spread):
+    if spread is not None and math.isfinite(spread):
         notes.append(f"± {format_value(spread, 'error')}")
-    if len(values.get("relative_l2_per_frame") or ()) > 1:
-        notes.append(f"{format_value(values.get('relative_l2_final'), 'error')} at the end")
+    if len(values.relative_l2_per_frame) > 1:
+        notes.append(f"{format_value(values.relative_l2_final, 'error')} at the end")
     cards = [_card(f"Error of {group}", format_value(average, "error"), ", ".join(notes), f"{group}.relative_l2")]
-    base = (values.get("persistence") or {}).get("relative_l2")
+    base = values.persistence.relative_l2
     if base and average and not brief:
         cards.append(
             _card(f"Smaller than {floor}", f"{base / average:.3g}×", f"which has {format_value(base, 'error')}")
@@ -138,27 +143,25 @@ def facts(runs: Sequence[ReportRun]) -> list[str]:
     if problem is not None:
         result += [problem.name.replace("_", " "), " × ".join(map(str, problem.grid.shape)) + " points"]
         if problem.num_context_frames:
-            predicted = evaluation.get("num_frames") or problem.horizon
-            result.append(f"{_count(problem.num_context_frames, 'frame')} seen, {predicted} predicted")
-    if any(run.evaluation.get("num_windows") for run in runs):
-        result.append(windows(runs))
+            seen = _count(problem.num_context_frames, "frame")
+            result.append(f"{seen} seen, {evaluation.num_frames} predicted")
+    result.append(windows(runs))
     for run, name in zip(runs, unique_names(runs), strict=True):
-        if run.evaluation.get("num_diverged"):
+        if run.evaluation.num_diverged:
             whose = "them" if len(runs) == 1 else f"those of {name}"
-            result.append(f"{run.evaluation['num_diverged']} of {whose} diverged")
-        if run.evaluation.get("other_parameters"):
+            result.append(f"{run.evaluation.num_diverged} of {whose} diverged")
+        if run.evaluation.other_parameters:
             whose = "other data than trained on" if len(runs) == 1 else f"other data than {name} was trained on"
-            result.append(f"{whose}: {run.evaluation['other_parameters']}")
-    return [*result, str(evaluation["hardware"])] if evaluation.get("hardware") else result
+            result.append(f"{whose}: {run.evaluation.other_parameters}")
+    return [*result, evaluation.hardware] if evaluation.hardware else result
 
 
 def windows(runs: Sequence[ReportRun]) -> str:
     """What the errors are averaged over, such as ``12 test windows``; runs that differ in it are named."""
     named: dict[str, list[str]] = {}
     for run, name in zip(runs, unique_names(runs), strict=True):
-        split, count = run.evaluation.get("split"), run.evaluation.get("num_windows")
-        noun = f"{SPLIT_WORDS.get(split, split)} window" if split else "window"
-        named.setdefault(_count(count, noun) if count else f"the {noun}s", []).append(name)
+        noun = f"{SPLIT_WORDS.get(run.evaluation.split, run.evaluation.split)} window"
+        named.setdefault(_count(run.evaluation.num_windows, noun), []).append(name)
     if len(named) == 1:
         return next(iter(named))
     return ", ".join(f"{text} ({', '.join(names)})" for text, names in named.items())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
-import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from factformer import __version__
+from factformer.documents import finite
 from factformer.errors import UserError
-from factformer.files import whole_file
+from factformer.files import clean_leftovers, require_free, write_together
 from factformer.report import content
 from factformer.report.clips import player_data
 from factformer.report.figures import kernel_maps
@@ -71,13 +72,14 @@ def write_report(
         out / "comparison.csv": table.to_csv(),
         out / "comparison.json": table.to_json() + "\n",
     }
-    existing = [path for path in files if path.exists()]
-    if existing and not overwrite:
-        raise UserError(f"{existing[0]} exists; pass --overwrite to replace it or give another folder")
-    for path, text in files.items():
-        with whole_file(path) as partial:
-            partial.write_text(text, encoding="utf-8")
+    require_free(list(files), overwrite=overwrite)
+    clean_leftovers(out)
+    write_together({path: partial(_write_text, text=text) for path, text in files.items()})
     return out / PAGE_NAME
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
 
 
 def render_page(
@@ -117,7 +119,7 @@ def render_page(
             trend=data["trend"],
             spectra=data["spectra"],
             windows=content.windows(runs),
-            floor=runs[0].evaluation.get("floor", "last context frame"),
+            floor=runs[0].evaluation.floor,
             protocols={run.protocol for run in runs},
             table=table,
             header_groups=content.header_groups(table),
@@ -154,16 +156,8 @@ def _template_text(name: str) -> Markup:
 
 def _embedded_json(data: Any) -> Markup:
     """JSON that cannot end its script element, with null for numbers that are not finite."""
-    text = json.dumps(_finite(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(finite(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _palette_css() -> str:

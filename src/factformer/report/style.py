@@ -17,6 +17,8 @@ from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from factformer.text import printable, shortened
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -76,6 +78,11 @@ def styled(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return inner
+
+
+def literal(text: str, length: int = 40) -> str:
+    """A name as matplotlib shall draw it: letter by letter, in one line, and not too long."""
+    return shortened(printable(text), length).replace("$", r"\$")
 
 
 def new_figure(width: float, height: float) -> Figure:

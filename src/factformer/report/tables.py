@@ -6,12 +6,14 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from factformer.report.runs import ReportRun
 from factformer.report.style import PROTOCOL_LABELS
+from factformer.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -70,22 +72,22 @@ class Table:
         """A Markdown table with the best of each column in bold."""
         best = {column.key: self.best_row(column) for column in self.columns}
         lines = [
-            "| " + " | ".join(column.heading for column in self.columns) + " |",
+            "| " + " | ".join(_markdown(column.heading) for column in self.columns) + " |",
             "|" + "|".join("---:" if column.is_number else ":---" for column in self.columns) + "|",
         ]
         for i, row in enumerate(self.all_rows):
-            cells = [format_value(row.get(column.key), column.kind).replace("|", "\\|") for column in self.columns]
+            cells = [_markdown(format_value(row.get(column.key), column.kind)) for column in self.columns]
             bold = [f"**{c}**" if best[k.key] == i else c for c, k in zip(cells, self.columns, strict=True)]
             lines.append("| " + " | ".join(bold) + " |")
         return "\n".join(lines) + "\n"
 
     def to_csv(self) -> str:
-        """Full precision, one line per row, empty where a value is missing."""
+        """Full precision, one line per row, empty where a value is missing; no text is a formula to a spreadsheet."""
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow([column.key for column in self.columns])
+        writer.writerow([_no_formula(column.key) for column in self.columns])
         for row in self.all_rows:
-            writer.writerow([_plain(row.get(column.key)) for column in self.columns])
+            writer.writerow([_no_formula(_plain(row.get(column.key))) for column in self.columns])
         return buffer.getvalue()
 
     def to_json(self) -> str:
@@ -100,15 +102,16 @@ class Table:
         from rich.text import Text
 
         note = Text(self.note) if self.note else None
-        table = RichTable(title=self.title, title_justify="left", caption=note, caption_justify="left")
+        title = Text(printable(self.title))
+        table = RichTable(title=title, title_justify="left", caption=note, caption_justify="left")
         best = {column.key: self.best_row(column) for column in self.columns}
         for column in self.columns:
-            table.add_column(column.heading, justify="right" if column.is_number else "left")
+            table.add_column(Text(printable(column.heading)), justify="right" if column.is_number else "left")
         for i, row in enumerate(self.all_rows):
             style = "dim" if i >= len(self.rows) else ""
             table.add_row(
                 *(
-                    Text(format_value(row.get(c.key), c.kind), style="bold" if best[c.key] == i else style)
+                    Text(printable(format_value(row.get(c.key), c.kind)), style="bold" if best[c.key] == i else style)
                     for c in self.columns
                 )
             )
@@ -140,7 +143,7 @@ def format_count(number: float) -> str:
 
 def comparison_table(runs: Sequence[ReportRun]) -> Table:
     """All runs side by side: errors per field group, cost and size, with what costs nothing as the floor."""
-    groups = list(dict.fromkeys(group for run in runs for group in run.evaluation["fields"]))
+    groups = list(dict.fromkeys(group for run in runs for group in run.evaluation.fields))
     columns = [Column("model", "Model"), Column("protocol", "Protocol")]
     if differ_in_split(runs):
         columns.append(Column("split", "Split"))
@@ -170,22 +173,22 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
 
 def own_metrics(runs: Sequence[ReportRun]) -> list[str]:
     """Names of the users' own metrics that any of the runs was evaluated with."""
-    return list(dict.fromkeys(name for run in runs for name in run.evaluation.get("metrics") or {}))
+    return list(dict.fromkeys(name for run in runs for name in run.evaluation.metrics))
 
 
 def differ_in_split(runs: Sequence[ReportRun]) -> bool:
     """Whether the errors of the runs are of different data, such as one on what it trained on."""
-    return len({run.evaluation.get("split") for run in runs}) > 1
+    return len({run.evaluation.split for run in runs}) > 1
 
 
 def is_steady(run: ReportRun) -> bool:
     """Whether a run predicts a single frame, so that its last frame and its lifetime say nothing."""
-    return all(len(values.get("relative_l2_per_frame") or ()) == 1 for values in run.evaluation["fields"].values())
+    return run.evaluation.num_frames == 1
 
 
 def floor_name(runs: Sequence[ReportRun]) -> str:
     """What the runs are held against: persistence, or the training mean of a steady problem."""
-    return "training mean" if runs[0].evaluation.get("floor") == "training mean" else "persistence"
+    return "training mean" if runs[0].evaluation.floor == "training mean" else "persistence"
 
 
 def _row_names(runs: Sequence[ReportRun]) -> list[str]:
@@ -201,29 +204,41 @@ def _run_row(run: ReportRun, name: str, columns: Sequence[Column]) -> dict[str, 
     row: dict[str, Any] = {"model": name}
     if run.protocol:
         row["protocol"] = PROTOCOL_LABELS.get(run.protocol, run.protocol)
-    own = run.evaluation.get("metrics") or {}
+    own = run.evaluation.metrics
     for column in columns[2:]:
         if column.key.startswith(OWN_METRIC):
-            row[column.key] = _plain(own.get(column.title, {}).get("mean"))
+            row[column.key] = _plain(own[column.title].mean if column.title in own else None)
             continue
         group, _, quantity = column.key.rpartition(".")
-        source = run.evaluation["fields"].get(group, {}) if group else run.evaluation
-        row[column.key] = _plain(source.get(quantity))
+        source = run.evaluation.fields.get(group) if group else run.evaluation
+        row[column.key] = _plain(getattr(source, quantity, None))
     return row
 
 
 def _floor_row(runs: Sequence[ReportRun]) -> dict[str, Any]:
     row: dict[str, Any] = {"model": floor_name(runs)}
     for run in runs:
-        for name, values in (run.evaluation.get("metrics") or {}).items():
-            if values.get("floor") is not None:
-                row.setdefault(f"{OWN_METRIC}{name}", values["floor"])
-        for group, values in run.evaluation["fields"].items():
-            floor = values.get("persistence") or {}
+        for name, metric in run.evaluation.metrics.items():
+            if metric.floor is not None:
+                row.setdefault(f"{OWN_METRIC}{name}", metric.floor)
+        for group, values in run.evaluation.fields.items():
             for quantity in ("relative_l2", "relative_l2_final"):
-                if floor.get(quantity) is not None:
-                    row.setdefault(f"{group}.{quantity}", floor[quantity])
+                if (error := getattr(values.persistence, quantity)) is not None:
+                    row.setdefault(f"{group}.{quantity}", error)
     return row
+
+
+def _markdown(text: str) -> str:
+    """A text that Markdown shows as it is, inside a table too."""
+    return re.sub(r"([\\`*<>\[\]|$~])", r"\\\1", printable(text))
+
+
+def _no_formula(value: Any) -> Any:
+    """A text that a spreadsheet does not take for a formula; numbers stay numbers."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _plain(value: Any) -> Any:

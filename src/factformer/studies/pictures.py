@@ -12,7 +12,7 @@ from factformer.report import figures
 from factformer.report.analysis import save_figures
 from factformer.report.planes import axis_name
 from factformer.studies.cells import Costing, Looking, Training
-from factformer.studies.result import Outcome, find_value
+from factformer.studies.result import StudyResult, find_value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 Drawn = dict[str, "Figure"]
 
 
-def write_pictures(outcome: Outcome) -> list[Path]:
+def write_pictures(study: StudyResult) -> list[Path]:
     """The figures of a target as PNG in its folder; none where nothing is finished."""
-    return save_figures(DRAWERS.get(outcome.target.name, trends)(outcome), outcome.folder / "figures")
+    return save_figures(DRAWERS.get(study.target.name, trends)(study), study.folder / "figures")
 
 
-def trends(outcome: Outcome) -> Drawn:
+def trends(study: StudyResult) -> Drawn:
     """Error frame by frame of every run, one figure per field group and problem."""
     lines: dict[tuple[str, str], list[figures.TrendLine]] = {}
     floors: dict[tuple[str, str], Any] = {}
     frame_dt = None
     drawn_runs: set[str] = set()
-    for cell, done in zip(outcome.target.cells, outcome.done, strict=True):
+    for cell, done in zip(study.target.cells, study.ended, strict=True):
         work = cell.work
         if not isinstance(work, Training) or done.result is None or done.folder in drawn_runs:
             continue
@@ -41,7 +41,7 @@ def trends(outcome: Outcome) -> Drawn:
         for group, values in done.result["fields"].items():
             errors = values["relative_l2_per_frame"]
             if len(errors) > 1 and None not in errors:
-                name = cell.row if outcome.target.name == "seeds" else work.model
+                name = cell.row if study.target.name == "seeds" else work.model
                 key = (group, size)
                 lines.setdefault(key, []).append(figures.TrendLine(name, errors, work.protocol))
                 floors[key] = values["persistence"]["relative_l2_per_frame"]
@@ -53,10 +53,10 @@ def trends(outcome: Outcome) -> Drawn:
     }
 
 
-def resolutions(outcome: Outcome) -> Drawn:
+def resolutions(study: StudyResult) -> Drawn:
     """Error against training resolution."""
     errors: dict[str, dict[int, float | None]] = {}
-    for cell, done in zip(outcome.target.cells, outcome.done, strict=True):
+    for cell, done in zip(study.target.cells, study.ended, strict=True):
         assert isinstance(cell.work, Training)
         assert cell.work.resolution is not None
         value = find_value(done.result, cell.path) if done.result is not None else None
@@ -67,11 +67,11 @@ def resolutions(outcome: Outcome) -> Drawn:
     return {"resolutions": figures.resolution_study(sizes, known, field="solution")} if known else {}
 
 
-def bars(setting: str, chosen: str) -> Callable[[Outcome], Drawn]:
+def bars(setting: str, chosen: str) -> Callable[[StudyResult], Drawn]:
     """An ablation as bars."""
 
-    def draw(outcome: Outcome) -> Drawn:
-        rows = [row for row in outcome.rows() if row["ours"] is not None]
+    def draw(study: StudyResult) -> Drawn:
+        rows = [row for row in study.rows() if row["ours"] is not None]
         values = {row["row"]: row["ours"] for row in rows}
         spread = {row["row"]: row["standard_error"] for row in rows if row["standard_error"] is not None}
         if not values:
@@ -84,18 +84,18 @@ def bars(setting: str, chosen: str) -> Callable[[Outcome], Drawn]:
     return draw
 
 
-def costs(size_label: str, size_of: Callable[[Costing], int]) -> Callable[[Outcome], Drawn]:
+def costs(size_label: str, size_of: Callable[[Costing], int]) -> Callable[[StudyResult], Drawn]:
     """Time and memory against a size; a case that ran out of memory is marked."""
 
-    def draw(outcome: Outcome) -> Drawn:
+    def draw(study: StudyResult) -> Drawn:
         drawn: Drawn = {}
-        sizes = list(dict.fromkeys(size_of(c.work) for c in outcome.target.cells if isinstance(c.work, Costing)))
-        for path in dict.fromkeys(cell.path for cell in outcome.target.cells):
+        sizes = list(dict.fromkeys(size_of(c.work) for c in study.target.cells if isinstance(c.work, Costing)))
+        for path in dict.fromkeys(cell.path for cell in study.target.cells):
             curves: dict[str, list[float | None]] = {}
-            for cell, row in zip(outcome.target.cells, outcome.rows(), strict=True):
+            for cell, row in zip(study.target.cells, study.rows(), strict=True):
                 if cell.path == path and isinstance(cell.work, Costing):
                     curves.setdefault(cell.work.case.model, []).append(row["ours"])
-            label = next(cell.quantity for cell in outcome.target.cells if cell.path == path)
+            label = next(cell.quantity for cell in study.target.cells if cell.path == path)
             if any(value is not None for values in curves.values() for value in values):
                 drawn[path.replace("_", "-")] = figures.cost_curves(
                     sizes, curves, size_label=size_label, cost_label=label
@@ -105,11 +105,11 @@ def costs(size_label: str, size_of: Callable[[Costing], int]) -> Callable[[Outco
     return draw
 
 
-def looks(outcome: Outcome) -> Drawn:
+def looks(study: StudyResult) -> Drawn:
     """Cumulative energy with a line per layer, and the kernels of the first head."""
     drawn: Drawn = {}
     seen: set[str] = set()
-    for cell, done in zip(outcome.target.cells, outcome.done, strict=True):
+    for cell, done in zip(study.target.cells, study.ended, strict=True):
         if not isinstance(cell.work, Looking) or done.result is None or done.folder in seen:
             continue
         seen.add(done.folder)
@@ -136,7 +136,7 @@ def _caption(name: str) -> str:
     return f"layer {layer + 1}, {axis_name(axis)}"
 
 
-DRAWERS: dict[str, Callable[[Outcome], Drawn]] = {
+DRAWERS: dict[str, Callable[[StudyResult], Drawn]] = {
     "figure-darcy-resolutions": resolutions,
     "ablation-heads": bars("number of heads", "8"),
     "ablation-kernel-dim": bars("kernel dimension", "128"),

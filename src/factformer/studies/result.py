@@ -1,4 +1,4 @@
-"""The filled target: paper's number, ours, the ratio, status, hardware and time, as table and files."""
+"""A target with its cells filled: the paper's number, ours, the ratio, status, hardware and time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.report.tables import Column, Table, format_value
 from factformer.studies.cells import Cell, Target
-from factformer.studies.work import Done
+from factformer.studies.runner import Ended
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StudyResult:
     """A target with its cells filled as far as they could be."""
 
     target: Target
     scale: str
-    done: tuple[Done, ...]
+    ended: tuple[Ended, ...]
     """How the work of each cell ended, in the order of the cells."""
     folder: Path
     seconds: float
@@ -28,12 +28,12 @@ class Outcome:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per cell, full precision."""
-        return [cell_row(cell, done) for cell, done in zip(self.target.cells, self.done, strict=True)]
+        return [cell_row(cell, done) for cell, done in zip(self.target.cells, self.ended, strict=True)]
 
     @property
     def failed(self) -> bool:
         """Whether nothing of the target could be done."""
-        return bool(self.done) and all(done.status.startswith("failed") for done in self.done)
+        return bool(self.ended) and all(done.word == "failed" for done in self.ended)
 
     def table(self) -> Table:
         """For people: numbers as they are read."""
@@ -83,12 +83,12 @@ class Outcome:
         return f"## {self.target.title} ({self.scale})\n\n{self.table().to_markdown()}{note}"
 
 
-def cell_row(cell: Cell, done: Done) -> dict[str, Any]:
+def cell_row(cell: Cell, done: Ended) -> dict[str, Any]:
     """The numbers of one cell; ``ours`` is None where there is no result."""
     ours = find_value(done.result, cell.path) if done.result is not None else None
     error = find_value(done.result, cell.error_path) if done.result is not None and cell.error_path else None
     status = done.status
-    if ours is None and done.result is not None and not status.startswith("failed"):
+    if ours is None and done.result is not None and done.word != "failed":
         status = "failed (the roll-out diverged)"
     return {
         "row": cell.row,

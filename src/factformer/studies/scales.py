@@ -12,12 +12,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from factformer import catalog, recipes
+from factformer import recipes
 from factformer.config import assignment, fingerprint
 from factformer.errors import UserError
 from factformer.evaluation import benchmarks
 from factformer.evaluation.cost import Case
+from factformer.models import find_model
 from factformer.pdes import Preset, find_pde
+from factformer.protocols import config_class
 from factformer.studies.cells import SCALES, Scale, Training
 from factformer.training.experiment.definition import Experiment
 
@@ -115,9 +117,10 @@ def experiment_of(
     if size.num_context_frames is not None:
         changes.append(f"data.num_context_frames={size.num_context_frames}")
     if scale == "tiny":
-        fields = catalog.find("models", run.model).Config.model_fields
+        fields = find_model(run.model).config_class.model_fields
         changes += [f"model.{key}={value}" for key, value in TINY_MODEL.items() if key in fields]
-        changes += [f"protocol.{key}={value}" for key, value in TINY_PROTOCOL.items()]
+        read = config_class(run.protocol).model_fields
+        changes += [f"protocol.{key}={value}" for key, value in TINY_PROTOCOL.items() if key in read]
         changes += [f"training.{key}={value}" for key, value in TINY_TRAINING.items()]
     elif scale == "reduced":
         changes.append(f"training.budget_minutes={minutes or DEFAULT_MINUTES}")

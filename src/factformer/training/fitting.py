@@ -8,6 +8,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from factformer.data.normalization import Normalizer
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.limits import cut
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of
 from factformer.problem import Boundary, Field, Problem
 from factformer.surrogate import Surrogate, model_config
@@ -29,6 +31,8 @@ from factformer.training.runfolder.reporting import LiveReporter
 
 Array = Tensor | NDArray[Any]
 OURS = "factformer_plus"
+LONG = 3000
+"""Updates from which on a model's defaults for long training are taken."""
 
 DECIDED = {
     "problem": "name=",
@@ -88,7 +92,7 @@ def fit(
     `factformer_plus`, trained frame by frame with Muon and a little noise on the context; the others march up to four
     frames per call and train with AdamW.
 
-    ``out`` keeps the run folder, so that ``resume=True`` can go on with it; ``overwrite=True`` replaces the run that
+    ``out`` keeps the run folder, so that ``resume=True`` can continue it; ``overwrite=True`` replaces the run that
     is there. A run that is stopped by a signal raises `InterruptedError`.
     """
     if isinstance(train_array, Dataset):
@@ -117,7 +121,12 @@ def fit(
         if grid is None or fields is None:
             raise UserError("an array says nothing about itself: give its grid= and the names of its fields=")
         if not isinstance(grid, Grid):
-            raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {grid!r}")
+            raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {cut(grid)}")
+        if np.ndim(0.0 if frame_dt is None else frame_dt):
+            raise UserError(
+                "frame_dt= takes one number, the time between frames, not an array of times; give t[1] - t[0] where "
+                "they are even, and interpolate the frames to even times where they are not"
+            )
         for key, count in (("num_context_frames", num_context_frames), ("horizon", horizon)):
             if count is not None and not isinstance(count, Integral):
                 raise UserError(f"{key}= takes a whole number, got {count!r}")
@@ -141,19 +150,18 @@ def fit(
         known = {"static": static, "forcing": forcing, "parameters": parameters, "mask": mask}
         dataset = _dataset(frames, known, problem, "train")
     if resume and out is None:
-        raise UserError("resume=True needs out=, the folder of the run to go on with")
+        raise UserError("resume=True needs out=, the folder of the run to resume")
     if not isinstance(machine, Machine):
         raise UserError(f'machine= takes a Machine, such as Machine("cuda"); got {machine!r}')
     if not isinstance(settings or {}, Mapping):
         raise UserError(f'settings= takes a mapping such as {{"model.dim": 64}}, got {settings!r}')
     held_out = _held_out(valid_array, dataset)
-    chosen = model_config(model)
 
     with (
-        catalog.using(models=[backbone_of(chosen)]),
+        catalog.using(models=[backbone_of(model_config(model))]),
         tempfile.TemporaryDirectory(prefix="factformer-") as scratch,
     ):
-        experiment = _experiment(dataset, chosen, updates, settings or {})
+        experiment = _experiment(dataset, model, updates, settings or {})
         outcome = train(
             experiment,
             dataset,
@@ -166,7 +174,7 @@ def fit(
             reporter=LiveReporter(silent=not progress),
         )
     if outcome.surrogate is None:
-        where = f"; go on with resume=True, out={str(out)!r}" if out else "; give out= to be able to go on"
+        where = f"; resume with resume=True, out={str(out)!r}" if out else "; give out= to be able to resume"
         raise InterruptedError(f"training stopped after update {outcome.update}: {outcome.reason}{where}")
     return outcome.surrogate
 
@@ -207,40 +215,38 @@ def _dataset(
     )
 
 
-def _experiment(dataset: Dataset, config: ModelConfig, updates: int, settings: Mapping[str, Any]) -> Experiment:
-    """Defaults that suit any data: frame by frame and with Muon for the model of ours, which learns most so
-    (docs/research-log.md); others march as far as the trajectories allow, up to four frames per call."""
+def _experiment(
+    dataset: Dataset, model: str | ModelConfig | type[Backbone], updates: int, settings: Mapping[str, Any]
+) -> Experiment:
+    """Defaults that suit any data: what the model declares, as far as the trajectories allow."""
     for key in settings:
         if key in DECIDED:
             raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
-    problem, model = dataset.problem, config.name
+    problem, config = dataset.problem, model_config(model)
     room = dataset.num_frames - problem.num_context_frames
-    steps = 1 if model == OURS else min(4, max(1, room // 2))
-    ours = {
-        "optimizer": "muon",
-        "learning_rate": 6e-3 if updates < 3000 else 3e-3,
-        "batch_size": 4,
-        "noise": 0.01 if problem.num_context_frames else 0.0,
-        "ema_decay": 0.99 if updates < 3000 else 0.999,
-        "on_divergence": "halve",
-    }
+    backbone = backbone_of(config)
+    training = {"learning_rate": 1e-3, **backbone.default_training.get("short" if updates < LONG else "long", {})}
+    if not problem.num_context_frames:
+        training.pop("noise", None)  # it is for context frames
+    steps = min(backbone.default_marching["marching_steps"], max(1, room // 2))
+    chosen = {**config.model_dump(exclude_unset=True), "name": config.name}
     protocol: dict[str, Any] = {"name": "steady"}
     if problem.num_context_frames:
-        pushed = max(0, min(3 if model == OURS else 1, room // steps - 1))
+        pushed = max(0, min(backbone.default_marching["pushforward"], room // steps - 1))
         protocol = {"name": "latent_marching", "marching_steps": steps, "pushforward": pushed}
     every = max(1, updates // 10)
     in_time = {"residual": True} if problem.num_context_frames else {}
     experiment = Experiment.parse(
         {
             "problem": problem.name,
-            "model": {**in_time, **config.model_dump(exclude_unset=True)},
+            "model": {**in_time, **chosen},
             "protocol": protocol,
             "training": {
                 "updates": updates,
                 "checkpoint_every": every,
                 "validate_every": every,
                 "log_every": max(1, updates // 100),
-                **(ours if model == OURS else {"learning_rate": 1e-3}),
+                **training,
             },
         }
     )

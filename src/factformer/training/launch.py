@@ -49,8 +49,14 @@ def run_experiment(
 
 def wanted_problem(experiment: Experiment) -> Problem:
     """The problem of an experiment's PDE at the resolution that its data section names, or else its data have."""
-    shape = experiment.data.resolution or open_dataset(experiment.data.path, "train").problem.grid.shape
-    return _with_context(find_pde(experiment.problem).problem(shape), experiment)
+    equation, resolution = find_pde(experiment.problem), experiment.data.resolution
+    if resolution is None:
+        shape = open_dataset(experiment.data.path, "train").problem.grid.shape
+        # Data of another number of axes are refused later, with a word on what they hold.
+        problem = equation.problem(shape if len(shape) in equation.dimensions else shape[0])
+    else:
+        problem = equation.problem(resolution)
+    return _with_context(problem, experiment)
 
 
 def _with_context(problem: Problem, experiment: Experiment) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Collection, Mapping
@@ -37,6 +38,7 @@ NUMPY_ERRORS = (
     RuntimeError,
     zipfile.BadZipFile,
     zlib.error,
+    tokenize.TokenError,
 )
 """What NumPy and zipfile raise on damaged files."""
 

@@ -217,4 +217,23 @@ def _usual_layout(path: Path, name: str, array: LazyArray, num_channels: int, ax
             f"say what its axes are by a layout{''.join(f', such as {letters}' for letters in possible)}: a letter for "
             f"each, {', '.join(axes)} and, where present, n (trajectory), t (frame) and c (channel)"
         )
-    return (likely or columns)[0].layout
+    chosen = (likely or columns)[0]
+    if path.suffix == ".mat" and not isinstance(array, np.ndarray):
+        _require_clear_order(path, chosen, num_channels, axes)
+    return chosen.layout
+
+
+def _require_clear_order(path: Path, column: Column, num_channels: int, axes: str) -> None:
+    """Ask for the layout of an array in HDF5 by MATLAB (v7.3), which programs show with the axes either way round.
+
+    The order is clear where it alone makes sense: the channels come last, or the grid has as many points each way.
+    """
+    shape = tuple(column.array.shape)
+    sizes, turned = (dict(zip(column.layout, order, strict=True)) for order in (shape, shape[::-1]))
+    even, even_turned = (len({table[letter] for letter in axes}) == 1 < len(axes) for table in (sizes, turned))
+    by_channels = num_channels > 1 and turned["c"] != num_channels
+    if not by_channels and (not even or even_turned):
+        raise UserError(
+            f"{path}: the axes of array {column.name} of shape {shape} are not clear, as MATLAB v7.3 files turn them "
+            f"around; say what they are by a layout (--layout), such as {column.layout} or {column.layout[::-1]}"
+        )

@@ -39,7 +39,8 @@ class Found:
     """What a file of arrays says about itself: much in PDEBench's files, little or nothing in others.
 
     ``values`` describe the problem (`ProblemDescription`) and ``names`` say which array each field is; both are
-    empty where the names are not PDEBench's. ``values`` hold guesses at what the file does not say: ``assumed``.
+    empty where the names are not PDEBench's. PDEBench's files may hold more times than frames; elsewhere there is
+    ``one_time_each``. ``values`` hold guesses at what the file does not say: ``assumed``.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class Found:
     coordinates: Mapping[str, LazyArray]
     times: LazyArray | None = None
     interval: float | None = None
+    one_time_each: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
@@ -72,9 +74,18 @@ class Found:
         if self.times is None:
             return self.interval
         shape = tuple(self.times.shape)
-        if len(shape) != 1 or not num_frames <= shape[0] <= num_frames + 1:
+        if len(shape) != 1 or shape[0] < num_frames or (self.one_time_each and shape[0] != num_frames):
             raise UserError(f"{self.path}: its times have shape {shape}, for {num_frames} frames: say frame_dt")
         return frame_interval(np.asarray(self.times[:], dtype=np.float64)[:num_frames], self.path)
+
+    def require_interval(self, num_frames: int, frame_dt: float) -> None:
+        """Raise where the file says that its frames are not ``frame_dt`` apart."""
+        found = self.frame_dt(num_frames) if num_frames > 1 or self.times is None else None
+        if found is not None and not np.isclose(found, frame_dt, rtol=1e-3, atol=0):
+            raise UserError(
+                f"{self.path}: its frames are {found:g} apart in time and {frame_dt:g} is needed; take other frames, "
+                "or leave the times out if they are wrong"
+            )
 
 
 def one_number(path: Path, name: str, array: LazyArray) -> float:
@@ -113,6 +124,14 @@ def describe_file(path: Path, arrays: Mapping[str, LazyArray], taken: Collection
     return _describe_arrays(path, arrays, taken)
 
 
+def describe_times(path: Path, arrays: Mapping[str, LazyArray], taken: Collection[str]) -> Found:
+    """The arrays that may be fields, with the times or the time interval that a file holds beside them."""
+    fields, times = split_times(path, arrays, taken)
+    number = fields.pop(INTERVAL) if INTERVAL in fields and INTERVAL not in taken and len(fields) > 1 else None
+    interval = None if number is None else one_number(path, INTERVAL, number)
+    return Found(path, fields, {}, times, interval, one_time_each=True)
+
+
 def _is_incompressible(arrays: Mapping[str, LazyArray]) -> bool:
     """Whether arrays are not only called as in PDEBench's incompressible flow, but shaped so."""
     if "velocity" not in arrays or "particles" not in arrays:
@@ -126,10 +145,8 @@ def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray], taken: Collect
     fields = {name: array for name, array in arrays.items() if not name.endswith(COORDINATE)}
     given = {name.removesuffix(COORDINATE): array for name, array in arrays.items() if name.endswith(COORDINATE)}
     times = given.pop("t", None)
-    if times is None:
-        fields, times = split_times(path, fields, taken)
-    number = fields.pop(INTERVAL) if INTERVAL in fields and INTERVAL not in taken and len(fields) > 1 else None
-    found = Found(path, fields, given, times, None if number is None else one_number(path, INTERVAL, number))
+    found = replace(describe_times(path, fields, taken), coordinates=given)
+    found = found if times is None else replace(found, times=times, one_time_each=False)
     scalars = [name for name in SCALARS if name in arrays]
     if "x" not in given or not scalars or len(arrays[scalars[0]].shape) < 3:
         return found

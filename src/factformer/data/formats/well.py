@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from factformer.data.agreement import changed_problem
 from factformer.data.layout import FIELD_GROUPS, Entry
+from factformer.data.opening import require_written
 from factformer.errors import UserError
 from factformer.grid import TOLERANCE, Grid, evenly_spaced, per_axis, require_increasing
-from factformer.limits import require_memory
 from factformer.problem import Boundary, Field, Problem
 
 NUM_CONTEXT_FRAMES, HORIZON = 4, 16
+LONGEST_LINE = 2**24
+"""Entries of ``dimensions/time`` or of an axis."""
 GRID_KEYS = ("extent", "periodic", "points", "coordinates")
 
 
@@ -54,12 +56,19 @@ def infer_problem(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple
 
 def read_times(file: h5py.File) -> NDArray[np.float64]:
     """The times of the frames, those of the first trajectory where each has its own."""
-    source = file["dimensions"]["time"]
-    if not source.ndim or not source.size:
-        raise UserError("its array of times, dimensions/time, is empty")
-    require_memory(8 * source.size, f"dimensions/time of shape {source.shape}", "the file is damaged; copy it again")
-    times = np.asarray(source, dtype=np.float64)
-    return times[0] if times.ndim == 2 else times
+    return read_line(file, "time")
+
+
+def read_line(file: h5py.File, name: str) -> NDArray[np.float64]:
+    """The times or the coordinates of an axis, those of the first trajectory where each has its own."""
+    source = file["dimensions"][name]
+    if not source.ndim or not source.size or source.ndim > 2:
+        raise UserError(f"dimensions/{name} of shape {source.shape} must be a list of numbers, and not an empty one")
+    if source.size > LONGEST_LINE:
+        raise UserError(f"dimensions/{name} has shape {source.shape}: no axis is that long, the file is damaged")
+    require_written(Path(file.filename), f"dimensions/{name}", source)
+    values = np.asarray(source, dtype=np.float64)
+    return values[0] if values.ndim == 2 else values
 
 
 def read_scalars(file: h5py.File) -> dict[str, float]:
@@ -166,8 +175,7 @@ def _grid(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple[Grid, B
     names = [_word(name) for name in file["dimensions"].attrs["spatial_dims"]]
     axes = []
     for name in names:
-        x = np.asarray(file["dimensions"][name], dtype=np.float64)
-        axes.append(x[0] if x.ndim == 2 else x)
+        axes.append(read_line(file, name))
         if len(axes[-1]) < 2:
             raise UserError(f"axis {name} of {path} has a single point: such files cannot be read")
     kinds: dict[str, str] = {}

@@ -9,8 +9,11 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from factformer.config import read_yaml
 from factformer.data.hdf5 import SplitFile, Statistics
 from factformer.data.layout import Entry, entries
+from factformer.data.opening import short
+from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
 from factformer.files import explained, write_atomically
 from factformer.problem import Field, Problem
@@ -26,7 +29,7 @@ def write_well_statistics(training_file: Path) -> None:
     Only those of a ``train.hdf5``, which is the whole training split of its folder, and never over a file of others.
     """
     path = training_file.with_name(FILE_NAME)
-    if training_file.stem != "train" or (path.exists() and not _is_ours(_read(path))):
+    if training_file.stem != "train" or (path.exists() and not _is_written_by_us(path)):
         return
     file = SplitFile(training_file)
     if file.statistics is None:
@@ -59,35 +62,38 @@ def read_well_statistics(folder: Path, problem: Problem) -> Statistics | None:
     Those that we have written are of files of ours, which carry them.
     """
     path = folder / FILE_NAME
-    table = _read(path) if path.is_file() else None
-    if table is None or _is_ours(table):
+    table = read_yaml(path) if path.is_file() else None
+    if not isinstance(table, dict) or _is_ours(table) or problem.parameters:  # of scalars it says nothing
         return None
     try:
         mean = {
             "state": _flat(table["mean"], problem.state),
             "increment": _flat(table["mean_delta"], problem.state),
-            **({"static": _flat(table["mean"], problem.static)} if problem.static else {}),
+            **{g: _flat(table["mean"], getattr(problem, g)) for g in ("static", "forcing") if getattr(problem, g)},
         }
         std = {
             "state": _flat(table["std"], problem.state),
             "increment": _flat(table["std_delta"], problem.state),
-            **({"static": _flat(table["std"], problem.static)} if problem.static else {}),
+            **{g: _flat(table["std"], getattr(problem, g)) for g in ("static", "forcing") if getattr(problem, g)},
         }
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError):  # other fields
         return None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {short(error)}; download it again") from None
+    sizes = moment_sizes(problem)
+    if set(sizes) - set(mean):  # The Well has none of forcing and parameters
+        return None
+    check_statistics(mean, std, sizes, str(path))
     return mean, std
-
-
-def _read(path: Path) -> Any:
-    """What the file holds; None where it is no YAML."""
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return None
 
 
 def _is_ours(table: Any) -> bool:
     return isinstance(table, dict) and OURS in table
+
+
+def _is_written_by_us(path: Path) -> bool:
+    """Whether the file is one of ours, by the line of its own that `write_well_statistics` gives it."""
+    return path.is_file() and any(line.startswith(f"{OURS}:".encode()) for line in path.read_bytes().splitlines())
 
 
 def _plain(numbers: NDArray[np.float64], entry: Entry) -> Any:
@@ -95,5 +101,5 @@ def _plain(numbers: NDArray[np.float64], entry: Entry) -> Any:
 
 
 def _flat(table: dict[str, Any], fields: tuple[Field, ...]) -> NDArray[np.float64]:
-    parts = [np.asarray(table[item.name], dtype=np.float64).reshape(item.num_channels) for item in fields]
+    parts = [np.asarray(table[item.name], dtype=np.float64).reshape(-1) for item in fields]
     return np.concatenate(parts)

@@ -15,16 +15,20 @@ from factformer.config import Config, apply_overrides, unknown_name
 from factformer.data.layout import Contents
 from factformer.data.splits import SPLITS
 from factformer.errors import UserError
+from factformer.limits import require_memory
 from factformer.pdes import PDE, Preset
 from factformer.problem import Problem
+
+MOST_TRAJECTORIES = 10**6
+MOST_FRAMES = 10**6
 
 
 class PresetChanges(Config):
     """What of a preset may be changed by assignments."""
 
-    num_frames: int = Value(default=1, ge=1)
-    frame_dt: float = Value(default=1.0, gt=0)
-    warmup: float = Value(default=0.0, ge=0)
+    num_frames: int = Value(default=1, ge=1, le=MOST_FRAMES)
+    frame_dt: float = Value(default=1.0, gt=1e-37, lt=1e37)
+    warmup: float = Value(default=0.0, ge=0, lt=1e37)
     initial: str | None = None
     downsampling: str | None = None
 
@@ -120,8 +124,10 @@ def split_counts(
             raise unknown_name("split", split, SPLITS)
         given = trajectories.get(split) if isinstance(trajectories, Mapping) else trajectories
         counts[split] = plan.num_trajectories.get(split, 1) if given is None else int(given)
-        if counts[split] < 1:
-            raise UserError(f"split {split!r} needs at least 1 trajectory, got {counts[split]}")
+        if not 1 <= counts[split] <= MOST_TRAJECTORIES:
+            raise UserError(
+                f"split {split!r} needs at least 1 trajectory and at most {MOST_TRAJECTORIES}, got {counts[split]}"
+            )
     return counts
 
 
@@ -141,6 +147,9 @@ def with_resolution(equation: PDE, plan: Preset, resolution: int | None, simulat
         solver = stored
     elif any(not wraps and points == "nodes" for wraps, points in zip(grid.periodic, grid.points, strict=True)):
         solver = 1 + math.ceil((solver - 1) / (stored - 1)) * (stored - 1)
+    frame = equation.problem(solver)
+    numbers = frame.grid.num_points * (frame.num_static_channels + frame.num_state_channels)
+    require_memory(4 * numbers, f"one frame of the solver's grid {frame.grid.shape}", "lower the resolution")
     if stored > solver:
         raise UserError(f"stored resolution {stored} is finer than the simulation's {solver}")
     plan = replace(plan, resolution=stored, simulation_resolution=solver)

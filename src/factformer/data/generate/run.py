@@ -103,12 +103,15 @@ def _run(
     solver: Solver, writer: SplitWriter, ranks: Ranks, batch_size: int, *, overwrite: bool, progress: bool
 ) -> None:
     """Solve for what one split still lacks."""
-    finished = writer.is_finished() and not overwrite
-    if ranks.is_first and not finished:
-        _require_same_folder(writer, overwrite)
-        writer.prepare(overwrite=overwrite)
+    if ranks.is_first and (overwrite or not writer.is_finished()):
+        writer.lock()  # from here on nobody else can finish it
+        if overwrite or not writer.is_finished():
+            _require_same_folder(writer, overwrite)
+            writer.prepare(overwrite=overwrite)
+        else:
+            writer.discard()
     ranks.wait()
-    if finished:
+    if writer.is_finished() and not overwrite:
         return
     batches = writer.pending(batch_size)
     ranks.wait()  # nobody writes before everybody has seen the same list

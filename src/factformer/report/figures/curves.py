@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
 
 from factformer.errors import UserError
 from factformer.report.planes import Array
-from factformer.report.style import INK, MUTED, PROTOCOL_LABELS, line_style, new_figure, series_color, styled
+from factformer.report.style import INK, MUTED, PROTOCOL_LABELS, line_style, literal, new_figure, series_color, styled
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ def error_trend(
         color = series_color(models.index(line.model))
         label = f"{line.model} {PROTOCOL_LABELS.get(line.protocol, line.protocol)}" if several else line.model
         time = _times(len(line.errors), frame_dt)
-        axes.plot(time, line.errors, color=color, linestyle=line_style(line.protocol), label=label)
+        axes.plot(time, line.errors, color=color, linestyle=line_style(line.protocol), label=literal(label))
         if line.standard_errors is not None:
             spread, middle = np.asarray(line.standard_errors), np.asarray(line.errors)
             axes.fill_between(time, middle - spread, middle + spread, color=color, alpha=0.15, linewidth=0)
     if persistence is not None:
         axes.plot(_times(len(persistence), frame_dt), persistence, color=MUTED, linestyle=":", label="persistence")
     axes.set_xlabel("frame" if frame_dt is None else "time after the last known frame")
-    axes.set_ylabel(f"relative $L^2$ error of {field}")
+    axes.set_ylabel(f"relative $L^2$ error of {literal(field)}")
     axes.set_ylim(bottom=0)
     if frame_dt is None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -74,9 +74,9 @@ def spectra(
     axes.loglog(k[kept], np.asarray(truth)[kept], color=INK, linewidth=3, alpha=0.45, label="truth")
     for i, (name, values) in enumerate(curves.items()):
         style = line_style((protocols or {}).get(name, ""))
-        axes.loglog(k[kept], np.asarray(values)[kept], color=series_color(i), linestyle=style, label=name)
+        axes.loglog(k[kept], np.asarray(values)[kept], color=series_color(i), linestyle=style, label=literal(name))
     axes.set_xlabel("wavenumber")
-    axes.set_ylabel(f"energy spectrum of {field}")
+    axes.set_ylabel(f"energy spectrum of {literal(field)}")
     _legend(axes, len(curves) + 1)
     return figure
 
@@ -95,12 +95,12 @@ def resolution_study(resolutions: Sequence[int], errors: Mapping[str, Sequence[f
             color=series_color(i),
             marker="osD^v<>p"[i % 8],
             markersize=5,
-            label=name,
+            label=literal(name),
         )
     _categorical_log(axes, resolutions)
     axes.set_yscale("log")
     axes.set_xlabel("points per axis")
-    axes.set_ylabel(f"relative $L^2$ error of {field}")
+    axes.set_ylabel(f"relative $L^2$ error of {literal(field)}")
     _legend(axes, len(errors))
     return figure
 
@@ -121,7 +121,7 @@ def ablation_bars(
     colors = [series_color(1) if name == chosen else series_color(0) for name in values]
     spread = [standard_errors.get(name, np.nan) for name in values] if standard_errors is not None else None
     bars = axes.bar(
-        list(values),
+        [literal(name) for name in values],
         list(values.values()),
         color=colors,
         width=0.66,
@@ -130,7 +130,7 @@ def ablation_bars(
         error_kw={"ecolor": INK, "elinewidth": 1},
     )
     axes.bar_label(bars, fmt="%.3f", padding=3, fontsize=8.5)
-    axes.set_xlabel(setting)
+    axes.set_xlabel(literal(setting))
     axes.set_ylabel("relative $L^2$ error")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.15)
@@ -163,7 +163,7 @@ def cost_curves(
             color=color,
             marker="osD^v<>p"[i % 8],
             markersize=5,
-            label=name,
+            label=literal(name),
         )
         if lost:
             axes.plot(
@@ -174,7 +174,7 @@ def cost_curves(
                 markersize=7,
                 markeredgewidth=2,
                 linestyle="none",
-                label=f"{name}: out of memory",
+                label=f"{literal(name)}: out of memory",
             )
     _categorical_log(axes, sizes)
     axes.set_yscale("log" if logarithmic else "linear")
@@ -199,14 +199,14 @@ def energy_curves(
         energy = np.asarray(values, dtype=float)
         fraction = np.arange(1, len(energy) + 1) / (total or len(energy))
         reached = fraction[min(int(np.searchsorted(energy, threshold)), len(energy) - 1)]
-        axes.plot(fraction, energy, color=series_color(i), label=f"{name}: {100 * reached:.3g} %")
+        axes.plot(fraction, energy, color=series_color(i), label=f"{literal(name)}: {100 * reached:.3g} %")
         axes.plot([reached, reached], [0, threshold], color=series_color(i), linestyle=":", linewidth=1.1)
     axes.axhline(threshold, color=MUTED, linewidth=0.7)
     axes.set_xlim(0, None)
     axes.set_ylim(0, 1.03)
     axes.set_xlabel("fraction of singular values")
     axes.set_ylabel("cumulative energy")
-    axes.set_title(title)
+    axes.set_title(literal(title, 80))
     axes.legend(loc="lower right", title=f"{100 * threshold:.0f} % reached at", title_fontsize=8.5)
     return figure
 

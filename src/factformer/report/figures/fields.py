@@ -28,13 +28,14 @@ from factformer.report.planes import (
     picture_aspect,
     to_scale,
 )
-from factformer.report.runs import Rollout
+from factformer.report.samples import Rollout
 from factformer.report.style import (
     INK,
     MUTED,
     RC_DARK,
     difference_map,
     diverging_map,
+    literal,
     new_figure,
     sequential_map,
     series_color,
@@ -107,7 +108,7 @@ def _kernel_grid(kernels: Mapping[str, Array], columns: int, colors: Colormap) -
     for axes, (caption, kernel) in zip(grid.flat, kernels.items(), strict=False):
         scale = float(np.abs(kernel).max()) or 1.0
         image = axes.imshow(np.asarray(kernel) / scale, cmap=colors, vmin=-1, vmax=1)
-        axes.set_title(caption, fontsize=9)
+        axes.set_title(literal(caption), fontsize=9)
         bare(axes)
     for axes in grid.flat[len(kernels) :]:
         axes.set_axis_off()
@@ -156,7 +157,7 @@ def _panels(
             arrows = f"{axis_name(plane.axes[0])} →, {axis_name(plane.axes[1])} ↑"
             grid[2, c].set_xlabel(arrows if to_scale(*edges[c]) else f"{arrows}\nnot to scale", fontsize=8, color=MUTED)
     below = "prediction − truth" if height > 1.4 else "prediction\n− truth"
-    for rows, image, name in ((grid[:2], images[0], label), (grid[2:], images[2], below)):
+    for rows, image, name in ((grid[:2], images[0], literal(label)), (grid[2:], images[2], below)):
         bar = figure.colorbar(image, ax=rows, aspect=30 if len(rows) > 1 else 15, pad=0.015)
         bar.outline.set_visible(False)
         bar.set_label(name)
@@ -179,7 +180,7 @@ def _line_panels(truth: Array, prediction: Array, titles: Sequence[str], label: 
         lower.axhline(0, color=MUTED, linewidth=0.7)
         lower.set_ylim(1.1 * shades.low, 1.1 * shades.high)
         lower.set_xlabel(axis_name(0))
-    panels[0, 0].set_ylabel(label)
+    panels[0, 0].set_ylabel(literal(label))
     panels[1, 0].set_ylabel("prediction − truth")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     return figure

@@ -5,6 +5,8 @@ from __future__ import annotations
 from factformer import engine
 from factformer.data.store import Dataset
 from factformer.errors import UserError
+from factformer.limits import require_memory
+from factformer.problem import Problem
 from factformer.protocols import BaseProtocol
 from factformer.surrogate import Surrogate, build_surrogate
 from factformer.training.experiment.definition import Experiment
@@ -38,3 +40,17 @@ def check_batch(batch_size: int, num_processes: int, accumulate: int) -> None:
             f"training.batch_size={batch_size} is the batch of all devices together and must be a multiple "
             f"of devices x training.accumulate = {num_processes} x {accumulate}"
         )
+
+
+def check_memory(experiment: Experiment, problem: Problem, length: int, num_processes: int, *, on_cpu: bool) -> None:
+    """Raise where a batch of windows of ``length`` frames cannot fit into main memory.
+
+    On the CPU, the latent fields that the backward pass needs, one for each layer, count too; there are more of them.
+    """
+    config, model = experiment.training, experiment.model
+    share = config.batch_size // num_processes
+    numbers = share * length * problem.grid.num_points * problem.num_state_channels
+    if on_cpu:
+        numbers += share // config.accumulate * problem.grid.num_points * model.dim * (model.depth + 1)
+    what = f"a batch of {share} windows of {length} frames"
+    require_memory(4 * numbers, what, "lower training.batch_size or raise training.accumulate")

@@ -17,11 +17,11 @@ class DataConfig(Config):
     """Folder with ``train.hdf5`` (and ``valid.hdf5``); filled in from ``--data``."""
     preset: Literal["small", "paper"] = "small"
     """The preset of ``factformer generate`` that makes this data."""
-    resolution: int | None = Field(default=None, ge=2)
+    resolution: int | None = Field(default=None, ge=2, le=2**24)
     """Points per axis that the data must have; by default as many as they have."""
-    num_context_frames: int | None = Field(default=None, ge=1)
+    num_context_frames: int | None = Field(default=None, ge=1, le=4096)
     """Frames the model sees; by default as many as the problem says."""
-    stride: int = Field(default=1, ge=1)
+    stride: int = Field(default=1, ge=1, le=10**6)
     """Distance in frames between the starts of neighbouring training windows."""
     residence: Literal["auto", "device", "stream"] = "auto"
     """Keep all frames on the device, or read windows from the file in the background; ``auto``: what fits."""
@@ -32,14 +32,14 @@ class DataConfig(Config):
 class TrainingConfig(Config):
     """Length, optimiser, schedule and bookkeeping of a training run."""
 
-    updates: int = Field(default=1000, ge=1)
+    updates: int = Field(default=1000, ge=1, le=10**9)
     """Updates of the weights; not read when ``budget_minutes`` is set."""
-    budget_minutes: float | None = Field(default=None, gt=0)
+    budget_minutes: float | None = Field(default=None, gt=0, le=10**7)
     """Train for this long instead: schedule, curriculum and pushforward stretch over the time. Only training
     steps count, not start-up, the first update of a process (compilation), validation and checkpoints."""
-    batch_size: int = Field(default=8, ge=1)
+    batch_size: int = Field(default=8, ge=1, le=2**20)
     """Windows per update on all devices together: the number of devices does not change the result."""
-    accumulate: int = Field(default=1, ge=1)
+    accumulate: int = Field(default=1, ge=1, le=2**20)
     """Parts the batch of a device is cut into, one after the other, to save memory."""
 
     optimizer: Literal["adamw", "adam", "muon"] = "adamw"
@@ -65,17 +65,17 @@ class TrainingConfig(Config):
     gradient_loss: float = Field(default=0.0, ge=0)
     """Weight of the relative error of the differences between neighbouring points (an H1 seminorm) in the loss."""
 
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
-    log_every: int = Field(default=10, ge=1)
+    log_every: int = Field(default=10, ge=1, le=10**9)
     """Updates between lines of ``metrics.jsonl``."""
-    validate_every: int = Field(default=100, ge=1)
+    validate_every: int = Field(default=100, ge=1, le=10**9)
     """Updates between roll-outs of held-out windows."""
-    validation_windows: int = Field(default=8, ge=1)
+    validation_windows: int = Field(default=8, ge=1, le=10**6)
     """Held-out windows that are rolled out."""
-    checkpoint_every: int = Field(default=100, ge=1)
+    checkpoint_every: int = Field(default=100, ge=1, le=10**9)
     """Updates between checkpoints."""
-    keep_last: int = Field(default=2, ge=1)
+    keep_last: int = Field(default=2, ge=1, le=10**6)
     """Checkpoints kept besides the best one."""
     ship: Literal["last", "best"] = "last"
     """Weights of the bundle: the last ones, or those with the lowest error on held-out windows."""

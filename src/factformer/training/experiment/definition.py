@@ -12,7 +12,7 @@ from pydantic import SerializeAsAny
 from factformer.config import Config, apply_overrides, read_yaml
 from factformer.errors import UserError
 from factformer.models._backbone import ModelConfig, find_model
-from factformer.protocols import ProtocolConfig
+from factformer.protocols import ProtocolConfig, config_class, migrated_protocol, parse_protocol
 from factformer.training.experiment.config import DataConfig, TrainingConfig
 
 
@@ -25,33 +25,35 @@ class Experiment(Config):
     scale: str = "custom"
     model: SerializeAsAny[ModelConfig]
     data: DataConfig = DataConfig()
-    protocol: ProtocolConfig = ProtocolConfig()
+    protocol: SerializeAsAny[ProtocolConfig]
     training: TrainingConfig = TrainingConfig()
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: str = "") -> Self:
-        """Validate ``values``; the ``model`` section is read by the configuration of the model it names."""
-        known = dict(values)
-        model = known.get("model")
-        if isinstance(model, Mapping):
-            known["model"] = parse_model(model)
+        """Validate ``values``; ``model`` and ``protocol`` are read by the configurations of those that they name."""
+        known = {"protocol": {}, **values}
+        for section, parse in (("model", parse_model), ("protocol", parse_protocol)):
+            if isinstance(known.get(section), Mapping):
+                known[section] = parse(known[section])
         return super().parse(known, where)
 
     def override(self, assignments: Iterable[str]) -> Self:
         """A copy with ``"section.key=value"`` assignments applied.
 
-        Another ``model.name`` keeps the options that the new model shares with the old one; the old one's own
-        options go, unless an assignment sets them, which is an error that names the closest key.
+        Another ``model.name`` or ``protocol.name`` keeps the options that the new one shares with the old one; the
+        old one's own options go, unless an assignment sets them, which is an error that names the closest key.
         """
         values = self.model_dump(mode="json")
-        name = _assigned_model(assignments)
-        if name is not None and name != self.model.name:
-            shared = find_model(name).config_class.model_fields
-            values["model"] = {
-                key: value
-                for key, value in values["model"].items()
-                if key in shared and key in self.model.model_fields_set
-            }
+        classes = {"model": lambda name: find_model(name).config_class, "protocol": config_class}
+        for section, config in {"model": self.model, "protocol": self.protocol}.items():
+            name = _assigned(f"{section}.name", assignments)
+            if name is not None and name != values[section]["name"]:
+                shared = classes[section](name).model_fields
+                values[section] = {
+                    key: value
+                    for key, value in values[section].items()
+                    if key in shared and key in config.model_fields_set
+                }
         return self.parse(apply_overrides(values, assignments))
 
     def save(self, path: Path) -> None:
@@ -74,7 +76,9 @@ class Experiment(Config):
     @classmethod
     def parse_saved(cls, values: Mapping[str, Any]) -> Self:
         """Validate what was saved, by this version or an older one."""
-        return cls.parse(values)
+        protocol = values.get("protocol")
+        known = {"protocol": migrated_protocol(protocol)} if isinstance(protocol, Mapping) else {}
+        return cls.parse({**values, **known})
 
 
 def parse_model(values: Mapping[str, Any]) -> ModelConfig:
@@ -102,9 +106,9 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return result
 
 
-def _assigned_model(assignments: Iterable[str]) -> str | None:
+def _assigned(wanted: str, assignments: Iterable[str]) -> str | None:
     for assignment in reversed(list(assignments)):
         key, _, value = assignment.partition("=")
-        if key.strip() == "model.name":
+        if key.strip() == wanted:
             return value.strip()
     return None

@@ -12,6 +12,7 @@ from factformer.errors import UserError
 from factformer.training.experiment.definition import Experiment
 from factformer.training.loop.machine import DeviceKind, Machine, StrategyName
 from factformer.training.runfolder.folder import RunFolder, check_same
+from factformer.training.runfolder.names import CONFIG
 
 Build = Callable[[str, str, Sequence[str]], Experiment]
 
@@ -37,9 +38,9 @@ def choose_experiment(
     out: Path | None,
     resume: bool,
 ) -> tuple[Experiment, Path]:
-    """The experiment of a recipe or of a configuration file, or the saved one of the run to go on with.
+    """The experiment of a recipe or of a configuration file, or the saved one of the run to resume.
 
-    A run goes on as it began: values given again must be those it was started with, but for the few that do
+    A run is resumed as it began: values given again must be those it was started with, but for the few that do
     not decide its outcome.
     """
     if recipe is None and not resume:
@@ -49,9 +50,9 @@ def choose_experiment(
     folder = out or (Path("runs") / Path(recipe).stem if recipe else None)
     if folder is None:
         raise UserError("--resume needs --out with the folder of the run, or the recipe it was made with")
-    saved_config = RunFolder(folder).config
-    if resume and saved_config.is_file():
-        saved = Experiment.read(saved_config)
+    run = RunFolder(folder)
+    if resume and run.config.is_file():
+        saved = run.read_config()
         if recipe is not None and not _is_file(recipe) and recipe != saved.recipe:
             raise UserError(f"{folder} was trained with recipe {saved.recipe!r}, not {recipe!r}; choose another --out")
         if scale is not None and scale != saved.scale:
@@ -61,7 +62,7 @@ def choose_experiment(
         check_same(saved, wanted, folder)
         return wanted, folder
     if recipe is None:
-        raise UserError(f"there is no run at {folder}: it has no config.yaml; name a recipe to start one")
+        raise UserError(f"there is no run at {folder}: it has no {CONFIG}; name a recipe to start one")
     if _is_file(recipe):
         return _from_file(Path(recipe), assignments), folder
     return build(recipe, scale or "small", assignments), folder
@@ -73,8 +74,10 @@ def _is_file(recipe: str) -> bool:
 
 def _said_by(path: Path) -> list[str]:
     """What a configuration file says, as assignments; the rest are defaults."""
-    Experiment.read(path)  # names what is wrong with it
+    read = Experiment.read(path)  # names what is wrong with it
     values = read_yaml(path)
+    if isinstance(values.get("protocol"), dict):  # what the protocol does not read was said by an older version
+        values["protocol"] = {k: v for k, v in values["protocol"].items() if k in type(read.protocol).model_fields}
     said: dict[str, Any] = {}
     for section, value in values.items():
         inner = {f"{section}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {}

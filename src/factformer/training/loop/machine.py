@@ -8,13 +8,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies import ModelParallelStrategy
 from torch import Tensor, nn
 
+from factformer.config import unknown_name
 from factformer.errors import UserError
 from factformer.models._backbone import Backbone
 
@@ -30,6 +31,14 @@ class Machine:
     devices: int = 1
     num_nodes: int = 1
     strategy: StrategyName = "auto"
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("device", self.device, get_args(DeviceKind)),
+            ("strategy", self.strategy, get_args(StrategyName)),
+        ):
+            if value not in choices:
+                raise unknown_name(name, str(value), choices)
 
     def check(self) -> None:
         """Raise where the computer cannot give what is asked for."""

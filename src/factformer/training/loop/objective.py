@@ -13,6 +13,8 @@ from factformer.protocols import BaseProtocol, Plan
 from factformer.rollout import rollout
 from factformer.surrogate import Surrogate
 
+GRADIENT = "gradient_loss"
+
 
 class Objective(nn.Module):
     """One forward pass per update however often the model is called: gradients are exchanged once."""
@@ -20,25 +22,49 @@ class Objective(nn.Module):
     deviation: Tensor
     offset: Tensor | None
 
-    def __init__(self, surrogate: Surrogate, protocol: BaseProtocol, gradient_weight: float = 0.0) -> None:
+    def __init__(self, surrogate: Surrogate, protocol: BaseProtocol, gradient_loss: float = 0.0) -> None:
         super().__init__()
         self.surrogate = surrogate
         self.protocol = protocol
-        self.gradient_weight = gradient_weight
+        self.slices = protocol.problem.state_slices
+        self.weights = {GRADIENT: gradient_loss} if gradient_loss else {}
+        """Terms besides the errors of the fields, by name, and what they are multiplied by."""
         deviation, offset = surrogate.normalizer.yardstick()
         self.register_buffer("deviation", deviation.clone(), persistent=False)
         self.register_buffer("offset", offset, persistent=False)
 
+    @property
+    def terms(self) -> list[str]:
+        """The names of what the loss is made of, in the order of the log."""
+        return [*self.slices, *self.weights]
+
     def forward(self, window: Window, plan: Plan) -> tuple[Tensor, Mapping[str, Tensor]]:
-        window, deviation = window.every(plan.get("coarse", 1)), self.deviation
-        if not self.gradient_weight:
-            return self.protocol.loss(self.surrogate, window, plan, deviation, self.offset)
-        prediction, target = self.protocol.predict(self.surrogate, window, plan)
-        slices = self.protocol.problem.state_slices
-        terms = metrics.grouped_relative_l2(prediction, target, slices, deviation, self.offset)
-        rough = [metrics.relative_h1(prediction[..., s], target[..., s], deviation[s]).mean() for s in slices.values()]
-        total = torch.stack(list(terms.values())).sum() + self.gradient_weight * torch.stack(rough).sum()
+        """The loss of a batch, and its terms before they are weighted, detached."""
+        every = window.every(plan.get("coarse", 1))
+        prediction, target = self.protocol.predict(self.surrogate, every, plan)
+        return self.loss(prediction, target)
+
+    def loss(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Sum over field groups of the relative L2 error on the joint window, and the weighted further terms.
+
+        The deviation of the channels keeps windows in check whose truth is zero (`metrics.LEAST`); an offset of theirs
+        is not part of what errors are relative to.
+        """
+        terms = metrics.grouped_relative_l2(prediction, target, self.slices, self.deviation, self.offset)
+        total = torch.stack(list(terms.values())).sum()
+        if GRADIENT in self.weights:
+            terms[GRADIENT] = self.gradient_loss(prediction, target)
+        for name, weight in self.weights.items():
+            total = total + weight * terms[name]
         return total, {name: term.detach() for name, term in terms.items()}
+
+    def gradient_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Sum over field groups of the relative error of the differences between neighbouring points."""
+        errors = [
+            metrics.relative_h1(prediction[..., s], target[..., s], self.deviation[s]).mean()
+            for s in self.slices.values()
+        ]
+        return torch.stack(errors).sum()
 
     @torch.no_grad()
     def roll_out(self, batch: Batch, num_frames: int) -> Tensor:

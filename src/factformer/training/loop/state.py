@@ -50,6 +50,8 @@ class Counters:
     """The latest logged values."""
     tally_count: Count = 0
     """Updates since the last line of the log, whose losses are summed up."""
+    num_tensors: Count | None = None
+    """Tensors of the checkpoint: which weights have moments yet is not known otherwise."""
 
     @classmethod
     def read(cls, path: Path, state: Mapping[str, Any]) -> Counters:
@@ -141,13 +143,15 @@ class RunState:
         tensors["tally"] = whole(self.tally.sums)
         generators = _generator_states()
         tensors |= {f"random.{name}": self.agreement.gather(state) for name, state in generators.items()}
-        self.counters.tally_count = self.tally.count
+        self.counters.tally_count, self.counters.num_tensors = self.tally.count, len(tensors)
         return Snapshot(tensors, {**asdict(self.counters), **identity}, metrics)
 
     def restore(self, path: Path, snapshot: Snapshot, rank: int = 0) -> None:
         """Continue exactly where the snapshot, that of the checkpoint ``path``, was taken."""
         counters = Counters.read(path, snapshot.state)
         tensors = dict(snapshot.tensors)
+        if counters.num_tensors not in (None, len(tensors)):  # older versions wrote none
+            raise corrupted(path, f"{len(tensors)} tensors of {counters.num_tensors} are there")
         migrate_state(tensors, self.surrogate.normalizer, "weights.normalizer.")
         self.check(path, tensors)
         for name, target in self.surrogate.state_dict().items():

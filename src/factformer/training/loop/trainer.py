@@ -21,7 +21,7 @@ from factformer.data.windows import Windows
 from factformer.errors import NonFinite, UserError
 from factformer.protocols import Plan, build_protocol
 from factformer.surrogate import Surrogate
-from factformer.training.experiment.assembly import check_batch, check_window, new_surrogate
+from factformer.training.experiment.assembly import check_batch, check_memory, check_window, new_surrogate
 from factformer.training.experiment.definition import Experiment
 from factformer.training.feed.augmentation import Augmentation
 from factformer.training.feed.feeding import Visits, open_feed
@@ -68,6 +68,8 @@ class Trainer:
         self.dataset = dataset
         self.protocol = build_protocol(experiment.protocol, problem)
         check_batch(config.batch_size, fabric.world_size, config.accumulate)
+        on_cpu = fabric.device.type == "cpu"
+        check_memory(experiment, problem, self.protocol.window_length, fabric.world_size, on_cpu=on_cpu)
 
         self.surrogate = new_surrogate(experiment, dataset, self.protocol)
         self.objective = Objective(self.surrogate, self.protocol, config.gradient_loss)
@@ -86,7 +88,7 @@ class Trainer:
         self.agreement = Agreement(fabric)
         parameters = dict(self.surrogate.named_parameters())
         self.average = None if config.ema_decay is None else WeightAverage(parameters, config.ema_decay)
-        tally = Tally([field.name for field in problem.state], fabric.device)
+        tally = Tally(self.objective.terms, fabric.device)
         self.state = RunState(self.surrogate, optimizer, self.average, tally, self.agreement)
         self.clock = Clock(config, fabric.device)
 

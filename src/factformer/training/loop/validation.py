@@ -29,9 +29,16 @@ class Validation:
         length = num_context + self.num_frames
         last_start = dataset.num_frames - length
         count = min(num_windows, dataset.num_trajectories * (last_start + 1))
-        chosen = spread_windows(count, dataset.num_trajectories, last_start)
-        window = Window.cat([dataset.window([index], slice(start, start + length)) for index, start in chosen])
-        window = window.to(device)
+        windows = []
+        for trajectory, start in spread_windows(count, dataset.num_trajectories, last_start):
+            windows.append(dataset.window([trajectory], slice(start, start + length)))
+            parts = (windows[-1].frames, *windows[-1].known.tensors)
+            if not all(bool(torch.isfinite(part).all()) for part in parts):
+                raise UserError(
+                    f"the {dataset.split} split holds NaN or infinite values in trajectory {trajectory}; "
+                    "make or convert the data again"
+                )
+        window = Window.cat(windows).to(device)
         self.batch = window.batch(num_context)
         self.target = window.frames[:, num_context:]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -30,6 +31,12 @@ from factformer.training.runfolder.lock import locked
 FREE_KEYS = ("data.path", "data.residence", "training.checkpoint_every", "training.keep_last")
 """Values that may change when a run is resumed: they do not decide its outcome."""
 REMOVED = ".removed-"
+LEFTOVER = re.compile(
+    rf"{re.escape(REMOVED)}\w+"
+    rf"|\.({re.escape(names.CONFIG)}|{re.escape(names.METRICS)}|{re.escape(names.ENVIRONMENT)})\.[0-9a-f-]+\.tmp"
+    rf"|\.{names.BUNDLE}-(\w{{8}}|[0-9a-f]{{8}}-\d+-[0-9a-f]{{16}})"
+)
+"""Names that our writers give to what is not whole yet, or no longer."""
 MOST_READ = 100_000
 
 
@@ -56,9 +63,8 @@ class RunFolder:
 
     def clean(self) -> None:
         """Remove hidden leftovers of our own writers."""
-        written = [f".{item.name}.*" for item in self._files()]
-        for pattern in (f"{REMOVED}*", f".{names.BUNDLE}-*", *written):
-            for path in self.path.glob(pattern):
+        for path in list(self.path.iterdir()):
+            if LEFTOVER.fullmatch(path.name):
                 _remove(path)
         if self.checkpoints.is_dir():
             checkpoint.clean(self.checkpoints)
@@ -206,7 +212,9 @@ def check_identity(path: Path, saved: Mapping[str, Any], here: Mapping[str, Any]
         if "problem" not in saved:
             return
         there = Problem.from_dict(saved["problem"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except UserError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise checkpoint.corrupted(path, f"its description is not one of ours ({error!r})") from None
     wanted = Problem.from_dict(here["problem"])
     difference = describe_difference(there, wanted)

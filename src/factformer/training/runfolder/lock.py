@@ -57,7 +57,8 @@ def _acquire(path: Path, owner: dict[str, Any]) -> int:
             if not free:
                 raise UserError(f"{path.parent} is in use by {_describe(found)}; wait for it or choose another folder")
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(owner).encode() + b"\n", 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, json.dumps(owner).encode() + b"\n")
             return descriptor
         except BaseException:
             with suppress(OSError):
@@ -87,7 +88,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 def _read(descriptor: int) -> dict[str, Any]:
     try:
-        found = json.loads(os.pread(descriptor, 10_000, 0))
+        found = json.loads(os.read(descriptor, 10_000))
     except ValueError:  # empty: its owner is about to write
         return {}
     return found if isinstance(found, dict) else {}
@@ -108,7 +109,7 @@ def _is_running(owner: dict[str, Any]) -> bool:
     pid = owner.get("pid")
     if not isinstance(pid, int) or isinstance(pid, bool) or pid < 1:
         return False
-    if owner.get("host") != socket.gethostname():
+    if owner.get("host") != socket.gethostname() or os.name != "posix":  # elsewhere, a signal 0 is no question
         return True
     try:
         os.kill(pid, 0)

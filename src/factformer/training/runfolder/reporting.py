@@ -108,7 +108,7 @@ class LiveReporter(Reporter):
         if self.silent:
             return
         if self._bar is not None:
-            self._bar.console.print(text, highlight=False, soft_wrap=True)
+            self._bar.console.print(text, highlight=False, soft_wrap=True, markup=False)
         else:
             print(text, file=self.stream, flush=True)
 

@@ -9,11 +9,12 @@ import time
 import pytest
 
 from factformer.errors import UserError
-from factformer.studies import reproduce_target, work
+from factformer.studies import reproduce_target, runner, study_folder
 from factformer.studies.cells import Cell, Training
 from factformer.studies.result import cell_row, find_value
+from factformer.studies.runner import Ended, Runner, Stopped
 from factformer.studies.scales import data_name, experiment_of
-from factformer.studies.work import Done, Stopped, Workshop
+from factformer.studies.study_folder import StudyFolder
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +31,9 @@ def forbid(*arguments, **options):
 
 def test_a_finished_target_repeats_nothing(folder, monkeypatch):
     first = json.loads((folder / "ablation-heads-tiny" / "result.json").read_text())
-    for name in ("run_experiment", "evaluate_run", "generate", "measure"):
-        monkeypatch.setattr(work, name, forbid)
+    monkeypatch.setattr(runner, "train", forbid)
+    for name in ("evaluate_run", "generate", "measure"):
+        monkeypatch.setattr(study_folder, name, forbid)
     again = reproduce_target("ablation-heads", scale="tiny", out=folder, device="cpu").to_dict()
     assert again["cells"] == first["cells"]
     assert again["complete"]
@@ -54,15 +56,15 @@ def test_the_files_hold_what_the_table_shows(folder):
 
 
 def test_an_interrupted_target_does_only_what_is_missing(tmp_path, monkeypatch):
-    real, calls = work.run_experiment, []
+    real, calls = runner.train, []
 
-    def stop_at_second(experiment, out, **options):
-        calls.append(out)
+    def stop_at_second(*data, folder, **options):
+        calls.append(folder)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(experiment, out, **options)
+        return real(*data, folder=folder, **options)
 
-    monkeypatch.setattr(work, "run_experiment", stop_at_second)
+    monkeypatch.setattr(runner, "train", stop_at_second)
     first = reproduce_target("ablation-heads", scale="tiny", out=tmp_path, device="cpu")
     assert [row["status"] == "not run" for row in first.rows()] == [False, True]
     second = reproduce_target("ablation-heads", scale="tiny", out=tmp_path, device="cpu")
@@ -74,16 +76,16 @@ def test_an_interrupted_target_does_only_what_is_missing(tmp_path, monkeypatch):
 
 def test_a_run_stopped_midway_goes_on_to_the_same_numbers(folder, tmp_path):
     run = Training("kolmogorov", settings=("model.heads=1",))
-    straight = Workshop(folder, "tiny", device="cpu").train(run)
-    workshop = Workshop(tmp_path, "tiny", device="cpu")
-    workshop.make_data(run, tmp_path / "data" / data_name(run, "tiny"))
-    workshop.deadline = time.monotonic()
+    straight = StudyFolder(folder, "tiny", Runner(device="cpu")).train(run)
+    late = StudyFolder(tmp_path, "tiny", Runner(device="cpu"))
+    late.make_data(run, tmp_path / "data" / data_name(run, "tiny"))
+    late.runner.deadline = time.monotonic()
     experiment = experiment_of(run, "tiny", tmp_path / "data" / data_name(run, "tiny"), minutes=None)
     place = tmp_path / "runs" / straight.folder.rsplit("/", 1)[-1]
     with pytest.raises(Stopped):
-        workshop.run_training(experiment, place)
+        late.run_training(experiment, place)
     assert not (place / "bundle").exists()
-    resumed = Workshop(tmp_path, "tiny", device="cpu").train(run)
+    resumed = StudyFolder(tmp_path, "tiny", Runner(device="cpu")).train(run)
     assert resumed.folder == str(place)
     assert resumed.result["fields"] == straight.result["fields"]
 
@@ -99,7 +101,7 @@ def test_a_failure_is_a_status_and_the_others_go_on(folder, monkeypatch):
     def fail(*arguments, **options):
         raise UserError("the moon is in the way")
 
-    monkeypatch.setattr(work, "evaluate_run", fail)
+    monkeypatch.setattr(study_folder, "evaluate_run", fail)
     outcome = reproduce_target("ablation-kernel-dim", scale="tiny", out=folder, device="cpu")
     failed, shared = outcome.rows()
     assert (failed["status"], failed["ours"]) == ("failed (the moon is in the way)", None)
@@ -109,14 +111,14 @@ def test_a_failure_is_a_status_and_the_others_go_on(folder, monkeypatch):
 
 
 def test_out_of_memory_and_divergence_are_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(work, "measure", lambda case: {"status": "OOM", "model": case.model})
+    monkeypatch.setattr(study_folder, "measure", lambda case: {"status": "OOM", "model": case.model})
     outcome = reproduce_target("figure-cost-2d", scale="tiny", out=tmp_path, device="cpu")
     assert {row["status"] for row in outcome.rows()} == {"failed (OOM)"}
     assert not (tmp_path / "costs").exists()  # it is tried again the next time
     cell = Cell("row", "error", Training("kolmogorov"), "fields.vorticity.relative_l2", 0.5)
-    diverged = cell_row(cell, Done("paper scale", {"fields": {"vorticity": {"relative_l2": None}}}))
+    diverged = cell_row(cell, Ended("done", "paper scale", {"fields": {"vorticity": {"relative_l2": None}}}))
     assert diverged["status"] == "failed (the roll-out diverged)"
-    good = cell_row(cell, Done("paper scale", {"fields": {"vorticity": {"relative_l2": 0.25}}}))
+    good = cell_row(cell, Ended("done", "paper scale", {"fields": {"vorticity": {"relative_l2": 0.25}}}))
     assert (good["ours"], good["ratio"], good["status"]) == (0.25, 0.5, "paper scale")
 
 

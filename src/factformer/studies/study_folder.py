@@ -1,7 +1,7 @@
-"""Doing the work of cells once: results are kept under a fingerprint of everything that decides them.
+"""A folder in which the work of cells is done once: results are kept under a fingerprint of what decides them.
 
-A folder holds ``data/``, ``runs/`` and ``costs/``. A finished piece of work leaves a small JSON file, written
-last; what has one is read, what has none is begun or goes on where it stopped.
+It holds ``data/``, ``runs/`` and ``costs/``. A finished piece of work leaves a small JSON file, written last. Work
+that has one is read; other work is begun, or resumed where it stopped.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,13 @@ import torch
 
 from factformer.config import fingerprint
 from factformer.data.generate.run import generate
-from factformer.errors import UserError
 from factformer.evaluation.cost import Case, measure
 from factformer.evaluation.inspection import inspect_run
 from factformer.evaluation.provenance import command, finite, hardware, write_json
 from factformer.evaluation.run import evaluate_run
-from factformer.evaluation.timing import resolve_device
 from factformer.pdes import find_pde
 from factformer.studies.cells import Costing, Looking, Scale, Training, Work
+from factformer.studies.runner import Ended, Runner
 from factformer.studies.scales import (
     DATA_SEED,
     data_name,
@@ -35,75 +33,43 @@ from factformer.studies.scales import (
     run_fingerprint,
     size_of,
 )
-from factformer.training import Machine, run_experiment
+from factformer.training.experiment.definition import Experiment
+from factformer.training.launch import open_data
 from factformer.training.runfolder.reporting import LiveReporter
 
 DONE_FILE = "done.json"
-NOT_RUN = "not run"
-Say = Callable[[str], None]
 
 
-class Stopped(Exception):  # noqa: N818 - says what happened
-    """The time is over, or the user asked to stop."""
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a piece of work ended: its status for the table, its result if there is one, and what it took."""
-
-    status: str
-    result: dict[str, Any] | None = None
-    hardware: str = ""
-    seconds: float | None = None
-    folder: str = ""
-    label: str = ""
-
-
-class Workshop:
-    """Does the work of one call of `reproduce`; nothing that is finished in ``out`` is done again."""
+class StudyFolder:
+    """Does the work of cells; nothing that is finished in ``out`` is done again."""
 
     def __init__(
         self,
         out: str | Path,
         scale: Scale,
+        runner: Runner,
         *,
         minutes_per_run: float | None = None,
-        deadline: float | None = None,
-        device: str | None = None,
         assignments: Sequence[str] = (),
-        say: Say = lambda message: None,
         live: bool = False,
     ) -> None:
+        """``live`` shows the progress of data and training on standard error."""
         self.out = Path(out)
         self.scale = scale
+        self.runner = runner
         self.minutes_per_run = minutes_per_run
-        self.deadline = deadline
-        self.device = resolve_device(device)
         self.assignments = tuple(assignments)
-        self.say = say
         self.live = live
-        self.stopped = ""
 
-    def do(self, work: Work) -> Done:
-        """The result of ``work``, found or made; failures and lack of time are a status, not an error."""
-        try:
-            if isinstance(work, Training):
-                return self.train(work)
-            if isinstance(work, Looking):
-                return self.look(work)
-            return self.cost(work)
-        except Stopped:
-            return Done(NOT_RUN)
-        except KeyboardInterrupt:
-            self.stopped = "interrupted"
-            self.say("interrupted; start again to go on")
-            return Done(NOT_RUN)
-        except (UserError, RuntimeError, OSError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            self.say(f"failed: {reason}")
-            return Done(f"failed ({reason})", hardware=hardware(self.device))
+    def do(self, work: Work) -> Ended:
+        """The result of ``work``, found or made; failures and lack of time are an ending, not an error."""
+        if isinstance(work, Training):
+            return self.runner.attempt(lambda: self.train(work))
+        if isinstance(work, Looking):
+            return self.runner.attempt(lambda: self.look(work))
+        return self.runner.attempt(lambda: self.cost(work))
 
-    def train(self, run: Training) -> Done:
+    def train(self, run: Training) -> Ended:
         """Data, training and evaluation of a run."""
         name = data_name(run, self.scale)
         data = self.out / "data" / name
@@ -114,22 +80,22 @@ class Workshop:
         label = f"{run.recipe}, {run.model}, {run.protocol}" + "".join(f", {text}" for text in run.settings)
         kept = read_done(folder / DONE_FILE)
         if kept is not None:
-            self.say(f"{label}: found in {folder.name}")
-            return Done(status, kept["result"], kept["hardware"], kept["seconds"], str(folder), label)
-        self.check_time()
+            self.runner.say(f"{label}: found in {folder.name}")
+            return Ended("found", status, kept["result"], kept["hardware"], kept["seconds"], str(folder), label)
+        self.runner.check_time()
         self.make_data(run, data)
         began = time.monotonic()
         if not (folder / "bundle").is_dir():
-            self.say(f"{label}: training in {folder.name}")
+            self.runner.say(f"{label}: training in {folder.name}")
             self.run_training(experiment, folder)
-        self.say(f"{label}: evaluating")
+        self.runner.say(f"{label}: evaluating")
         size = size_of(run, self.scale)
         result = evaluate_run(
             folder,
             data,
             num_frames=size.num_frames,
             num_starts=size.num_starts,
-            device=self.device,
+            device=self.runner.device,
             overwrite=True,
         )
         # A run that was interrupted has spent more than this process saw: its own clock knows.
@@ -141,27 +107,15 @@ class Workshop:
             "seconds": seconds,
         }
         write_json(folder / DONE_FILE, kept)
-        return Done(status, kept["result"], kept["hardware"], seconds, str(folder), label)
+        return Ended("done", status, kept["result"], kept["hardware"], seconds, str(folder), label)
 
-    def run_training(self, experiment: Any, folder: Path) -> None:
-        """Train, or go on; raises `Stopped` when it did not come to its end."""
-        machine = Machine("cuda" if self.device.type == "cuda" else "cpu")
-        left = None if self.deadline is None else max(self.deadline - time.monotonic(), 0.0) / 60
-        outcome = run_experiment(
-            experiment,
-            folder,
-            machine=machine,
-            resume=(folder / "config.yaml").is_file(),
-            max_minutes=left,
-            command=command(),
-            reporter=LiveReporter(silent=not self.live),
-        )
-        if not outcome.finished:
-            self.stopped = outcome.reason
-            self.say(f"stopped after update {outcome.update}: {outcome.reason}; start again to go on")
-            raise Stopped
+    def run_training(self, experiment: Experiment, folder: Path) -> None:
+        """Train on the data that the experiment names, or resume."""
+        dataset, held_out = open_data(experiment)
+        reporter = LiveReporter(silent=not self.live)
+        self.runner.train(experiment, dataset, held_out, folder, command=command(), reporter=reporter)
 
-    def look(self, work: Looking) -> Done:
+    def look(self, work: Looking) -> Ended:
         """The attention of a trained run."""
         trained = self.train(work.training)
         if trained.result is None:
@@ -171,35 +125,35 @@ class Workshop:
         path = folder / "inspection" / f"{mark}.json"
         kept = read_done(path)
         if kept is None:
-            self.check_time()
+            self.runner.check_time()
             began = time.monotonic()
             data = self.out / "data" / data_name(work.training, self.scale)
-            analysis = inspect_run(folder, data, out=path.parent, num_samples=self.num_looks, device=self.device)
+            analysis = inspect_run(folder, data, out=path.parent, num_samples=self.num_looks, device=self.runner.device)
             kept = {
                 "fingerprint": mark,
                 "result": finite(analysis.summary),
-                "hardware": hardware(self.device),
+                "hardware": hardware(self.runner.device),
                 "seconds": time.monotonic() - began,
             }
             write_json(path, kept)
         seconds = (trained.seconds or 0.0) + kept["seconds"]
-        return Done(trained.status, kept["result"], kept["hardware"], seconds, str(folder), trained.label)
+        return Ended("done", trained.detail, kept["result"], kept["hardware"], seconds, str(folder), trained.label)
 
     @property
     def num_looks(self) -> int:
         return 4 if self.scale == "tiny" else 100
 
-    def cost(self, work: Costing) -> Done:
+    def cost(self, work: Costing) -> Ended:
         """Seconds and memory of a case on this machine."""
-        case: Case = dataclasses.replace(work.case, device=str(self.device))
-        machine = hardware(self.device)
+        case: Case = dataclasses.replace(work.case, device=str(self.runner.device))
+        machine = hardware(self.runner.device)
         mark = fingerprint({"case": case.to_dict(), "hardware": machine, "torch": torch.__version__})
         path = self.out / "costs" / f"{mark}.json"
         how = describe_case(work.case, self.scale)
         kept = read_done(path)
         if kept is None:
-            self.check_time()
-            self.say(f"{case.label}: measuring")
+            self.runner.check_time()
+            self.runner.say(f"{case.label}: measuring")
             began = time.monotonic()
             row = finite(measure(case))
             kept = {
@@ -211,28 +165,26 @@ class Workshop:
             if row["status"] == "ok":  # what failed may have failed for lack of memory that was in use
                 write_json(path, kept)
         row = kept["result"]
-        status = how if row["status"] == "ok" else f"failed ({str(row['status']).removeprefix('failed (').rstrip(')')})"
-        return Done(status, row, kept["hardware"], kept["seconds"], label=case.label)
+        measured = Ended("done", how, row, kept["hardware"], kept["seconds"], label=case.label)
+        if row["status"] == "ok":
+            return measured
+        reason = str(row["status"]).removeprefix("failed (").rstrip(")")
+        return dataclasses.replace(measured, word="failed", detail=reason)
 
     def make_data(self, run: Training, folder: Path) -> None:
         """Generate the dataset of a run; splits that are there are left as they are."""
         experiment_problem = data_problem(run)
         splits = [folder / f"{split}.hdf5" for split in ("train", "valid", "test")]
         if not all(path.is_file() for path in splits):
-            self.say(f"generating {folder.name}")
+            self.runner.say(f"generating {folder.name}")
         generate(
             experiment_problem,
             folder,
             preset=size_of(run, self.scale).preset,
             seed=DATA_SEED,
-            device=str(self.device),
+            device=str(self.runner.device),
             progress=self.live,
         )
-
-    def check_time(self) -> None:
-        """Raise when nothing new may be begun."""
-        if self.stopped or (self.deadline is not None and time.monotonic() >= self.deadline):
-            raise Stopped
 
 
 def data_problem(run: Training) -> str:

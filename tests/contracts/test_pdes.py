@@ -1,0 +1,177 @@
+"""What every equation must do: those of the catalog, and the one of docs/how-to/add-a-pde.md as it stands there."""
+
+import pytest
+import torch
+
+from factformer import Problem, simulate
+from factformer.data import generate, open_dataset
+from factformer.errors import UserError
+from factformer.pdes import PDE
+from solver_cases import all_pdes, burgers, num_frames, relative, resolution, solution, solve, start
+
+EVERY = [*all_pdes(), burgers()]
+PDES = pytest.mark.parametrize("pde", EVERY, ids=lambda pde: pde.name)
+MOVING = pytest.mark.parametrize("pde", [pde for pde in EVERY if not pde.steady], ids=lambda pde: pde.name)
+
+
+@PDES
+def test_the_problem_round_trips(pde: PDE) -> None:
+    problem = pde.problem(resolution(pde))
+    assert problem.name == pde.name
+    assert Problem.from_dict(problem.to_dict()) == problem
+    assert pde.problem(problem.grid.shape) == problem
+    with pytest.raises(UserError, match=f"{pde.name} has . axes, got the shape"):
+        pde.problem((8,) * 5)
+
+
+@PDES
+def test_any_shape_of_the_grid_can_be_asked_for(pde: PDE) -> None:
+    shape = tuple(range(9, 9 + pde.dimensions[0]))
+    grid = pde.problem(shape).grid
+    assert grid.shape == shape
+    assert grid.extent == pde.problem(16).grid.extent
+
+
+@PDES
+def test_parameters_have_defaults_and_round_trip(pde: PDE) -> None:
+    values = pde.parameters.parse({})
+    assert pde.parameters.parse(values.model_dump(mode="json")) == values
+    assert {*pde.varying, *pde.symmetry_parameters} <= set(pde.parameters.model_fields)
+
+
+@PDES
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_shapes_dtype_and_frame_zero(pde: PDE, dtype: torch.dtype) -> None:
+    initial = start(pde, dtype=dtype)
+    problem = pde.problem(resolution(pde))
+    assert initial.shape == (2, *problem.grid.shape, pde.num_initial_channels)
+    assert initial.dtype == dtype and initial.device.type == "cpu"
+    count = num_frames(pde, 3)
+    frames = simulate(pde, initial, count, device="cpu")
+    assert frames.shape == (2, count, *problem.grid.shape, problem.num_state_channels)
+    assert frames.dtype == dtype and frames.device.type == "cpu"
+    assert torch.isfinite(frames).all()
+    if not pde.steady:
+        tolerance = 1e-12 if dtype == torch.float64 else 1e-5
+        assert any(
+            torch.allclose(frames[:, 0, ..., c : c + initial.shape[-1]], initial, atol=tolerance)
+            for c in range(problem.num_state_channels)
+        )
+
+
+@PDES
+def test_single_and_double_precision_agree(pde: PDE) -> None:
+    initial = start(pde, dtype=torch.float32)
+    single, double = (
+        simulate(pde, initial, num_frames(pde, 4), dtype=dtype) for dtype in (torch.float32, torch.float64)
+    )
+    assert relative(single.double(), double) < 1e-5
+
+
+@PDES
+def test_a_trajectory_depends_on_its_seed_alone(pde: PDE) -> None:
+    together, alone = start(pde, count=4), start(pde, count=1, first=2)
+    assert torch.equal(together[2:3], alone)
+    assert not torch.equal(together[2], together[3])
+    count = num_frames(pde, 3)
+    assert torch.equal(simulate(pde, together, count)[2:3], simulate(pde, alone, count))
+
+
+@PDES
+def test_the_start_is_left_as_it_was(pde: PDE) -> None:
+    initial = start(pde)
+    before = initial.clone()
+    simulate(pde, initial, num_frames(pde, 3))
+    assert torch.equal(initial, before)
+
+
+@PDES
+def test_a_varying_parameter_may_differ_between_trajectories(pde: PDE) -> None:
+    initial, count = start(pde, count=3), num_frames(pde, 3)
+    for name in pde.varying:
+        value = getattr(pde.parameters.parse({}), name)
+        each = torch.tensor([value, 1.5 * value, value], dtype=torch.float64)
+        frames = simulate(pde, initial, count, **{name: each})
+        for row, own in enumerate(each.tolist()):
+            alone = simulate(pde, initial[row : row + 1], count, **{name: own})
+            assert torch.equal(frames[row : row + 1], alone), (name, row)
+        with pytest.raises(UserError, match=f"{name} has 2 values for 3 trajectories"):
+            simulate(pde, initial, count, **{name: each[:2]})
+
+
+@PDES
+def test_a_parameter_that_cannot_vary_is_named(pde: PDE) -> None:
+    name = next(name for name in pde.parameters.model_fields if name not in pde.varying)
+    with pytest.raises(UserError, match=f"{name} takes one value for all trajectories") as caught:
+        simulate(pde, start(pde), **{name: torch.ones(2)})
+    assert "\n" not in str(caught.value)
+
+
+@MOVING
+def test_frames_are_hit_exactly_whatever_the_solver_step(pde: PDE) -> None:
+    """One frame at 2h is the second frame at h, with the same steps in between."""
+    initial = start(pde, count=1)
+    interval = pde.task.frame_dt
+    settings = {"dt": interval / 3}
+    fine = simulate(pde, initial, 5, interval, **settings)
+    coarse = simulate(pde, initial, 3, 2 * interval, **settings)
+    torch.testing.assert_close(fine[:, ::2], coarse, rtol=1e-9, atol=1e-10)
+    # a step that does not divide the interval is shortened, never overshot
+    odd = simulate(pde, initial, 2, interval, dt=interval / 2.5)
+    torch.testing.assert_close(odd, simulate(pde, initial, 2, interval, dt=interval / 3), rtol=1e-12, atol=1e-12)
+
+
+@MOVING
+def test_defaults_are_those_of_the_task(pde: PDE) -> None:
+    frames = simulate(pde, start(pde, count=1, dtype=torch.float32))
+    assert frames.shape[1] == pde.task.num_context_frames + pde.task.horizon
+
+
+@PDES
+def test_symmetries_carry_solutions_to_solutions(pde: PDE) -> None:
+    grid = pde.problem(resolution(pde)).grid
+    frames = solution(pde)
+    maps = pde.symmetries(grid)
+    assert len(maps) >= 2
+    for name, transform in maps.items():
+        moved = transform(frames)
+        assert not torch.allclose(moved, frames), name
+        torch.testing.assert_close(solve(pde, moved), moved, rtol=1e-7, atol=1e-7, msg=lambda text, n=name: n + text)
+
+
+@PDES
+def test_mistakes_are_named(pde: PDE) -> None:
+    initial = start(pde, count=2)
+    misspelt = {next(iter(pde.parameters.model_fields))[:-1] + "x": 1}
+    with pytest.raises(UserError, match="did you mean"):
+        simulate(pde, initial, **misspelt)
+    wrong = {next(iter(pde.parameters.model_fields)): "nonsense"}
+    with pytest.raises(UserError, match="nonsense") as caught:
+        simulate(pde, initial, **wrong)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="shape"):
+        simulate(pde, initial[..., 0])
+    with pytest.raises(UserError, match="shape"):
+        simulate(pde, torch.cat([initial, initial], dim=-1))
+    broken = initial.clone()
+    broken[1].flatten()[3] = torch.nan
+    with pytest.raises(UserError, match="trajectory 1 holds NaN"):
+        simulate(pde, broken)
+    with pytest.raises(UserError, match="float32 and float64"):
+        simulate(pde, initial, dtype=torch.float16)
+    with pytest.raises(UserError, match="num_frames"):
+        simulate(pde, initial, 0)
+    with pytest.raises(UserError, match="empty"):
+        simulate(pde, initial[:0])
+    with pytest.raises(UserError, match="Choices: "):
+        pde.choose_initial("nonsense")
+
+
+def test_the_page_s_equation_is_stored_with_the_same_bits_in_any_batch(tmp_path) -> None:
+    contents = set()
+    for batch_size in (1, 2):
+        out = tmp_path / str(batch_size)
+        generate(burgers(), out, preset="tiny", splits=["train"], trajectories=2, batch_size=batch_size)
+        contents.add((out / "train.hdf5").read_bytes())
+    assert len(contents) == 1
+    assert open_dataset(out, "train").problem.grid.shape == (32,)

@@ -1,0 +1,80 @@
+"""Small initial states and settings shared by the tests of the solvers."""
+
+import math
+import re
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+
+from factformer import catalog, simulate
+from factformer.pdes import PDE, find_pde
+
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "add-a-pde.md"
+RESOLUTION = {"kolmogorov_flow": 32, "isotropic_turbulence": 12, "smoke_buoyancy": 10, "darcy_flow": 17}
+
+
+def all_pdes() -> list[PDE]:
+    return [find_pde(name) for name in catalog.names("pdes")]
+
+
+@cache
+def burgers() -> PDE:
+    """The equation of docs/how-to/add-a-pde.md, as it stands there."""
+    found = re.search(r'^```python title="burgers.py"\n(.*?)^```$', PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    assert found is not None
+    names: dict[str, object] = {"__name__": "burgers_of_the_page"}
+    exec(compile(found[1], str(PAGE), "exec"), names)
+    pde = names["pde"]
+    assert isinstance(pde, PDE)
+    return pde
+
+
+def resolution(pde: PDE) -> int:
+    return RESOLUTION.get(pde.name, 16)
+
+
+def start(
+    pde: PDE, count: int = 2, first: int = 0, size: int | None = None, dtype: torch.dtype = torch.float64
+) -> torch.Tensor:
+    """Random initial states from the seeds ``first, first + 1, …``."""
+    grid = pde.problem(size or resolution(pde)).grid
+    generators = [torch.Generator().manual_seed(first + i) for i in range(count)]
+    return pde.sample_initial(grid, generators, dtype=dtype, device="cpu")
+
+
+def num_frames(pde: PDE, count: int) -> int:
+    """``count``, or the one frame of an equation without time."""
+    return 1 if pde.steady else count
+
+
+def solve(pde: PDE, frames: torch.Tensor, **parameters: object) -> torch.Tensor:
+    """The solution from the first of these frames; for a steady problem, coefficient and solution side by side."""
+    if pde.steady:
+        coefficient = frames[:, 0, ..., :1]
+        return torch.cat([coefficient[:, None], simulate(pde, coefficient, **parameters)], dim=-1)
+    slices = pde.problem(16).state_slices
+    # what a simulation starts from: velocity for turbulence, density for smoke
+    channels = slices["velocity"] if pde.num_initial_channels == 3 else slice(0, 1)
+    return simulate(pde, frames[:, 0, ..., channels], 4, **parameters)
+
+
+def solution(pde: PDE, count: int = 2, **parameters: object) -> torch.Tensor:
+    """Frames of a solution from random starts, as `solve` takes them."""
+    initial = start(pde, count)
+    padded = torch.zeros(*initial.shape[:-1], pde.problem(16).num_state_channels, dtype=initial.dtype)
+    if pde.num_initial_channels == 3:
+        padded[..., -3:] = initial
+    else:
+        padded[..., :1] = initial
+    return solve(pde, padded[:, None], **parameters)
+
+
+def relative(value: torch.Tensor, reference: torch.Tensor) -> float:
+    return float((value - reference).norm() / reference.norm())
+
+
+def rates(errors: list[float]) -> list[float]:
+    """Observed orders between successive halvings."""
+    return [math.log2(a / b) for a, b in pairwise(errors)]
