@@ -1,7 +1,7 @@
 """The local branch of factformer_plus alone on a GPU: milliseconds per layer, forward, and forward with backward.
 
-    python -m lab.kernel_timings.local_branch --out FILE            as it is used
-    python -m lab.kernel_timings.local_branch --variants --out FILE  with other runs and tiles too
+    python -m lab.kernel_timings.local_layer --out FILE            as it is used
+    python -m lab.kernel_timings.local_layer --variants --out FILE  with other runs and tiles too
 
 262,144 points in each case: 16 planes of 128², one box of 64³.
 """
@@ -97,7 +97,7 @@ def main() -> None:
     if options.out:
         result = {"benchmark": "local branch: ms forward, and forward with backward", "rows": rows}
         chosen = f"{' --variants' * options.variants} --repeats {options.repeats}"
-        command = f"python -m lab.kernel_timings.local_branch{chosen}"
+        command = f"python -m lab.kernel_timings.local_layer{chosen}"
         result |= provenance(seed=0, seconds=time.monotonic() - began, device=DEVICE) | {"command": command}
         write_json(options.out, result)
 
