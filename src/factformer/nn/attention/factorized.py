@@ -57,6 +57,7 @@ class FactorizedAttention(Stage):
         self.tables = TableCache()
 
     def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        """The attention of a channel-last field ``u`` on ``grid``: a field of the same shape, without the residual."""
         x = self.normalized(u, grid)
         values = self.to_values(x).unflatten(-1, (self.heads, -1)).movedim(-2, 1)
         if self.parallel:
