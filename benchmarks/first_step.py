@@ -16,12 +16,13 @@ import time
 def measure() -> None:
     import torch
 
-    from factformer import Field, Grid, Problem, build_surrogate, metrics
+    from factformer import Field, Grid, Problem, build_surrogate, engine, metrics
     from factformer.kernels.graphs import StepGraphs
 
     torch.zeros(1, device="cuda")
     problem = Problem("p", Grid((128, 128), 2 * math.pi, True), (Field("field"),), num_context_frames=10)
     surrogate = build_surrogate(problem, depth=4, heads=8, kernel_dim=128, marching_steps=4).cuda()
+    engine.attach(surrogate)
     context, target = torch.randn(4, 10, 128, 128, 1).cuda(), torch.randn(4, 4, 128, 128, 1).cuda()
 
     def compute(frames: torch.Tensor, truth: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

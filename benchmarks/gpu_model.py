@@ -12,28 +12,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from factformer import metrics
+from factformer import engine, metrics
 from factformer.batch import Batch
+from factformer.evaluation.baselines import BOX, COMPILED, EAGER, OURS, PLANE, SETTINGS, Ours, Setting
 from factformer.evaluation.comparison import compare
-from factformer.evaluation.contenders import BOX, COMPILED, CONTESTS, EAGER, OURS, PLANE, Contest, Ours
 from factformer.report.analysis import comparison_table
 
 DEVICE = "cuda"
 PLUS = {"model": "factformer_plus"}
 RIVALS = ("dilated_resnet", "fno", "ffno", "linear_attention", "axial_transformer")
 CASES = {
-    **CONTESTS,
-    "plus": Contest("factformer_plus, 128² × 4", (128, 128), 4, 4, {**PLANE, **PLUS}),
-    "plus-box": Contest("factformer_plus, 64³ × 1, 4 channels", (64, 64, 64), 1, 2, {**BOX, **PLUS}, channels=4),
+    **SETTINGS,
+    "plus": Setting("factformer_plus, 128² × 4", (128, 128), 4, 4, {**PLANE, **PLUS}),
+    "plus-box": Setting("factformer_plus, 64³ × 1, 4 channels", (64, 64, 64), 1, 2, {**BOX, **PLUS}, channels=4),
 }
-PROFILED = CASES | {name: Contest(f"{name}, 128² × 8", (128, 128), 8, 4, {"model": name}) for name in RIVALS}
+PROFILED = CASES | {name: Setting(f"{name}, 128² × 8", (128, 128), 8, 4, {"model": name}) for name in RIVALS}
 CHECKS = {
     "2-D 40×36": ((40, 36), 2, 3, PLANE),
     "3-D 20×17×24": ((20, 17, 24), 1, 2, BOX, 4),
@@ -46,12 +45,12 @@ def check(
     grid: tuple[int, ...], batch: int, steps: int, overrides: dict[str, Any], channels: int = 1
 ) -> dict[str, float]:
     """Errors of the fused bfloat16 path and the plain float32 path against float64, forward and gradients."""
-    case = Contest("check", grid, batch, steps, {**overrides, "depth": 2}, channels)
+    case = Setting("check", grid, batch, steps, {**overrides, "depth": 2}, channels)
     context, target = case.fields(10, DEVICE), case.fields(steps, DEVICE)
 
-    def run(dtype: torch.dtype, mode: str) -> list[Tensor]:
-        os.environ["FACTFORMER_FUSED"] = mode
+    def run(dtype: torch.dtype, mode: engine.Mode) -> list[Tensor]:
         surrogate = case.surrogate(DEVICE)
+        engine.attach(surrogate, mode)
         with torch.no_grad():
             for parameter in surrogate.parameters():  # fresh kernels are tiny: make all parts count
                 parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)).cuda())
@@ -59,10 +58,9 @@ def check(
             surrogate = surrogate.double()
         working = torch.float64 if dtype == torch.float64 else torch.float32
         with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
-            prediction = surrogate.predict(Batch(context.to(working)), steps, surrogate.problem.grid)
+            prediction = engine.predict(surrogate, Batch(context.to(working)), steps, surrogate.problem.grid)
         value = metrics.loss(prediction, target.to(working), surrogate.problem.state_slices)
         grads = torch.autograd.grad(value, list(surrogate.parameters()))
-        os.environ["FACTFORMER_FUSED"] = "auto"
         return [prediction.double(), torch.cat([g.double().flatten() for g in grads])]
 
     exact = run(torch.float64, "off")
@@ -78,16 +76,16 @@ def check(
     return row
 
 
-def profile(contest: Contest, training: bool, rows: int = 30) -> None:
+def profile(setting: Setting, training: bool, rows: int = 30) -> None:
     """Time by kernel of one call without a graph."""
-    runner = Ours(contest, DEVICE)
+    runner = Ours(setting, DEVICE)
 
     def call() -> None:
         if training:
             runner.step._step(runner.context, runner.target)
         else:
             with torch.no_grad(), runner.autocast():
-                runner.surrogate.predict(Batch(runner.context), contest.steps, runner.surrogate.problem.grid)
+                engine.predict(runner.surrogate, Batch(runner.context), setting.steps, runner.surrogate.problem.grid)
 
     call()
     torch.cuda.synchronize()
@@ -99,7 +97,7 @@ def profile(contest: Contest, training: bool, rows: int = 30) -> None:
     events.sort(key=lambda e: -e.self_device_time_total)
     total = sum(e.self_device_time_total for e in events) / 1e3
     print(
-        f"{contest.name} {'training' if training else 'inference'}: {total:.2f} ms in "
+        f"{setting.name} {'training' if training else 'inference'}: {total:.2f} ms in "
         f"{sum(e.count for e in events)} kernels"
     )
     for event in events[:rows]:
@@ -108,7 +106,7 @@ def profile(contest: Contest, training: bool, rows: int = 30) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="*", default=list(CONTESTS), choices=list(CASES))
+    parser.add_argument("--cases", nargs="*", default=list(SETTINGS), choices=list(CASES))
     parser.add_argument("--check", action="store_true", help="errors against float64 first")
     parser.add_argument("--profile", nargs="*", default=[], choices=list(PROFILED), help="time by kernel of these")
     parser.add_argument("--eager", action="store_true", help="also the textbook formulation, eager in TF32")

@@ -9,15 +9,16 @@ if not os.path.exists("/dev/nvidia0"):
 
 from jaxtyping import install_import_hook
 
-# The layers whose annotations are shapes; everything below is checked by beartype while tests run. Not nn.fused:
+# The layers whose annotations are shapes; everything below is checked by beartype while tests run. Not kernels:
 # Triton reads the source of its kernels, which the hook would wrap.
-layers = (Path(__file__).parents[1] / "src" / "factformer" / "nn").glob("*.py")
+source = Path(__file__).parents[1] / "src"
+layers = [path.relative_to(source) for path in (source / "factformer" / "nn").rglob("*.py")]
 install_import_hook(
     [
         "factformer.metrics",
         "factformer.surrogate",
         "factformer.rollout",
-        *(f"factformer.nn.{path.stem}" for path in layers if path.stem != "__init__"),
+        *(".".join(path.with_suffix("").parts) for path in layers if path.stem != "__init__"),
     ],
     "beartype.beartype",
 )

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import contextlib
 import copy
 import math
 import multiprocessing
-import os
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -25,7 +23,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from factformer import Grid
+from factformer import Grid, engine
 from factformer.nn import FactorizedAttention, KernelOptions
 
 BANDWIDTH = 4.3e12
@@ -89,21 +87,14 @@ def step(
     return [result, *grads]
 
 
-@contextlib.contextmanager
-def fused(mode: str) -> Iterator[None]:
-    with mock.patch.dict(os.environ, {"FACTFORMER_FUSED": mode}):
-        yield
-
-
 def check(name: str, case: Case) -> None:
     layer, grid, *inputs = case.make()
     inputs = [x.bfloat16().float() for x in inputs]
     names = ["result", "field", "encoding", *(n for n, _ in layer.named_parameters())]
-    with fused("off"):
-        exact = step(copy.deepcopy(layer).double(), grid, *inputs, torch.float64)
-        plain = step(layer, grid, *inputs, torch.bfloat16)
-    with mock.patch("factformer.kernels.NARROWEST", 1):
-        ours = step(layer, grid, *inputs, torch.bfloat16)
+    exact = step(copy.deepcopy(layer).double(), grid, *inputs, torch.float64)
+    plain = step(layer, grid, *inputs, torch.bfloat16)
+    engine.attach(layer, "force")  # narrow layers too
+    ours = step(layer, grid, *inputs, torch.bfloat16)
     for got, label in ((ours, "fused"), (plain, "plain")):
         errors = [float((a.double() - b).norm() / b.norm()) for a, b in zip(got, exact, strict=True)]
         flat = [torch.cat([x.double().flatten() for x in part[3:]]) for part in (got, exact)]
@@ -142,6 +133,7 @@ def durations(call: Callable[[], Any], repeats: int = 5) -> list[tuple[str, floa
 
 def profile(name: str, case: Case) -> None:
     layer, grid, *inputs = case.make()
+    engine.attach(layer, "force")
     inputs = [x.bfloat16() for x in inputs]
     rows = durations(lambda: step(layer, grid, *inputs, torch.bfloat16))
     print(f"{name}: {sum(t for _, t in rows) / 1e3:.3f} ms in {len(rows)} kernels, one layer forward and backward")
@@ -336,8 +328,8 @@ def compile_one(kind: str, name: str, part: int, parts: int, only: list[str]) ->
     else:
         case = CASES[name] if kind == "case" else CHECKS[name]
         layer, grid, *inputs = case.make(batch=min(case.batch, 2))
-        with mock.patch("factformer.kernels.NARROWEST", 1):
-            step(layer, grid, *inputs, torch.bfloat16)
+        engine.attach(layer, "force")
+        step(layer, grid, *inputs, torch.bfloat16)
     torch.cuda.synchronize()
     return "; ".join(failures)
 

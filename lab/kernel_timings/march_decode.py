@@ -12,12 +12,11 @@ import concurrent.futures
 import importlib
 import math
 import multiprocessing
-import os
 from typing import Any
 
 import torch
 
-from factformer import Field, Grid, Problem, build_surrogate
+from factformer import Field, Grid, Problem, build_surrogate, engine
 from factformer.kernels._triton.tiles import Tile
 
 CASES: dict[str, tuple[tuple[int, ...], int, int, int]] = {
@@ -67,14 +66,15 @@ def problem(name: str) -> tuple[Any, Grid, torch.Tensor, int]:
         for parameter in surrogate.parameters():
             parameter.add_(0.02 * torch.randn(parameter.shape, device=DEVICE, generator=generator))
     z = torch.randn(batch, *shape, surrogate.marching.expand.in_features, device=DEVICE, generator=generator)
+    engine.attach(surrogate, "auto")
     return surrogate, grid, z, steps
 
 
 def run(
-    surrogate: Any, grid: Grid, z: torch.Tensor, steps: int, mode: str, dtype: torch.dtype
+    surrogate: Any, grid: Grid, z: torch.Tensor, steps: int, mode: engine.Mode, dtype: torch.dtype
 ) -> list[tuple[str, torch.Tensor]]:
     """Fields and gradients, by name."""
-    os.environ["FACTFORMER_FUSED"] = mode
+    engine.attach(surrogate, mode)
     working = torch.float64 if dtype == torch.float64 else torch.float32
     surrogate = surrogate.to(working)
     z = z.to(working).detach().requires_grad_()
@@ -84,7 +84,6 @@ def run(
         fields = surrogate.decode(z, steps, grid)
     probe = torch.randn(fields.shape, device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(2))
     grads = torch.autograd.grad((fields.to(working) * probe.to(working)).sum(), [z, *parameters])
-    os.environ["FACTFORMER_FUSED"] = "auto"
     return [("fields", fields.detach().double())] + [
         (name, g.double()) for name, g in zip(["field", *names], grads, strict=True)
     ]

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from factformer import __version__, catalog
+from factformer import __version__, catalog, engine
 from factformer.data.normalization import Normalizer
 from factformer.documents import finite, json_text, read_json
 from factformer.errors import UserError
@@ -163,6 +163,7 @@ def load(path: str | Path, *, models: Iterable[type[Backbone]] = ()) -> Surrogat
     exact = {STATISTICS + name: buffer for name, buffer in description.normalizer.named_buffers()}
     surrogate.load_state_dict({**state, **exact})
     surrogate.provenance = description.provenance
+    engine.attach(surrogate)
     return surrogate.eval()
 
 

@@ -12,26 +12,26 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from factformer.batch import Batch
 from factformer.data.normalization import Normalizer
 from factformer.errors import NonFinite, UserError
 from factformer.grid import Grid
-from factformer.kernels import graphs, marching_fits, working_dtype
 from factformer.limits import require_memory
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.marching import LatentMarching
+from factformer.nn.stage import Network
 from factformer.problem import Problem
 
 DEFAULT_MARCHING_STEPS = 4
 log = logging.getLogger(__name__)
 
 
-class Surrogate(nn.Module):
+class Surrogate(Network):
     """Predicts the next frames of ``problem`` from its context frames.
 
     ``marching_steps`` is the largest number of frames one call can predict; any smaller number can be asked
@@ -78,7 +78,6 @@ class Surrogate(nn.Module):
         dim_latent = Decoder.num_groups * max(1, round(expansion * config.dim / Decoder.num_groups))
         self.marching = LatentMarching(width, config.dim, dim_latent, marching_steps)
         self.decoder = Decoder(dim_latent, config.dim, problem.num_state_channels)
-        self.graphs = graphs.CallGraphs()
 
     @property
     def num_parameters(self) -> int:
@@ -99,30 +98,21 @@ class Surrogate(nn.Module):
         steps = self.marching_steps if num_steps is None else num_steps
         batch = Batch.of(self.problem, batch)
         grid = self.check(batch, steps, grid)
-        batch = batch.to(self.normalizer.state_mean.dtype)
-        num_points = batch.size * grid.num_points
-        if not torch.is_grad_enabled() and graphs.wanted(batch.seen, num_points):
-            key = (steps, grid.key, batch.names)
-            given = batch
-            return self.graphs(self, key, lambda *x: self.predict(given.filled(x), steps, grid), *batch.tensors)
-        return self.predict(batch, steps, grid)
+        prediction: Tensor = self.execute(batch.to(self.normalizer.state_mean.dtype), steps, grid)
+        return prediction
 
     def predict(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor:
         """`forward` without its checks: tensors in, tensors out."""
-        frames = self.encoded_frames(batch)
-        dtype = working_dtype(frames, True, self.config.dim)
-        if dtype is None:
-            return self._predict(batch, frames, num_steps, grid)
-        from factformer.kernels._triton.weights import working_weights
-        from factformer.kernels.warmup import compile_once
+        z = self.backbone(self.encoder(self.encoded_frames(batch), self.encoder_statistics()), grid)
+        if self.boundary_block is not None:
+            z = self.boundary_block(z, grid)
+        values = self.decode(z, num_steps, grid)
+        if not self.residual:
+            return self.normalizer.denormalize(values)
+        assert batch.context is not None
+        return batch.context[:, -1:] + values * self.normalizer.increment_std
 
-        def call() -> Tensor:
-            with working_weights(self, dtype):
-                return self._predict(batch, frames, num_steps, grid)
-
-        if frames.is_cuda:
-            compile_once(self, (tuple(frames.shape), grid.key), call)
-        return call()
+    plain = predict
 
     def _encoded(self) -> tuple[str, ...]:
         """The parts of a batch that the frame encoder reads, in the order of their channels."""
@@ -153,27 +143,9 @@ class Surrogate(nn.Module):
             moments.append(parts[0] if len(parts) == 1 else torch.cat(parts))
         return torch.stack(moments)
 
-    def _predict(self, batch: Batch, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:
-        z = self.backbone(self.encoder(frames, self.encoder_statistics()), grid)
-        if self.boundary_block is not None:
-            z = self.boundary_block(z, grid)
-        values = self.decode(z, num_steps, grid)
-        if not self.residual:
-            return self.normalizer.denormalize(values)
-        assert batch.context is not None
-        return batch.context[:, -1:] + values * self.normalizer.increment_std
-
     def decode(self, z: Tensor, num_steps: int, grid: Grid) -> Tensor:
         """Marching and decoder: normalised fields ``(batch, step, *grid, channel)`` of the latent field."""
-        dim_latent, num_channels = self.marching.expand.out_features, self.problem.num_state_channels
-        dtype = working_dtype(z, marching_fits(self.config.dim, dim_latent, num_channels), self.config.dim)
-        if dtype is not None:
-            from factformer.kernels.march_decode.op import march_and_decode
-
-            return march_and_decode(self.marching, self.decoder, z, num_steps, grid, dtype)
-        states = self.marching(z, num_steps)
-        fields: Tensor = self.decoder(states.flatten(0, 1), grid).unflatten(0, (z.shape[0], num_steps))
-        return fields
+        return self.marching.decoded(z, num_steps, self.decoder, grid)
 
     def check(self, batch: Batch, num_steps: int, grid: Grid | None) -> Grid:
         """The grid to predict on; raises where the batch does not fit the problem."""

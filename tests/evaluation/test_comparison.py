@@ -1,6 +1,5 @@
 """The comparison of ways to run the network: same answers, one table."""
 
-import os
 import time
 
 import pytest
@@ -9,11 +8,11 @@ import torch
 from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.evaluation import comparison
-from factformer.evaluation.comparison import compare, contests
-from factformer.evaluation.contenders import COMPILED, CONTESTS, EAGER, OURS, Contest, Ours, Textbook, textbook
+from factformer.evaluation.baselines import COMPILED, EAGER, OURS, SETTINGS, Ours, Setting, Textbook, textbook
+from factformer.evaluation.comparison import compare, settings
 from factformer.report.analysis import benchmark_table
 
-TINY = Contest(
+TINY = Setting(
     "8² × 2", (8, 8), 2, 2, {"depth": 1, "dim": 16, "heads": 2, "head_dim": 8, "kernel_dim": 8}, frames=3, channels=2
 )
 
@@ -25,16 +24,11 @@ def test_the_textbook_computes_what_we_compute():
     assert torch.allclose(theirs.call(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_textbook_leaves_no_setting_behind(monkeypatch):
-    monkeypatch.setenv("FACTFORMER_FUSED", "force")
+def test_the_textbook_leaves_no_setting_behind():
     before = torch.get_float32_matmul_precision()
     with textbook():
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == before
-    monkeypatch.delenv("FACTFORMER_FUSED")
-    with textbook():
-        pass
-    assert "FACTFORMER_FUSED" not in os.environ
 
 
 def test_a_table_of_one_row():
@@ -63,15 +57,15 @@ def test_a_process_that_ends_or_compiles_too_long_is_left_out(script, seconds, w
 
 
 def test_the_optimiser_is_part_of_the_step_where_asked():
-    runner = Ours(Contest(TINY.name, TINY.shape, 2, 2, TINY.overrides, optimizer=True, frames=3), "cpu")
+    runner = Ours(Setting(TINY.name, TINY.shape, 2, 2, TINY.overrides, optimizer=True, frames=3), "cpu")
     before = [p.detach().clone() for p in runner.surrogate.parameters()]
     runner.train()
     assert any(not torch.equal(a, b) for a, b in zip(before, runner.surrogate.parameters(), strict=True))
 
 
 def test_unknown_rows_and_a_missing_gpu_are_mistakes_of_the_user():
-    assert contests() == list(CONTESTS.values())
+    assert settings() == list(SETTINGS.values())
     with pytest.raises(UserError, match="128"):
-        contests(["129"])
+        settings(["129"])
     with pytest.raises(UserError, match="GPU"):
         compare([TINY], ways=(COMPILED,), device="cpu")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from factformer import Grid
+from factformer import Grid, engine
 from factformer.nn import FactorizedAttention, KernelOptions
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -36,9 +36,9 @@ def relative(a, b):
     return float(((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-30)).detach())
 
 
-def run(layer, grid, mode, monkeypatch, batch=2, encoded=True, dtype=torch.float32, seed=1):
+def run(layer, grid, mode, batch=2, encoded=True, dtype=torch.float32, seed=1):
     """Result and gradients of a random functional of ``add_to``."""
-    monkeypatch.setenv("FACTFORMER_FUSED", mode)
+    engine.attach(layer, mode)
     generator = torch.Generator().manual_seed(seed)
     u = torch.randn(batch, *grid.shape, layer.dim, generator=generator)
     encoding = torch.randn(*grid.shape, layer.dim, generator=generator) if encoded else None
@@ -51,28 +51,28 @@ def run(layer, grid, mode, monkeypatch, batch=2, encoded=True, dtype=torch.float
 
 @pytest.mark.parametrize("name", GRIDS)
 @pytest.mark.parametrize("encoded", [True, False], ids=["encoded", "bare"])
-def test_agrees_with_the_plain_path_forward_and_backward(name, encoded, monkeypatch):
+def test_agrees_with_the_plain_path_forward_and_backward(name, encoded):
     grid = GRIDS[name]
     batch = 1 if name == "box" else 3 if name == "line" else 2
     # Heads of 64 bytes are moved by TMA, those of 24 are not.
     layer = layer_for(grid, head_dim=16 if encoded else 6, kernel_dim=4 if name != "hyperbox" else 2)
-    fused, fused_grads = run(layer, grid, "force", monkeypatch, batch, encoded)
-    plain, plain_grads = run(layer, grid, "off", monkeypatch, batch, encoded, dtype=torch.float64)
+    fused, fused_grads = run(layer, grid, "force", batch, encoded)
+    plain, plain_grads = run(layer, grid, "off", batch, encoded, dtype=torch.float64)
     assert relative(fused, plain) < 1e-5
     for a, b in zip(fused_grads, plain_grads, strict=True):
         assert relative(a, b) < 2e-5
 
 
 @pytest.mark.parametrize("size", [2.0**-20, 2.0**25])
-def test_the_size_of_queries_and_keys_does_not_matter(size, monkeypatch):
+def test_the_size_of_queries_and_keys_does_not_matter(size):
     grid = GRIDS["box"]
     layer = layer_for(grid, kernel_dim=8)
-    before, grads_before = run(layer, grid, "force", monkeypatch)
+    before, grads_before = run(layer, grid, "force")
     with torch.no_grad():
         for kernel in layer.axes():
             kernel.to_queries.weight.mul_(size)
             kernel.to_keys.weight.mul_(size)
-    after, grads = run(layer, grid, "force", monkeypatch)
+    after, grads = run(layer, grid, "force")
     assert relative(after, before) < 1e-6
     named = dict(zip(["u", "encoding", *(name for name, _ in layer.named_parameters())], grads, strict=True))
     for (name, a), b in zip(named.items(), grads_before, strict=True):
@@ -80,19 +80,19 @@ def test_the_size_of_queries_and_keys_does_not_matter(size, monkeypatch):
         assert relative(a * factor, b) < 1e-5, name
 
 
-def test_softmax_kernels_take_the_same_way(monkeypatch):
+def test_softmax_kernels_take_the_same_way():
     grid = Grid((6, 5), (2 * math.pi, 1.0), (True, False))
     layer = layer_for(grid, softmax=True)
-    fused, fused_grads = run(layer, grid, "force", monkeypatch)
-    plain, plain_grads = run(layer, grid, "off", monkeypatch, dtype=torch.float64)
+    fused, fused_grads = run(layer, grid, "force")
+    plain, plain_grads = run(layer, grid, "off", dtype=torch.float64)
     assert relative(fused, plain) < 1e-5
     assert max(relative(a, b) for a, b in zip(fused_grads, plain_grads, strict=True)) < 2e-5
 
 
-def test_a_bad_value_spreads_over_its_sample_and_no_further(monkeypatch):
-    monkeypatch.setenv("FACTFORMER_FUSED", "force")
+def test_a_bad_value_spreads_over_its_sample_and_no_further():
     grid = GRIDS["periodic"]
     layer = layer_for(grid)
+    engine.attach(layer, "force")
     u = torch.randn(2, *grid.shape, layer.dim)
     u[1, 3, 2, 0] = float("nan")
     with torch.no_grad():
@@ -198,5 +198,10 @@ def test_an_unknown_mode_is_named(monkeypatch):
     from factformer.errors import UserError
 
     monkeypatch.setenv("FACTFORMER_FUSED", "of")
+    layer, u = layer_for(GRIDS["line"]), torch.randn(1, 21, 12)
+    layer.add_to(u, None, GRIDS["line"])  # a layer by itself asks no environment
+    engine.attach(layer)
     with pytest.raises(UserError, match="FACTFORMER_FUSED must be"):
-        layer_for(GRIDS["line"]).add_to(torch.randn(1, 21, 12), None, GRIDS["line"])
+        layer.add_to(u, None, GRIDS["line"])
+    with pytest.raises(UserError, match="mode must be one of"):
+        engine.attach(layer, "of")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from factformer import Field, Grid, Problem, build_surrogate, metrics
+from factformer import Field, Grid, Problem, build_surrogate, engine, metrics
 from factformer.batch import Batch
 from factformer.kernels.estimates import floor_seconds, largest_batch, training_bytes
 
@@ -46,13 +46,14 @@ NEW = {"plane": ((96, 160), 6, 3, PLANE, 1), "box of three channels": ((40, 48, 
 def test_foretells_the_peak_of_shapes_it_was_not_fitted_to(name):
     shape, batch, steps, overrides, channels = NEW[name]
     surrogate = surrogate_for(shape, steps, overrides, channels).cuda()
+    engine.attach(surrogate)
     frames = torch.randn(batch, 10, *shape, channels, device="cuda")
     target = torch.randn(batch, steps, *shape, channels, device="cuda")
 
     def step():
         surrogate.zero_grad(set_to_none=True)
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            prediction = surrogate.predict(Batch(frames), steps, surrogate.problem.grid)
+            prediction = engine.predict(surrogate, Batch(frames), steps, surrogate.problem.grid)
         metrics.loss(prediction, target, surrogate.problem.state_slices).backward()
 
     step()
@@ -78,18 +79,3 @@ def test_the_floor_grows_with_the_batch_and_training_costs_more():
     infer, train = floor_seconds(surrogate, 2, 2)
     assert train > 2 * infer
     assert floor_seconds(surrogate, 4, 2)[0] == pytest.approx(2 * infer)
-
-
-def test_wide_layers_take_the_plain_path(monkeypatch):
-    from factformer.kernels import attention_fits, marching_fits, working_dtype
-
-    monkeypatch.setenv("FACTFORMER_FUSED", "force")
-    x = torch.zeros(1)
-    assert working_dtype(x, attention_fits(128, 64, 192), 64) == torch.float32
-    assert working_dtype(x, attention_fits(256, 64, 128), 64) is None
-    assert working_dtype(x, attention_fits(128, 128, 128), 64) is None
-    assert working_dtype(x, marching_fits(128, 256, 4), 64) == torch.float32
-    assert working_dtype(x, marching_fits(256, 512, 4), 64) is None
-    assert working_dtype(x.double(), True, 64) is None
-    monkeypatch.setenv("FACTFORMER_FUSED", "auto")
-    assert working_dtype(x.bfloat16(), True, 64) is None, "the plain path is the one on a CPU"

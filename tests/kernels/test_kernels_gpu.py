@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from factformer import Field, Grid, Problem, build_surrogate, metrics
+from factformer import Field, Grid, Problem, build_surrogate, engine, metrics
 from factformer.batch import Batch
 from factformer.kernels.graphs import StepGraphs
 
@@ -36,6 +36,7 @@ def surrogate_for(grid, overrides):
     with torch.no_grad():  # fresh kernels are tiny: make all parts count
         for parameter in surrogate.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
+    engine.attach(surrogate)
     return surrogate.cuda()
 
 
@@ -85,16 +86,16 @@ def test_replayed_calls_follow_the_weights():
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
         for _ in range(4):
             frames = torch.randn(batch, 4, *grid.shape, 1, device="cuda")
-            assert torch.equal(surrogate(frames), surrogate.predict(Batch(frames), 3, grid))
+            assert torch.equal(surrogate(frames), engine.predict(surrogate, Batch(frames), 3, grid))
             for parameter in surrogate.parameters():
                 parameter.mul_(1.01)
-    assert len(surrogate.graphs.records) == 1
+    assert len(surrogate.implementation.graphs.records) == 1
 
 
 def losses_of(surrogate, grid):
     def compute(frames, target, num_steps):
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            prediction = surrogate.predict(Batch(frames), num_steps, grid)
+            prediction = engine.predict(surrogate, Batch(frames), num_steps, grid)
         loss = metrics.loss(prediction, target[:, :num_steps], surrogate.problem.state_slices)
         return loss, {"loss": loss.detach()}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from factformer import Grid, build_surrogate
+from factformer import Grid, build_surrogate, engine
 from factformer.problem import Field, Problem
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -56,8 +56,8 @@ def surrogate_for(grid, dim=16):
     return surrogate
 
 
-def run(surrogate, z, grid, num_steps, mode, monkeypatch, dtype):
-    monkeypatch.setenv("FACTFORMER_FUSED", mode)
+def run(surrogate, z, grid, num_steps, mode, dtype):
+    engine.attach(surrogate, mode)
     surrogate = surrogate.to(dtype)
     z = z.to(dtype).requires_grad_()
     fields = surrogate.decode(z, num_steps, grid)
@@ -70,13 +70,13 @@ def run(surrogate, z, grid, num_steps, mode, monkeypatch, dtype):
     ("name", "num_steps", "batch", "dim"),
     [("line", 1, 1, 16), ("rectangle", 3, 2, 16), ("box", 2, 2, 16), ("rectangle", 1, 2, 64), ("box", 3, 1, 64)],
 )
-def test_agrees_with_the_plain_path_forward_and_backward(name, num_steps, batch, dim, monkeypatch):
+def test_agrees_with_the_plain_path_forward_and_backward(name, num_steps, batch, dim):
     """Narrow networks are read by pointers, wide ones by TMA."""
     grid = GRIDS[name]
     surrogate = surrogate_for(grid, dim)
     z = torch.randn(batch, *grid.shape, dim, generator=torch.Generator().manual_seed(1)) + 0.5
-    fused, fused_grads = run(surrogate, z, grid, num_steps, "force", monkeypatch, torch.float32)
-    plain, plain_grads = run(surrogate, z, grid, num_steps, "off", monkeypatch, torch.float64)
+    fused, fused_grads = run(surrogate, z, grid, num_steps, "force", torch.float32)
+    plain, plain_grads = run(surrogate, z, grid, num_steps, "off", torch.float64)
     assert relative(fused, plain) < 1e-5
     for a, b in zip(fused_grads, plain_grads, strict=True):
         assert relative(a, b) < 3e-5
@@ -86,22 +86,22 @@ def test_agrees_where_groups_lie_across_chunks_and_points_across_tiles(monkeypat
     grid = Grid((5, 6, 7), 1.0, False)
     surrogate = surrogate_for(grid, dim=64)  # 96 channels in groups of 12
     z = torch.randn(2, *grid.shape, 64, generator=torch.Generator().manual_seed(1)) + 0.5
-    fused, fused_grads = run(surrogate, z, grid, 2, "force", monkeypatch, torch.float32)
-    plain, plain_grads = run(surrogate, z, grid, 2, "off", monkeypatch, torch.float64)
+    fused, fused_grads = run(surrogate, z, grid, 2, "force", torch.float32)
+    plain, plain_grads = run(surrogate, z, grid, 2, "off", torch.float64)
     assert relative(fused, plain) < 1e-5
     for a, b in zip(fused_grads, plain_grads, strict=True):
         assert relative(a, b) < 3e-5
 
 
-def test_a_large_mean_of_the_state_costs_no_accuracy(monkeypatch):
+def test_a_large_mean_of_the_state_costs_no_accuracy():
     """Statistics of groups are sums and sums of squares, merged tile by tile."""
     grid = GRIDS["line"]
     surrogate = surrogate_for(grid)
     with torch.no_grad():
         surrogate.marching.expand.bias.add_(30.0)
     z = torch.randn(1, *grid.shape, 16, generator=torch.Generator().manual_seed(1))
-    fused, _ = run(surrogate, z, grid, 2, "force", monkeypatch, torch.float32)
-    plain, _ = run(surrogate, z, grid, 2, "off", monkeypatch, torch.float64)
+    fused, _ = run(surrogate, z, grid, 2, "force", torch.float32)
+    plain, _ = run(surrogate, z, grid, 2, "off", torch.float64)
     assert relative(fused, plain) < 1e-4
 
 
@@ -109,6 +109,7 @@ def test_the_whole_surrogate_agrees(monkeypatch):
     grid = GRIDS["rectangle"]
     surrogate = surrogate_for(grid)
     frames = torch.randn(1, 2, *grid.shape, 2, generator=torch.Generator().manual_seed(1))
+    engine.attach(surrogate)
     monkeypatch.setenv("FACTFORMER_FUSED", "force")
     with torch.no_grad():
         fused = surrogate(frames, 2)
@@ -117,13 +118,14 @@ def test_the_whole_surrogate_agrees(monkeypatch):
     assert relative(fused, plain) < 1e-5
 
 
-def test_a_bad_value_spreads_over_its_sample_and_no_further(monkeypatch):
-    monkeypatch.setenv("FACTFORMER_FUSED", "force")
+def test_a_bad_value_spreads_over_its_sample_and_no_further():
     grid = GRIDS["rectangle"]
+    surrogate = surrogate_for(grid)
+    engine.attach(surrogate, "force")
     z = torch.randn(2, *grid.shape, 16)
     z[1, 3, 2, 0] = float("nan")
     with torch.no_grad():
-        fields = surrogate_for(grid).decode(z, 2, grid)
+        fields = surrogate.decode(z, 2, grid)
     assert bool(fields[0].isfinite().all())
     assert bool(fields[1].isnan().all())
 

@@ -13,8 +13,9 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
 from factformer import simulate  # noqa: E402
+from factformer.engine import solver_points  # noqa: E402
 from factformer.errors import UserError  # noqa: E402
-from factformer.kernels.solvers import FACTORS, cross, from_planes, product_shape, squares, to_planes  # noqa: E402
+from factformer.kernels.solvers import FACTORS, cross, from_planes, squares, to_planes  # noqa: E402
 from factformer.kernels.solvers.fourier import to_narrow, to_wide, wide_offset  # noqa: E402
 from factformer.kernels.solvers.lines import Lines  # noqa: E402
 from factformer.numerics.projection import fourier_projection  # noqa: E402
@@ -156,13 +157,13 @@ def test_solvers_give_the_same_with_kernels(
 
 def test_kernels_are_chosen_by_device_type_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
     exact, single = both_spectra([1.0] * 3, [29] * 3)
-    assert product_shape(single) is None
+    assert solver_points(single) is None
     monkeypatch.setenv("FACTFORMER_FUSED", "force")
-    assert product_shape(single) == (96, 96, 96)
-    assert product_shape(both_spectra([1.0] * 2, [170, 170])[1]) == (512, 512)
-    assert product_shape(exact) is None
-    assert product_shape(both_spectra([1.0] * 2, [170, 85])[1]) is None  # 512 points would be twice as many as needed
-    assert product_shape(both_spectra([1.0], [200])[1]) is None
+    assert solver_points(single) == (96, 96, 96)
+    assert solver_points(both_spectra([1.0] * 2, [170, 170])[1]) == (512, 512)
+    assert solver_points(exact) is None
+    assert solver_points(both_spectra([1.0] * 2, [170, 85])[1]) is None  # 512 points would be twice as many as needed
+    assert solver_points(both_spectra([1.0], [200])[1]) is None
     monkeypatch.setenv("FACTFORMER_FUSED", "maybe")
     with pytest.raises(UserError, match="FACTFORMER_FUSED"):
-        product_shape(single)
+        solver_points(single)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from factformer.kernels import warmup
-from factformer.kernels._triton.launch import launch, warm_up
+from factformer.kernels._triton.launching import launch, warm_up
 
 
 @pytest.fixture
@@ -132,6 +132,6 @@ def test_every_launch_goes_through_one_function():
         f"{path.name}: {line.strip()}"
         for path in sorted(Path(factformer.kernels.__file__).parent.rglob("*.py"))
         for line in path.read_text(encoding="utf-8").splitlines()
-        if re.search(r"\w\[\(?[^\]]*\]\(", line) and '"""' not in line and path.name != "launch.py"
+        if re.search(r"\w\[\(?[^\]]*\]\(", line) and '"""' not in line and path.name != "launching.py"
     ]
     assert not found

@@ -7,7 +7,7 @@ import torch
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.nn.axial_attention import AxialAttention
+from factformer.nn.attention.axial import AxialAttention
 
 
 @pytest.mark.parametrize("m", [0, 1, 2])

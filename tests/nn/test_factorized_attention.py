@@ -176,8 +176,8 @@ def test_periodic_axis_first_order_at_the_seam_and_spectral_with_periodic_rotary
 @pytest.mark.parametrize("stage", ["kernel", "pooling", "normalisation"])
 def test_dropping_the_weights_anywhere_breaks_convergence_on_a_stretched_grid(stage, monkeypatch):
     """Equal weights converge too, but to another answer: the stretched grid then disagrees with the uniform one."""
-    import factformer.nn.attention as attention_module
-    import factformer.nn.axial_kernel as kernel_module
+    import factformer.nn.attention.axial_kernel as kernel_module
+    import factformer.nn.attention.factorized as attention_module
 
     layer = attention(refined("nodes", 32), kernel_dim=8, rotary_scale=4.0)
     uniform, stretched = refined("nodes", 64), refined("stretched", 256)

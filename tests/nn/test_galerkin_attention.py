@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from factformer.grid import Grid
-from factformer.nn.galerkin_attention import GalerkinAttention
+from factformer.nn.attention.galerkin import GalerkinAttention
 
 
 @pytest.mark.parametrize(

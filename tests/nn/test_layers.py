@@ -8,14 +8,14 @@ import torch
 from torch.nn import functional
 
 from factformer import Grid
+from factformer.nn.attention.rotary import rotary_frequencies, rotary_table, rotate
 from factformer.nn.boundary_block import BoundaryBlock, upsample_nearest
 from factformer.nn.decoder import Decoder, GroupedLinear
 from factformer.nn.fourier_features import FourierFeatures
 from factformer.nn.frame_encoder import FrameEncoder
+from factformer.nn.grid_tables import TableCache
 from factformer.nn.marching import LatentMarching
 from factformer.nn.norms import DomainNorm
-from factformer.nn.rotary import rotary_frequencies, rotary_table, rotate
-from factformer.nn.tables import TableCache
 
 
 def random(*shape, seed=0):

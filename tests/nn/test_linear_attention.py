@@ -7,7 +7,7 @@ import torch
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.nn.linear_attention import LinearAttention, kernel_integral
+from factformer.nn.attention.linear import LinearAttention, kernel_integral
 
 GRIDS = {
     "line": Grid(7, 1.0, False),

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from factformer import Field, Grid, Problem, build_surrogate
+from factformer import Field, Grid, Problem, build_surrogate, engine
 from factformer.batch import Window
 from factformer.protocols import build_protocol, parse_protocol
 from factformer.training.loop.captured import CapturedStep
@@ -38,6 +38,7 @@ def trained(kind, precision, clip=1.0, plans=PLANS, restore_after=None, optimise
     torch.manual_seed(0)
     problem = Problem("p", Grid(shape, 2 * math.pi, True), (Field("a"),), num_context_frames=4, horizon=4)
     surrogate = build_surrogate(problem, **{**SIZES, **sizes}, marching_steps=2)
+    engine.attach(surrogate)
     protocol = build_protocol(parse_protocol({"marching_steps": 2, "pushforward": 1}), problem)
     objective = Objective(surrogate, protocol)
     wrapped = fabric.setup_module(objective)

@@ -67,7 +67,7 @@ def run_benchmark(
     if ignored:
         raise UserError(f"benchmark {full} has no use for {', '.join(ignored)}")
     if compare:
-        return comparison.compare(comparison.contests(cases), device=device, report=report)
+        return comparison.compare(comparison.settings(cases), device=device, report=report)
     over, problem, precision = over or OVER, problem or PROBLEM, precision or PRECISION
     target = str(resolve_device(device))
     if kind in ("solver", "inference"):

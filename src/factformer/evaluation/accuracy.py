@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from factformer import metrics
+from factformer import engine, metrics
 from factformer.batch import Batch, field_names
 from factformer.data.agreement import describe_geometry, describe_parameters
 from factformer.data.store import Dataset, compute_normalizer
@@ -75,6 +75,7 @@ def evaluate(
     check_compatible(surrogate, dataset, num_frames)
     starts = start_frames(surrogate, dataset, num_frames, num_starts)
     was_training = surrogate.training
+    engine.attach(surrogate)
     surrogate = surrogate.to(target).eval()
 
     deviation = _deviation(dataset).to(target)

@@ -27,8 +27,8 @@ from factformer.evaluation.spectra import (
 )
 from factformer.grid import Grid
 from factformer.nn.attention import FactorizedAttention
-from factformer.nn.galerkin_attention import GalerkinAttention
-from factformer.nn.linear_attention import LinearAttention
+from factformer.nn.attention.galerkin import GalerkinAttention
+from factformer.nn.attention.linear import LinearAttention
 from factformer.surrogate import Surrogate
 
 FULL_COMPONENTS = 1024

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from factformer import catalog
+from factformer import catalog, engine
 from factformer.evaluation.cost import OUT_OF_MEMORY, Case, measure, random_batch
 from factformer.evaluation.provenance import finite, provenance
 from factformer.evaluation.timing import inference_cost, resolve_device
@@ -142,6 +142,7 @@ def inference(
     target = resolve_device(device)
     problem = surrogate.problem
     frames = num_frames or problem.horizon
+    engine.attach(surrogate)
     surrogate = surrogate.to(target).eval()
     generator = torch.Generator().manual_seed(0)
     rows: list[dict[str, Any]] = []

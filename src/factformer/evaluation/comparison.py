@@ -24,16 +24,16 @@ import torch
 
 from factformer.config import unknown_name
 from factformer.errors import UserError
-from factformer.evaluation.contenders import (
+from factformer.evaluation.baselines import (
     COMPILED,
-    CONTESTS,
     EAGER,
     OURS,
-    Contender,
-    Contest,
-    contender,
+    SETTINGS,
+    Runner,
+    Setting,
     measure,
     prepare,
+    runner_of,
 )
 from factformer.evaluation.provenance import finite, provenance
 from factformer.evaluation.timing import resolve_device
@@ -42,23 +42,23 @@ MODES = ("infer", "train")
 Report = Callable[[dict[str, Any]], None]
 
 
-def contests(names: Sequence[str] | None = None) -> list[Contest]:
+def settings(names: Sequence[str] | None = None) -> list[Setting]:
     """The named rows of the table; all of them by default."""
     for name in names or ():
-        if name not in CONTESTS:
-            raise unknown_name("case", name, list(CONTESTS))
-    return [CONTESTS[name] for name in names or CONTESTS]
+        if name not in SETTINGS:
+            raise unknown_name("case", name, list(SETTINGS))
+    return [SETTINGS[name] for name in names or SETTINGS]
 
 
 def compare(
-    rows: Sequence[Contest],
+    rows: Sequence[Setting],
     *,
     ways: Sequence[str] = (EAGER, COMPILED, OURS),
     device: str | None = None,
     compile_seconds: float = 240.0,
     report: Report | None = None,
 ) -> dict[str, Any]:
-    """The table: of every contest milliseconds and peak memory of each way, the floor, and our distance to it.
+    """The table: of every setting milliseconds and peak memory of each way, the floor, and our distance to it.
 
     What is not compiled after ``compile_seconds`` is left out.
     """
@@ -74,19 +74,19 @@ def compare(
     result = []
     try:
         if waiting and OURS in ways:
-            for contest in rows:  # our kernels compile meanwhile
-                _measure_here(OURS, contest, place, only_prepare=True)
+            for setting in rows:  # our kernels compile meanwhile
+                _measure_here(OURS, setting, place, only_prepare=True)
         deadline = time.perf_counter() + compile_seconds
         for child in waiting.values():
             child.wait_until_ready(deadline)
-        for contest in rows:
-            row: dict[str, Any] = {"label": contest.name, "status": "ok", "batch_size": contest.batch}
+        for setting in rows:
+            row: dict[str, Any] = {"label": setting.name, "status": "ok", "batch_size": setting.batch}
             for way in ways:
                 if way == COMPILED:
-                    row[way] = {k: v for m in MODES for k, v in waiting.pop((contest.name, m)).measured().items()}
+                    row[way] = {k: v for m in MODES for k, v in waiting.pop((setting.name, m)).measured().items()}
                 else:
-                    row[way] = _measure_here(way, contest, place)
-            result.append(finite({**row, **_floor(contest, row.get(OURS, {}))}))
+                    row[way] = _measure_here(way, setting, place)
+            result.append(finite({**row, **_floor(setting, row.get(OURS, {}))}))
             if report is not None:
                 report(result[-1])
     finally:
@@ -96,12 +96,12 @@ def compare(
     return {"benchmark": "comparison", "rows": result, **provenance(seed=0, seconds=seconds, device=target)}
 
 
-def _measure_here(way: str, contest: Contest, device: str, *, only_prepare: bool = False) -> dict[str, Any]:
+def _measure_here(way: str, setting: Setting, device: str, *, only_prepare: bool = False) -> dict[str, Any]:
     """Infer and train of one way; what does not fit into memory says so."""
     numbers: dict[str, Any] = {}
-    runner: Contender | None = None
+    runner: Runner | None = None
     try:
-        runner = contender(way, contest, device)
+        runner = runner_of(way, setting, device)
         for mode in MODES:
             numbers[f"first_{mode}_s"] = prepare(runner, mode)
             if not only_prepare:
@@ -115,10 +115,10 @@ def _measure_here(way: str, contest: Contest, device: str, *, only_prepare: bool
     return numbers
 
 
-def _floor(contest: Contest, ours: dict[str, Any]) -> dict[str, Any]:
+def _floor(setting: Setting, ours: dict[str, Any]) -> dict[str, Any]:
     from factformer.kernels.estimates import floor_seconds
 
-    floors = floor_seconds(contest.surrogate("cpu"), contest.batch, contest.steps)
+    floors = floor_seconds(setting.surrogate("cpu"), setting.batch, setting.steps)
     floor = {f"{mode}_ms": 1e3 * seconds for mode, seconds in zip(MODES, floors, strict=True)}
     distance = {mode: ours[f"{mode}_ms"] / floor[f"{mode}_ms"] for mode in MODES if f"{mode}_ms" in ours}
     return {"floor": floor, "distance": distance}
@@ -127,7 +127,7 @@ def _floor(contest: Contest, ours: dict[str, Any]) -> dict[str, Any]:
 class _Child:
     """The compiled textbook in a process of its own: compiles, says so, waits for its turn, measures."""
 
-    def __init__(self, contest: Contest, mode: str, device: str, threads: int) -> None:
+    def __init__(self, setting: Setting, mode: str, device: str, threads: int) -> None:
         # A few compilers for each process: together they fill the machine.
         environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
@@ -141,7 +141,7 @@ class _Child:
         )
         self.heard: queue.Queue[dict[str, Any]] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
-        self.say({"contest": dataclasses.asdict(contest), "mode": mode, "device": device})
+        self.say({"setting": dataclasses.asdict(setting), "mode": mode, "device": device})
         self.trouble: dict[str, Any] | None = None
 
     def say(self, message: dict[str, Any]) -> None:
@@ -183,11 +183,11 @@ class _Child:
 
 def _child() -> None:
     task = json.loads(sys.stdin.readline())
-    values = task["contest"]
-    contest, mode = Contest(**{**values, "shape": tuple(values["shape"])}), task["mode"]
+    values = task["setting"]
+    setting, mode = Setting(**{**values, "shape": tuple(values["shape"])}), task["mode"]
     numbers: dict[str, Any]
     try:
-        runner = contender(COMPILED, contest, task["device"])
+        runner = runner_of(COMPILED, setting, task["device"])
         seconds = _patiently(lambda: prepare(runner, mode))
         print(json.dumps({"ready": True}), flush=True)
         if not sys.stdin.readline():

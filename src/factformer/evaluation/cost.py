@@ -22,6 +22,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from factformer import engine
 from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.evaluation.memory import MEGABYTE, peak_memory
@@ -50,7 +51,9 @@ class Case:
 
     def build(self) -> Surrogate:
         steps = self.marching_steps
-        return build_surrogate(self.problem, self.model, marching_steps=steps, **self.overrides)
+        surrogate = build_surrogate(self.problem, self.model, marching_steps=steps, **self.overrides)
+        engine.attach(surrogate)
+        return surrogate
 
     def batch(self, surrogate: Surrogate) -> Batch:
         return random_batch(surrogate, self.batch_size, self.marching_steps)
@@ -183,7 +186,7 @@ def _encode(surrogate: Surrogate, batch: Batch, case: Case) -> Tensor:
 
 
 def _predict(surrogate: Surrogate, batch: Batch, case: Case) -> Tensor:
-    return surrogate.predict(batch, case.marching_steps, surrogate.problem.grid)
+    return engine.predict(surrogate, batch, case.marching_steps, surrogate.problem.grid)
 
 
 def _measure_guarded(case: Case) -> dict[str, Any]:

@@ -2,13 +2,12 @@
 
 A replay launches all kernels at once, so that small grids are not bound by the time Python takes to launch them.
 The first call with new shapes runs as usual (it compiles kernels and fills the tables of the grid), the second is
-recorded, all later ones are replayed. ``FACTFORMER_FUSED=off`` turns this off too.
+recorded, all later ones are replayed. `factformer.engine` decides whether anything is recorded at all.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ LARGEST = 2**20
 
 def wanted(x: Tensor, num_points: int) -> bool:
     """Whether calls on ``x`` are recorded: on a CUDA device, not too large, not inside another recording."""
-    if not x.is_cuda or num_points > LARGEST or os.environ.get("FACTFORMER_FUSED", "auto") == "off":
+    if not x.is_cuda or num_points > LARGEST:
         return False
     return not (torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing())
 
@@ -119,14 +118,15 @@ class CallGraphs:
     def __call__(self, module: nn.Module, key: Hashable, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         """``function(*tensors)``; ``key`` says what else it depends on besides the shapes and the weights' places."""
         full = (key, module.training, _places(module), _signature(tensors))
-        if full not in self.seen:
-            self._room()
-            self.seen.add(full)
-            return function(*tensors)
-        # A record made in inference mode could not be replayed outside of it.
-        if full in self.refused:
-            return function(*tensors)
+        # A record made in inference mode could not be replayed outside of it. The first call runs as the record does:
+        # a compiler then finds nothing new to compile while the call is recorded.
         with torch.inference_mode(False), torch.no_grad():
+            if full not in self.seen:
+                self._room()
+                self.seen.add(full)
+                return function(*(t.clone() if t.is_inference() else t for t in tensors))
+            if full in self.refused:
+                return function(*tensors)
             if full not in self.records:
                 self.pool = self.pool or torch.cuda.graph_pool_handle()
                 try:
@@ -160,7 +160,7 @@ class StepGraphs:
 
     ``compute(*tensors)`` gives the loss and detached terms to report. Each call fills the gradients of
     ``parameters`` anew (they need no zeroing) and returns loss and terms. ``finish``, if given, is part of the step:
-    it moves the weights by the gradients, forgets these, and gives more terms.
+    it moves the weights by the gradients, forgets these, and gives more terms. Nothing is recorded unless ``enabled``.
     """
 
     def __init__(
@@ -168,7 +168,10 @@ class StepGraphs:
         compute: Callable[..., tuple[Tensor, dict[str, Tensor]]],
         parameters: Sequence[nn.Parameter],
         finish: Callable[[], dict[str, Tensor]] | None = None,
+        *,
+        enabled: bool = True,
     ) -> None:
+        self.enabled = enabled
         self.compute = compute
         self.parameters = list(parameters)
         self.finish = finish
@@ -186,7 +189,8 @@ class StepGraphs:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """One step; ``options`` go to ``compute`` and must be told apart by ``key``, like marching steps."""
         full = (key, _signature(tensors))
-        if full not in self.seen or full in self.refused or not wanted(tensors[0], num_points):
+        recorded = self.enabled and full in self.seen and full not in self.refused
+        if not recorded or not wanted(tensors[0], num_points):
             self.seen.add(full)
             return self._step(*tensors, **options)
         if full not in self.records:

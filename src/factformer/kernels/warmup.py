@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from factformer.kernels._triton.launch import can_warm_up, warm_up, warming_up
+from factformer.kernels._triton.launching import can_warm_up, warm_up, warming_up
 
 _seen: WeakKeyDictionary[nn.Module, set[Hashable]] = WeakKeyDictionary()
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from factformer.grid import Grid
 from factformer.models._positions import PositionedBackbone, PositionsConfig
-from factformer.nn.axial_attention import AxialAttention
+from factformer.nn.attention.axial import AxialAttention
+from factformer.nn.attention.rotary import Rotary
 from factformer.nn.mlp import MLP
-from factformer.nn.rotary import Rotary
 from factformer.problem import Problem
 
 

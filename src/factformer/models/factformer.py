@@ -15,8 +15,8 @@ from factformer.grid import Grid
 from factformer.models._backbone import Backbone
 from factformer.models._positions import PositionsConfig
 from factformer.nn.attention import FactorizedAttention
-from factformer.nn.axial_kernel import KernelOptions
-from factformer.nn.rotary import Rotary
+from factformer.nn.attention.axial_kernel import KernelOptions
+from factformer.nn.attention.rotary import Rotary
 from factformer.problem import Problem
 
 

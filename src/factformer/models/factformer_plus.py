@@ -19,15 +19,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from factformer.grid import Grid
-from factformer.kernels import local_fits, working_dtype
 from factformer.models._backbone import Backbone
 from factformer.models.factformer import AttentionConfig
 from factformer.models.factformer import Layer as AttentionLayer
-from factformer.nn.convolution import Convolution
+from factformer.nn.attention.rotary import Rotary
 from factformer.nn.fourier_features import FourierMode
-from factformer.nn.mlp import MLP
-from factformer.nn.rotary import Rotary
-from factformer.problem import Boundary, Problem
+from factformer.nn.local_branch import LocalBranch
+from factformer.problem import Problem
 
 
 class Config(AttentionConfig):
@@ -42,42 +40,6 @@ class Config(AttentionConfig):
     """Distance between the points that the convolution sees, layer by layer and then from the start again."""
     feed_forward: int = Field(2, ge=1, le=256)
     """Width of the pointwise network of the local branch over ``dim``."""
-
-
-class LocalBranch(nn.Module):
-    """Depthwise convolution, normalisation, pointwise network (the block of ConvNeXt, Liu et al. 2022)."""
-
-    def __init__(
-        self,
-        dim: int,
-        kernel_size: int,
-        feed_forward: int,
-        padding: tuple[Boundary, ...],
-        dilation: int = 1,
-        home: Grid | None = None,
-    ) -> None:
-        super().__init__()
-        self.convolution = Convolution(padding, dim, dim, kernel_size, dilation=dilation, groups=dim, home=home)
-        self.norm = nn.LayerNorm(dim)
-        self.mlp = MLP(dim, feed_forward * dim, dim)
-
-    def add_to(self, u: Float[Tensor, "batch *grid dim"], grid: Grid | None = None) -> Float[Tensor, "batch *grid dim"]:
-        """``u + branch(u)``; on a GPU in bfloat16 with fused kernels."""
-        weight, step = self.convolution.at(grid)
-        fits = local_fits(u.shape[1:-1], self.convolution.padding, weight.shape[2:], step, u.shape[-1])
-        dtype = working_dtype(u, fits, u.shape[-1])
-        if dtype is not None:
-            from factformer.kernels.local.op import local_block
-
-            return local_block(self, u, dtype, weight, step)
-        result: Tensor = u + self(u, grid)
-        return result
-
-    def forward(
-        self, u: Float[Tensor, "batch *grid dim"], grid: Grid | None = None
-    ) -> Float[Tensor, "batch *grid dim"]:
-        result: Tensor = self.mlp(self.norm(self.convolution(u, grid)))
-        return result
 
 
 class Layer(nn.Module):

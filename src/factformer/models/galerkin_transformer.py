@@ -19,11 +19,11 @@ from torch.nn import functional
 
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig
+from factformer.nn.attention.galerkin import GalerkinAttention
 from factformer.nn.convolution import Convolution
-from factformer.nn.galerkin_attention import GalerkinAttention
+from factformer.nn.grid_tables import TableCache
 from factformer.nn.mlp import MLP
 from factformer.nn.resample import apply_matrices, interpolation_matrix, restriction_matrix
-from factformer.nn.tables import TableCache
 from factformer.problem import Problem
 
 SMALLEST_AXIS = 8

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone
 from factformer.models._positions import PositionsConfig
-from factformer.nn.linear_attention import LinearAttention
-from factformer.nn.rotary import Rotary
+from factformer.nn.attention.linear import LinearAttention
+from factformer.nn.attention.rotary import Rotary
 from factformer.problem import Problem
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.nn.tables import TableCache
+from factformer.nn.grid_tables import TableCache
 from factformer.problem import Boundary
 
 
@@ -113,8 +113,18 @@ class Convolution(nn.Module):
 
         Where they fall between points, the weights of neighbouring points that interpolate there.
         """
+        matrices, step = self._stretch(grid)
+        return (self.weight if matrices is None else self._stretched(matrices)), step
+
+    def sizes_at(self, grid: Grid | None) -> tuple[list[int], int]:
+        """How many weights there are along each axis of ``grid``, and how many points they lie apart."""
+        matrices, step = self._stretch(grid)
+        return (list(self.weight.shape[2:]) if matrices is None else [m.shape[1] for m in matrices]), step
+
+    def _stretch(self, grid: Grid | None) -> tuple[tuple[Tensor, ...] | None, int]:
+        """Matrices that interpolate the weights along each axis, where needed, and their distance in points."""
         if grid is None or self.home is None:
-            return self.weight, self.dilation
+            return None, self.dilation
         distances = [
             self.dilation * self.home.spacing(m) / grid.spacing(m)
             if self.home.is_even(m) and grid.is_even(m)
@@ -123,8 +133,11 @@ class Convolution(nn.Module):
         ]
         step = max(1, round(distances[0]))
         if all(abs(distance - step) < 1e-6 for distance in distances):
-            return self.weight, step
-        return self._stretched(grid, distances), 1
+            return None, step
+        matrices = self.tables.get(
+            "stretch", grid, 0, self.weight, lambda: tuple(stretch_matrix(self.kernel_size, d) for d in distances)
+        )
+        return matrices, 1
 
     def forward(
         self, u: Float[Tensor, "batch *grid dim_in"], grid: Grid | None = None
@@ -139,10 +152,7 @@ class Convolution(nn.Module):
         convolve = self._with_outer_axis if len(self.padding) == 4 else self._inner
         return convolve(u, weight, self.bias, inside, dilation).movedim(1, -1)
 
-    def _stretched(self, grid: Grid, distances: Sequence[float]) -> Tensor:
-        matrices = self.tables.get(
-            "stretch", grid, 0, self.weight, lambda: tuple(stretch_matrix(self.kernel_size, d) for d in distances)
-        )
+    def _stretched(self, matrices: Sequence[Tensor]) -> Tensor:
         weight: Tensor = self.weight
         with torch.autocast(weight.device.type, enabled=False):  # it would mix number formats from the second axis on
             for matrix in matrices:  # the axis in front goes, the stretched one comes at the end

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.kernels import working_dtype
-from factformer.nn.tables import TableCache
+from factformer.nn.grid_tables import TableCache
+from factformer.nn.stage import Stage
 
 FourierMode = Literal["paper", "periodic", "off"]
 
 
-class FourierFeatures(nn.Module):
+class FourierFeatures(Stage):
     """``ψ(x) = [sin 2πBx, cos 2πBx] W + b`` with fixed Gaussian frequencies ``B`` (Tancik 2020).
 
     ``mode="periodic"`` rounds the frequencies of periodic axes to whole numbers of waves per period, so that
@@ -49,13 +49,15 @@ class FourierFeatures(nn.Module):
         phase = 2 * math.pi * (grid.mesh() @ frequencies)
         return torch.cat([phase.sin(), phase.cos()], dim=-1)
 
-    def forward(self, grid: Grid) -> Float[Tensor, "*grid dim"]:
-        weight = self.linear.weight
-        dtype = working_dtype(weight, self.linear.in_features <= 256, self.linear.in_features)
-        (features,) = self.tables.get("features", grid, 0, weight, lambda: (self.features(grid),), dtype)
-        if dtype is not None:
-            from factformer.kernels.attention.positions import encode_positions
+    def table(self, grid: Grid, dtype: torch.dtype | None = None) -> Float[Tensor, "*grid dim"]:
+        """`features` on the device of the weights, made once per grid."""
+        (features,) = self.tables.get("features", grid, 0, self.linear.weight, lambda: (self.features(grid),), dtype)
+        return features
 
-            return encode_positions(features, weight, self.linear.bias)
-        encoded: Tensor = self.linear(features)
+    def forward(self, grid: Grid) -> Float[Tensor, "*grid dim"]:
+        encoded: Tensor = self.execute(grid)
+        return encoded
+
+    def plain(self, grid: Grid) -> Tensor:
+        encoded: Tensor = self.linear(self.table(grid))
         return encoded

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from factformer.kernels import encoder_fits, working_dtype
+from factformer.nn.stage import Stage
 
 
-class FrameEncoder(nn.Module):
+class FrameEncoder(Stage):
     """``(1, T_in)`` convolution over the frames of each point; several fields are lifted pointwise first.
 
     The convolution spans all frames, so it is one linear map of the stacked frames of a point. A steady
@@ -29,14 +28,10 @@ class FrameEncoder(nn.Module):
         statistics: Float[Tensor, "2 channel"] | None = None,
     ) -> Float[Tensor, "batch *grid dim"]:
         """The latent field; with mean and deviation of each channel as ``statistics``, of normalised frames."""
-        dtype = working_dtype(frames, encoder_fits(self.dim, self.num_frames, self.num_channels), self.dim)
-        if dtype is not None:
-            from factformer.kernels.encoder.op import encode_frames
+        latent: Tensor = self.execute(frames, statistics)
+        return latent
 
-            if statistics is None:
-                zeros = torch.zeros(self.num_channels, device=frames.device)
-                statistics = torch.stack([zeros, zeros + 1.0])
-            return encode_frames(self, frames, statistics, dtype)
+    def plain(self, frames: Tensor, statistics: Tensor | None) -> Tensor:
         if statistics is not None:
             frames = (frames - statistics[0]) / statistics[1]
         lifted: Tensor = self.lift(frames.movedim(1, -2))

@@ -6,10 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from factformer.grid import Grid
+from factformer.nn.decoder import Decoder
 from factformer.nn.mlp import MLP
+from factformer.nn.stage import Stage
 
 
-class LatentMarching(nn.Module):
+class LatentMarching(Stage):
     """``z ← expand(z)``; then per step ``z ← z + e_t``, ``z ← z + MLP(LayerNorm(z))``."""
 
     def __init__(self, dim_in: int, dim_hidden: int, dim_latent: int, num_steps: int) -> None:
@@ -28,3 +31,15 @@ class LatentMarching(nn.Module):
             z = z + self.mlp(self.norm(z))
             states.append(z)
         return torch.stack(states, dim=1)
+
+    def decoded(
+        self, z: Float[Tensor, "batch *grid dim"], num_steps: int, decoder: Decoder, grid: Grid
+    ) -> Float[Tensor, "batch step *grid channel"]:
+        """The fields that ``decoder`` makes of the latent fields: marching and decoder as one stage."""
+        fields: Tensor = self.execute(z, num_steps, decoder, grid)
+        return fields
+
+    def plain(self, z: Tensor, num_steps: int, decoder: Decoder, grid: Grid) -> Tensor:
+        states = self(z, num_steps)
+        fields: Tensor = decoder(states.flatten(0, 1), grid).unflatten(0, (z.shape[0], num_steps))
+        return fields

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.nn.tables import TableCache
+from factformer.nn.grid_tables import TableCache
 
 
 def domain_weights(grid: Grid) -> Float[Tensor, "*grid"] | None:

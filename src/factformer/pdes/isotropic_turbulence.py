@@ -18,9 +18,10 @@ import torch
 from pydantic import Field as Value
 from torch import Tensor
 
+from factformer import engine
 from factformer.config import Config
 from factformer.grid import Grid
-from factformer.kernels.solvers import from_planes, product_shape, to_planes
+from factformer.kernels.solvers import from_planes, to_planes
 from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.projection import fourier_divergence, fourier_projection
 from factformer.numerics.random_fields import mirror_modes, uniform_modes
@@ -183,7 +184,7 @@ def _advance(
 ) -> Function:
     """States like ``state`` over ``interval`` in equal steps, each of which ends with the force."""
     dt, num_axes = interval / steps, spectrum.num_axes
-    points = product_shape(spectrum)
+    points = engine.solver_points(spectrum)
     if points is None:
         return repeated(_forced(runge_kutta4(rate, dt), _energy_keeper, state, spectrum, parameters), state, steps)
     from factformer.kernels.solvers.cross import cross_stepper

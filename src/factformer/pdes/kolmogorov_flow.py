@@ -22,10 +22,11 @@ import torch
 from pydantic import Field as Value
 from torch import Tensor
 
+from factformer import engine
 from factformer.config import Config
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.kernels.solvers import from_planes, product_shape, to_planes
+from factformer.kernels.solvers import from_planes, to_planes
 from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.random_fields import periodic_field
 from factformer.numerics.spectral import Spectrum, full_cutoff, resample, two_thirds_cutoff
@@ -212,7 +213,7 @@ def _advance(
     """States like ``state`` over ``interval`` in equal steps."""
     plain, stages = INTEGRATORS[parameters.integrator]
     rate, dt = decay_rate(spectrum, parameters), interval / steps
-    points = product_shape(spectrum)
+    points = engine.solver_points(spectrum)
     if points is None:
         return repeated(plain(rate, nonlinear_term(spectrum, shape, parameters), dt, state.dtype), state, steps)
     from factformer.kernels.solvers.squares import square_stepper

@@ -1,0 +1,1 @@
+"""What the kernels of all stages share: launching, tiles, sums, products of tall matrices, arithmetic."""

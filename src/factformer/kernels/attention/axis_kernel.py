@@ -5,14 +5,15 @@
 
 There are only as many rows as the axis has points, so nothing here is large; made of single operations it would
 be hundreds of launches per call. Even and odd channels of queries and keys are held apart, which makes the
-rotation of pairs an elementwise operation. Reference implementation: `factformer.nn.axial_kernel.AxialKernel`.
+rotation of pairs an elementwise operation.
+Reference implementation: `factformer.nn.attention.axial_kernel.AxialKernel`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
@@ -21,18 +22,18 @@ from torch.autograd.function import once_differentiable
 
 from factformer.grid import Grid
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels.attention.axis_kernel_backward import (
     operator_gradient_kernel,
     phi_gradient_kernel,
     products_kernel,
 )
 from factformer.kernels.attention.axis_kernel_forward import operator_kernel, phi_kernel
-from factformer.nn.rotary import rotary_table
-from factformer.nn.tables import axis_weights
+from factformer.nn.attention.rotary import rotary_table
+from factformer.nn.grid_tables import axis_weights
 
 if TYPE_CHECKING:
-    from factformer.nn.axial_kernel import AxialKernel
+    from factformer.nn.attention.axial_kernel import AxialKernel
 
 PRODUCT_ROWS = 64
 PAIRS = 32
@@ -59,29 +60,61 @@ def operator_gradient_tiling(size: int, half: int) -> tuple[int, int]:
     return min(padded(size), 64), 4 if size > 128 and half <= 64 else 8
 
 
+class Parameters(NamedTuple):
+    """The weights of an axis, or their gradients, in the order in which the kernels take them."""
+
+    gamma: Tensor
+    gain: Tensor
+    bias: Tensor
+    expand: Tensor
+    expand_bias: Tensor
+    contract: Tensor
+    contract_bias: Tensor
+    queries: Tensor
+    keys: Tensor
+
+    @classmethod
+    def of(cls, kernel: AxialKernel) -> Parameters:
+        norm, mlp = kernel.norm, kernel.mlp
+        return cls(
+            kernel.gamma.weight,
+            norm.weight,
+            norm.bias,
+            mlp.expand.weight,
+            mlp.expand.bias,
+            mlp.contract.weight,
+            mlp.contract.bias,
+            kernel.to_queries.weight,
+            kernel.to_keys.weight,
+        )
+
+
+class Axis(NamedTuple):
+    """What does not learn: quadrature weights, rotations (``None``: no rotary encoding), and how to compute."""
+
+    weights: Tensor
+    cosine: Tensor | None
+    sine: Tensor | None
+    heads: int
+    eps: float
+    dtype: torch.dtype
+
+    @property
+    def rotations(self) -> tuple[Tensor, Tensor]:
+        """Cosine and sine, or any tensors where the kernels will not read them."""
+        cosine, sine = self.cosine, self.sine
+        return (self.weights if cosine is None else cosine), (self.weights if sine is None else sine)
+
+
 class _AxialOperator(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        mean: Tensor,
-        gamma: Tensor,
-        gain: Tensor,
-        bias: Tensor,
-        expand: Tensor,
-        expand_bias: Tensor,
-        contract: Tensor,
-        contract_bias: Tensor,
-        query_weight: Tensor,
-        key_weight: Tensor,
-        tables: tuple[Tensor, Tensor | None, Tensor | None],
-        heads: int,
-        eps: float,
-        dtype: torch.dtype,
-    ) -> Tensor:
+    def forward(ctx: Any, mean: Tensor, axis: Axis, *tensors: Tensor) -> Tensor:
+        parameters = Parameters(*tensors)
+        parameters = parameters._replace(queries=rows_of(parameters.queries), keys=rows_of(parameters.keys))
         mean = rows_of(mean)
         batch, size, dim = mean.shape
-        weights, cosine, sine = tables
-        half = query_weight.shape[0] // heads // 2
+        heads, dtype = axis.heads, axis.dtype
+        half = parameters.queries.shape[0] // heads // 2
         save = any(ctx.needs_input_grad)
         phi = mean.new_empty(batch, size, dim)
         lengths = mean.new_empty(batch, size)
@@ -89,28 +122,19 @@ class _AxialOperator(torch.autograd.Function):
         block_rows, warps = phi_tiling(batch * size)
         tiles = triton.cdiv(batch * size, block_rows)
         squares = mean.new_empty(tiles, 2)
-        query_weight, key_weight = rows_of(query_weight), rows_of(key_weight)
         launch(
             phi_kernel,
             (tiles,),
             mean,
-            gamma,
-            gain,
-            bias,
-            expand,
-            expand_bias,
-            contract,
-            contract_bias,
-            query_weight,
-            key_weight,
+            *parameters,
             phi,
             lengths,
             squares,
             factors,
             batch * size,
             dim,
-            len(query_weight),
-            eps,
+            len(parameters.queries),
+            axis.eps,
             SAVE=save,
             PRECISION=precision(dtype),
             BLOCK_R=block_rows,
@@ -126,11 +150,10 @@ class _AxialOperator(torch.autograd.Function):
             operator_kernel,
             (blocks, blocks, batch * heads),
             phi,
-            query_weight,
-            key_weight,
-            cosine if cosine is not None else weights,
-            sine if sine is not None else weights,
-            weights,
+            parameters.queries,
+            parameters.keys,
+            *axis.rotations,
+            axis.weights,
             lengths,
             squares,
             result,
@@ -144,7 +167,7 @@ class _AxialOperator(torch.autograd.Function):
             tiles,
             heads * dim * math.sqrt(2 * half),  # what is missing to one where nothing is aligned
             SAVE=save,
-            ROTARY=cosine is not None,
+            ROTARY=axis.cosine is not None,
             PRECISION=precision(dtype),
             BLOCK_S=block,
             BLOCK_D=padded(dim),
@@ -152,21 +175,17 @@ class _AxialOperator(torch.autograd.Function):
             BLOCK_N=128,
             num_warps=warps,
         )
-        ctx.save_for_backward(
-            mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, factors, encoded, units
-        )
-        ctx.tables, ctx.heads, ctx.eps = tables, heads, eps
+        ctx.save_for_backward(mean, factors, encoded, units, *parameters)
+        ctx.axis = axis
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        (mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, factors, encoded, units) = (
-            ctx.saved_tensors
-        )
-        weights, cosine, sine = ctx.tables
+        mean, factors, encoded, units, *tensors = ctx.saved_tensors
+        parameters, axis = Parameters(*tensors), ctx.axis
         batch, size, dim = mean.shape
-        heads, half, dtype, rows = ctx.heads, encoded.shape[-1] // 2, factors.dtype, batch * size
+        heads, half, dtype, rows = axis.heads, encoded.shape[-1] // 2, factors.dtype, batch * size
         block, warps = operator_gradient_tiling(size, half)
         encoded_width = 2 * heads * 2 * half
         grads = factors.new_empty(rows, encoded_width + 4 * dim)
@@ -176,23 +195,22 @@ class _AxialOperator(torch.autograd.Function):
             (triton.cdiv(size, block), 2, batch * heads),
             rows_of(grad),
             encoded,
-            cosine if cosine is not None else weights,
-            sine if sine is not None else weights,
-            weights,
+            *axis.rotations,
+            axis.weights,
             units,
             grads,
             size,
             heads,
             half,
             width,
-            ROTARY=cosine is not None,
+            ROTARY=axis.cosine is not None,
             PRECISION=precision(dtype),
             BLOCK_S=block,
             BLOCK_L=padded(half),
             num_warps=warps,
         )
         with torch.autocast(mean.device.type, enabled=False):
-            backward = torch.cat([query_weight, key_weight]).to(dtype)
+            backward = torch.cat([parameters.queries, parameters.keys]).to(dtype)
             torch.mm(grads[:, :encoded_width], backward, out=grads[:, encoded_width : encoded_width + dim])
         grad_mean = torch.empty_like(mean)
         block_rows, warps = phi_gradient_tiling(rows)
@@ -202,12 +220,7 @@ class _AxialOperator(torch.autograd.Function):
             phi_gradient_kernel,
             (tiles,),
             mean,
-            gamma,
-            gain,
-            bias,
-            expand,
-            expand_bias,
-            contract,
+            *parameters[:6],  # up to the matrix of the second layer
             grads,
             factors,
             grad_mean,
@@ -215,7 +228,7 @@ class _AxialOperator(torch.autograd.Function):
             rows,
             dim,
             width,
-            ctx.eps,
+            axis.eps,
             PRECISION=precision(dtype),
             BLOCK_R=block_rows,
             BLOCK_D=padded(dim),
@@ -243,27 +256,20 @@ class _AxialOperator(torch.autograd.Function):
         )
         products = parts.sum(0) if number > 1 else parts[0]
         half_width = encoded_width // 2
-        grad_query, grad_key, grad_contract, grad_expand, grad_gamma = products.split(
-            [half_width, half_width, dim, 2 * dim, dim]
+        queries, keys, contract, expand, gamma = products.split([half_width, half_width, dim, 2 * dim, dim])
+        expand_bias, gain, bias, contract_bias = sum_parts.sum(0).split([2 * dim, dim, dim, dim])
+        learned = Parameters(
+            gamma=gamma,
+            gain=gain,
+            bias=bias,
+            expand=expand,
+            expand_bias=expand_bias,
+            contract=contract,
+            contract_bias=contract_bias,
+            queries=queries,
+            keys=keys,
         )
-        sums = sum_parts.sum(0)
-        grad_expand_bias, grad_gain, grad_bias, grad_contract_bias = sums.split([2 * dim, dim, dim, dim])
-        return (
-            grad_mean,
-            grad_gamma,
-            grad_gain,
-            grad_bias,
-            grad_expand,
-            grad_expand_bias,
-            grad_contract,
-            grad_contract_bias,
-            grad_query,
-            grad_key,
-            None,
-            None,
-            None,
-            None,
-        )
+        return grad_mean, None, *learned
 
 
 def axial_operators(kernel: AxialKernel, mean: Tensor, grid: Grid, dtype: torch.dtype) -> list[Tensor]:
@@ -287,21 +293,6 @@ def axial_operators(kernel: AxialKernel, mean: Tensor, grid: Grid, dtype: torch.
             mean,
             lambda: rotary_table(grid, kernel.m, kernel.kernel_dim, options.rotary, options.rotary_scale),
         )
-    mlp = kernel.mlp
-    matrix: Tensor = _AxialOperator.apply(
-        mean,
-        kernel.gamma.weight,
-        kernel.norm.weight,
-        kernel.norm.bias,
-        mlp.expand.weight,
-        mlp.expand.bias,
-        mlp.contract.weight,
-        mlp.contract.bias,
-        kernel.to_queries.weight,
-        kernel.to_keys.weight,
-        (weights, cosine, sine),
-        kernel.heads,
-        kernel.norm.eps,
-        dtype,
-    )
+    axis = Axis(weights, cosine, sine, kernel.heads, kernel.norm.eps, dtype)
+    matrix: Tensor = _AxialOperator.apply(mean, axis, *Parameters.of(kernel))
     return [matrix]

@@ -183,7 +183,8 @@ def operator_kernel(
 ):
     """A tile of the kernel, times a power of two that keeps it near one whatever size the weights have grown to.
 
-    Reference implementation of that factor: `factformer.nn.axial_kernel.near_one`; ``units`` keeps it for the gradient.
+    Reference implementation of that factor: `factformer.nn.attention.axial_kernel.near_one`. ``units`` keeps it for the
+    gradient.
     """
     row = tl.program_id(2).to(tl.int64)
     sample, head = row // heads, row % heads

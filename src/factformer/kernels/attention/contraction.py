@@ -4,7 +4,7 @@
 Values ``(batch, *grid, head, channel)`` are seen as ``(batch, outer, points, inner, head, channel)``. A column
 is one pair (outer, inner); a program holds a block of rows of ``A`` of one head and walks over columns. The last
 contraction also takes the mean and the spread of each head, which the normalisation after it needs.
-Reference implementation: `factformer.nn.axial_kernel.contract`.
+Reference implementation: `factformer.nn.attention.axial_kernel.contract`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import padded, precision, rows_of
 from factformer.kernels._triton.geometry import Geometry, Tiling, can_describe, describe, shares
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.weights import product, working
 from factformer.kernels.attention.contraction_backward import can_join, joint_gradient, kernel_gradient
 from factformer.kernels.attention.contraction_forward import contract_kernel, merge_heads_kernel

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import padded, precision
 from factformer.kernels._triton.geometry import Geometry, Tiling, can_describe, describe, shares
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.sums import add_parts
 
 JOINT_LIMIT = 256

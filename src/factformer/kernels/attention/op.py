@@ -14,9 +14,9 @@ from factformer.kernels.attention.axis_kernel import axial_operators
 from factformer.kernels.attention.contraction import contraction, project
 from factformer.kernels.attention.output import output
 from factformer.kernels.attention.prenorm import prenorm
-from factformer.nn.axial_kernel import axial_mean
+from factformer.nn.attention.axial_kernel import axial_mean
+from factformer.nn.grid_tables import axis_weights
 from factformer.nn.norms import cached_domain_weights
-from factformer.nn.tables import axis_weights
 
 if TYPE_CHECKING:
     from factformer.nn.attention import FactorizedAttention

@@ -20,8 +20,8 @@ from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import padded, precision, rows_of
 from factformer.kernels._triton.geometry import shares
-from factformer.kernels._triton.launch import launch
-from factformer.kernels._triton.normalization import fold
+from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.normalized_weights import fold
 from factformer.kernels._triton.products import gram_parts
 from factformer.kernels._triton.tiles import can_move, moved
 from factformer.kernels._triton.weights import working

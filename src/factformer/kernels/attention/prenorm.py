@@ -5,7 +5,7 @@
 
 The field is seen as ``(batch, rest, last, dim)``. The mean onto the last axis is ``columns``; those onto all
 other axes follow from ``rows``, which is smaller than the field by the length of the last axis.
-Reference implementation: `factformer.nn.axial_kernel.axial_mean` of ``nn.LayerNorm``.
+Reference implementation: `factformer.nn.attention.axial_kernel.axial_mean` of ``nn.LayerNorm``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import padded, pieces, rows_of
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.tiles import row_of
 
 

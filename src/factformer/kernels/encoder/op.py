@@ -19,15 +19,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.sums import column_sums
 from factformer.kernels._triton.weights import product, working
-from factformer.kernels.attention.positions import column_sums
-from factformer.kernels.encoder.kernels import (
-    lift_gradient_kernel,
-    lift_kernel,
-    stack_gradient_kernel,
-    stack_kernel,
-)
+from factformer.kernels.encoder.backward import lift_gradient_kernel, stack_gradient_kernel
+from factformer.kernels.encoder.forward import lift_kernel, stack_kernel
 
 if TYPE_CHECKING:
     from factformer.nn.frame_encoder import FrameEncoder

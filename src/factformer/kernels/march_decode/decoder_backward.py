@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import gelu, gelu_and_slope, gelu_slope, pieces, precision
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.tiles import Tile, load_tile, moved, store_tile
 from factformer.kernels.march_decode.decoder_forward import Layers, first_layer
 

@@ -4,8 +4,8 @@
     fields = W₃ gelu( W₂ gelu( F z + f ) + b₂ ) + b₃
 
 ``F`` and ``f`` of each sample hold the group norm and the grouped matrix
-(`factformer.kernels._triton.normalization`). Two groups of channels are taken at a time, so of ``F`` only blocks on its
-diagonal are read.
+(`factformer.kernels._triton.normalized_weights`). Two groups of channels are taken at a time, so of ``F`` only blocks
+on its diagonal are read.
 Reference implementation: `factformer.nn.decoder.Decoder`.
 """
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from factformer.kernels._triton.arithmetic import gelu, padded, precision
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved
 
 TILE = Tile(128, 4, 2)

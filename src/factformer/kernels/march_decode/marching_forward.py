@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import gelu, padded, precision
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, store_tile
 from factformer.kernels.march_decode.network import Network
 

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import padded, pieces, precision
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.tiles import Tile
 from factformer.kernels.march_decode.marching_backward import MarchingGradient
 from factformer.kernels.march_decode.network import Network, Weights

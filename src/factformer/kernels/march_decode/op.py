@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from factformer.grid import Grid
 from factformer.kernels._triton.arithmetic import rows_of
-from factformer.kernels._triton.normalization import fold_grouped
+from factformer.kernels._triton.normalized_weights import fold_grouped
 from factformer.kernels._triton.products import gram
 from factformer.kernels._triton.weights import working
 from factformer.kernels.march_decode.decoder_backward import decode_backward

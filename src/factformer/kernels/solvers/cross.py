@@ -27,7 +27,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels.solvers.axis import columns_of, half_columns, transform
 from factformer.kernels.solvers.fourier import to_narrow, to_wide, wide_offset
 from factformer.kernels.solvers.lines import Lines

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from factformer.kernels._triton.launch import can_warm_up, warm_up
+from factformer.kernels._triton.launching import can_warm_up, warm_up
 
 Function = Callable[[Tensor], Tensor]
 

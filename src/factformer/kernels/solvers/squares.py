@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 from factformer.kernels.solvers.axis import half_columns, planes_of, transform
 from factformer.kernels.solvers.fourier import to_narrow, to_wide, wide_offset
 from factformer.kernels.solvers.lines import Lines

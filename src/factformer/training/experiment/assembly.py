@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from factformer import engine
 from factformer.data.store import Dataset
 from factformer.errors import UserError
 from factformer.limits import require_memory
@@ -13,12 +14,14 @@ from factformer.training.experiment.definition import Experiment
 
 def new_surrogate(experiment: Experiment, dataset: Dataset, protocol: BaseProtocol) -> Surrogate:
     """A fresh surrogate for the data, marching as far per call as the protocol trains it to."""
-    return build_surrogate(
+    surrogate = build_surrogate(
         dataset.problem,
         experiment.model,
         marching_steps=protocol.steps_per_call,
         normalizer=dataset.normalizer(),
     )
+    engine.attach(surrogate)
+    return surrogate
 
 
 def check_window(length: int, num_frames: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from factformer import engine
 from factformer.batch import Window
 from factformer.kernels.graphs import StepGraphs
 from factformer.protocols import Plan
@@ -26,7 +27,8 @@ class CapturedStep:
         self.objective, self.parts = objective, parts
         # Some optimisers can be recorded; another kind may ask the device, and moves the weights afterwards.
         self.whole = all("capturable" in group for group in parts.optimizer.param_groups)
-        self.graphs = StepGraphs(self.compute, parts.parameters, self.finish if self.whole else None)
+        finish = self.finish if self.whole else None
+        self.graphs = StepGraphs(self.compute, parts.parameters, finish, enabled=engine.records_steps())
         self.rates: list[Tensor] = []
 
     @staticmethod

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.nn.attention.rotary import Rotary, rotary_table, rotate
+from factformer.nn.grid_tables import TableCache, axis_weights
 from factformer.nn.mlp import GatedMLP
-from factformer.nn.rotary import Rotary, rotary_table, rotate
-from factformer.nn.tables import TableCache, axis_weights
 
 QUERY_KEY_GAIN = 0.02
 
@@ -116,7 +116,13 @@ class AxialKernel(nn.Module):
         self, mean: Float[Tensor, "batch points dim"], grid: Grid
     ) -> tuple[Float[Tensor, "batch head points kernel"], Float[Tensor, "batch head points kernel"]]:
         """`factors` from the mean of the field over all other axes."""
-        phi = self.mlp(self.norm(self.gamma(mean)))
+        return self.encode_projection(self.gamma(mean), grid)
+
+    def encode_projection(
+        self, projection: Float[Tensor, "batch points dim"], grid: Grid
+    ) -> tuple[Float[Tensor, "batch head points kernel"], Float[Tensor, "batch head points kernel"]]:
+        """`factors` from the projection ``γ ⟨u⟩`` of the field onto the axis."""
+        phi = self.mlp(self.norm(projection))
         split = (self.heads, self.kernel_dim)
         queries = self.to_queries(phi).unflatten(-1, split).transpose(1, 2)
         keys = self.to_keys(phi).unflatten(-1, split).transpose(1, 2)

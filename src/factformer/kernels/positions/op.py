@@ -10,49 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from factformer.kernels._triton.arithmetic import padded, pieces, rows_of
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.arithmetic import rows_of
 from factformer.kernels._triton.products import gram
+from factformer.kernels._triton.sums import column_sums
 from factformer.kernels._triton.weights import working
-
-BLOCK_ROWS = 64
-
-
-@triton.jit
-def _column_sums_kernel(values, parts, rows, width, rows_per_program, BLOCK_R: tl.constexpr, BLOCK_W: tl.constexpr):
-    part, c = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_W)
-    total = tl.zeros((BLOCK_R, BLOCK_W), dtype=tl.float32)
-    first = part * rows_per_program
-    for start in range(first, min(rows, first + rows_per_program), BLOCK_R):
-        r = start + tl.arange(0, BLOCK_R)
-        mask = (r < rows)[:, None] & (c < width)[None, :]
-        total += tl.load(values + r[:, None] * width + c[None, :], mask=mask, other=0.0).to(tl.float32)
-    tl.store(parts + part * width + c, tl.sum(total, axis=0), mask=c < width)
-
-
-def column_sums(values: Tensor) -> Tensor:
-    """Sums over the rows of ``(row, column)``, in float32 and always in the same order."""
-    rows, width = values.shape
-    steps = triton.cdiv(rows, BLOCK_ROWS)
-    per_program = triton.cdiv(steps, pieces(steps, 1, waves=2)) * BLOCK_ROWS
-    parts = values.new_empty(triton.cdiv(rows, per_program), width, dtype=torch.float32)
-    launch(
-        _column_sums_kernel,
-        (len(parts),),
-        values,
-        parts,
-        rows,
-        width,
-        per_program,
-        BLOCK_R=BLOCK_ROWS,
-        BLOCK_W=padded(width),
-    )
-    return parts.sum(0)
 
 
 class _Positions(torch.autograd.Function):

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.nn.attention.rotary import Rotary, rotary_table, turn
+from factformer.nn.grid_tables import TableCache
 from factformer.nn.mlp import MLP
 from factformer.nn.norms import cached_domain_weights
-from factformer.nn.rotary import Rotary, rotary_table, turn
-from factformer.nn.tables import TableCache
 
 
 def kernel_integral(

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.nn.rotary import Rotary, rotary_table, rotate
-from factformer.nn.tables import TableCache, axis_weights
+from factformer.nn.attention.rotary import Rotary, rotary_table, rotate
+from factformer.nn.grid_tables import TableCache, axis_weights
 
 
 class AxialAttention(nn.Module):

@@ -1,7 +1,7 @@
 """The local branch of factformer_plus alone on a GPU: milliseconds per layer, forward, and forward with backward.
 
-    python -m lab.kernel_timings.local_branch --out FILE            as it is used
-    python -m lab.kernel_timings.local_branch --variants --out FILE  with other runs and tiles too
+    python -m lab.kernel_timings.local_layer --out FILE            as it is used
+    python -m lab.kernel_timings.local_layer --variants --out FILE  with other runs and tiles too
 
 262,144 points in each case: 16 planes of 128², one box of 64³.
 """
@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from factformer.evaluation.provenance import provenance, write_json
-from factformer.kernels.local import convolution as depthwise
+from factformer.kernels.local import neighbours
 from factformer.kernels.local import op as local
-from factformer.models.factformer_plus import LocalBranch
+from factformer.nn.local_branch import LocalBranch
 
 DEVICE = "cuda"
 DIM = 128
@@ -29,7 +29,7 @@ CASES = {
     "box, kernel 3": ((64, 64, 64), 1, 3),
 }
 VARIANTS: dict[str, list[dict[tuple[Any, str], int]]] = {
-    "points per run": [{(depthwise, "RUN"): number} for number in (2, 8, 4)],
+    "points per run": [{(neighbours, "RUN"): number} for number in (2, 8, 4)],
     "convolution: runs, warps": [
         {(local, "CONVOLVED_RUNS"): runs, (local, "CONVOLVED_WARPS"): warps}
         for runs, warps in ((16, 8), (16, 4), (4, 4), (8, 8), (8, 4))
@@ -97,7 +97,7 @@ def main() -> None:
     if options.out:
         result = {"benchmark": "local branch: ms forward, and forward with backward", "rows": rows}
         chosen = f"{' --variants' * options.variants} --repeats {options.repeats}"
-        command = f"python -m lab.kernel_timings.local_branch{chosen}"
+        command = f"python -m lab.kernel_timings.local_layer{chosen}"
         result |= provenance(seed=0, seconds=time.monotonic() - began, device=DEVICE) | {"command": command}
         write_json(options.out, result)
 

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import padded
-from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.launching import launch
 
 
 @triton.jit

@@ -1,29 +1,29 @@
-"""What `factformer.evaluation.comparison` compares: the sizes, and each way to run the same network.
+"""What `factformer.evaluation.comparison` compares: the sizes, our network, and baselines that compute the same.
 
-The textbook ways apply γ at every point and take the mean after it, as the paper writes it, without our kernels:
-eagerly with float32 in TF32, or in bfloat16 through ``torch.compile``.
+The baselines are textbook PyTorch: they apply γ at every point and take the mean after it, as the paper writes it. They
+run eagerly with float32 in TF32, or in bfloat16 through ``torch.compile``.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from factformer import metrics
+from factformer import engine, metrics
 from factformer.batch import Batch
 from factformer.grid import Grid
 from factformer.kernels.graphs import StepGraphs
-from factformer.nn.axial_kernel import AxialKernel, axial_mean
+from factformer.nn.attention import FactorizedAttention
+from factformer.nn.attention.axial_kernel import AxialKernel, axial_mean
 from factformer.problem import Field, Problem
 from factformer.surrogate import Surrogate, build_surrogate
 
@@ -33,7 +33,7 @@ EAGER, COMPILED, OURS = "textbook eager TF32", "textbook bf16 compiled", "ours"
 
 
 @dataclass(frozen=True)
-class Contest:
+class Setting:
     """One row of the table: a grid, a batch, and how far one call marches."""
 
     name: str
@@ -58,22 +58,22 @@ class Contest:
         return torch.randn(shape, device=device, generator=generator)
 
 
-CONTESTS = {
-    "128": Contest("128² × 4", (128, 128), 4, 4, PLANE),
-    "256": Contest("256² × 10", (256, 256), 10, 4, PLANE),
-    "box": Contest("64³ × 4", (64, 64, 64), 4, 2, BOX),
-    "box4": Contest("64³ × 4, 4 channels", (64, 64, 64), 4, 2, BOX, channels=4),
-    "64": Contest("64² × 32 + optimiser", (64, 64), 32, 4, PLANE, optimizer=True),
+SETTINGS = {
+    "128": Setting("128² × 4", (128, 128), 4, 4, PLANE),
+    "256": Setting("256² × 10", (256, 256), 10, 4, PLANE),
+    "box": Setting("64³ × 4", (64, 64, 64), 4, 2, BOX),
+    "box4": Setting("64³ × 4, 4 channels", (64, 64, 64), 4, 2, BOX, channels=4),
+    "64": Setting("64² × 32 + optimiser", (64, 64), 32, 4, PLANE, optimizer=True),
 }
 
 
-class Contender(ABC):
+class Runner(ABC):
     """A network and a batch; ``infer`` and ``train`` do one call and one training step."""
 
-    def __init__(self, contest: Contest, device: str) -> None:
-        self.contest, self.device = contest, device
-        self.surrogate = contest.surrogate(device)
-        self.context, self.target = contest.fields(contest.frames, device), contest.fields(contest.steps, device)
+    def __init__(self, setting: Setting, device: str) -> None:
+        self.setting, self.device = setting, device
+        self.surrogate = setting.surrogate(device)
+        self.context, self.target = setting.fields(setting.frames, device), setting.fields(setting.steps, device)
 
     @abstractmethod
     def infer(self) -> None:
@@ -83,33 +83,35 @@ class Contender(ABC):
     def train(self) -> None:
         """One training step."""
 
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """A step whose memory is to be seen must not run inside the memory of a record."""
+        yield
+
     def loss(self, prediction: Tensor) -> Tensor:
         return metrics.loss(prediction, self.target, self.surrogate.problem.state_slices)
 
 
 class TextbookKernel(AxialKernel):
-    """γ and LayerNorm in the paper's order: γ at every point, then the mean."""
+    """γ and the mean in the paper's order: γ at every point, then the mean. For grids of equal weights."""
 
-    at_points: nn.Module
-    after_mean: nn.Module
-
-    @staticmethod
-    def replace(kernel: AxialKernel) -> None:
-        kernel.at_points, kernel.after_mean = kernel.gamma, kernel.norm
-        kernel.gamma, kernel.norm = nn.Identity(), nn.Identity()  # type: ignore[assignment]
-        kernel.__class__ = TextbookKernel
+    @classmethod
+    def like(cls, kernel: AxialKernel) -> TextbookKernel:
+        """The textbook's kernel with the weights of ours."""
+        copy = cls(kernel.m, kernel.gamma.in_features, kernel.heads, kernel.kernel_dim, kernel.options)
+        copy.load_state_dict(kernel.state_dict())
+        return copy.to(kernel.gamma.weight.device)
 
     def factors(self, x: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
-        mean: Tensor = axial_mean(self.at_points(x), [None] * grid.num_axes, self.m)
-        return self.encode(self.after_mean(mean), grid)
+        return self.encode_projection(axial_mean(self.gamma(x), [None] * grid.num_axes, self.m), grid)
 
 
-class Textbook(Contender):
-    def __init__(self, contest: Contest, device: str, *, compiled: bool) -> None:
-        super().__init__(contest, device)
+class Textbook(Runner):
+    def __init__(self, setting: Setting, device: str, *, compiled: bool) -> None:
+        super().__init__(setting, device)
         for module in list(self.surrogate.modules()):
-            if isinstance(module, AxialKernel):
-                TextbookKernel.replace(module)
+            if isinstance(module, FactorizedAttention):
+                module.kernels = nn.ModuleList(TextbookKernel.like(kernel) for kernel in module.axes())
         self.compiled = compiled
         self.predict: Callable[..., Tensor] = self.surrogate.predict
         if compiled:
@@ -119,7 +121,7 @@ class Textbook(Contender):
 
     def call(self) -> Tensor:
         with textbook(), torch.autocast(self.device, torch.bfloat16, enabled=self.compiled):
-            return self.predict(Batch(self.context), self.contest.steps, self.surrogate.problem.grid)
+            return self.predict(Batch(self.context), self.setting.steps, self.surrogate.problem.grid)
 
     def infer(self) -> None:
         with torch.no_grad():
@@ -131,18 +133,19 @@ class Textbook(Contender):
             self.loss(self.call()).backward()
 
 
-class Ours(Contender):
+class Ours(Runner):
     """The surrogate as a user gets it, with recorded calls and steps."""
 
-    def __init__(self, contest: Contest, device: str) -> None:
-        super().__init__(contest, device)
+    def __init__(self, setting: Setting, device: str) -> None:
+        super().__init__(setting, device)
+        engine.attach(self.surrogate)
         self.optimizer: torch.optim.Optimizer | None = None
-        if contest.optimizer:
+        if setting.optimizer:
             on_gpu = device != "cpu"
             rate = torch.tensor(1e-4, device=device) if on_gpu else 1e-4
             parameters = self.surrogate.parameters()
             self.optimizer = torch.optim.AdamW(parameters, rate, fused=on_gpu, capturable=on_gpu)
-        finish = self.finish if contest.optimizer else None
+        finish = self.finish if setting.optimizer else None
         self.step = StepGraphs(self.compute, list(self.surrogate.parameters()), finish)
 
     def autocast(self) -> AbstractContextManager[object]:
@@ -150,21 +153,25 @@ class Ours(Contender):
 
     def infer(self) -> None:
         # Not forward(), which waits for the device to look at the input.
-        grid, steps = self.surrogate.problem.grid, self.contest.steps
+        grid, steps = self.surrogate.problem.grid, self.setting.steps
         with torch.inference_mode(), self.autocast():
-            if self.device == "cpu":
-                self.surrogate.predict(Batch(self.context), steps, grid)
-            else:
-                call: Callable[[Tensor], Tensor] = lambda x: self.surrogate.predict(Batch(x), steps, grid)  # noqa: E731
-                self.surrogate.graphs(self.surrogate, steps, call, self.context)
+            self.surrogate.execute(Batch(self.context), steps, grid)
 
     def compute(self, context: Tensor, _: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         with self.autocast():
-            prediction = self.surrogate.predict(Batch(context), self.contest.steps, self.surrogate.problem.grid)
+            prediction = engine.predict(self.surrogate, Batch(context), self.setting.steps, self.surrogate.problem.grid)
         return self.loss(prediction), {}
 
     def train(self) -> None:
         self.step("train", self.context, self.target)
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        self.step.enabled = False
+        try:
+            yield
+        finally:
+            self.step.enabled = True
 
     def finish(self) -> dict[str, Tensor]:
         assert self.optimizer is not None
@@ -174,28 +181,21 @@ class Ours(Contender):
         return {"gradient_norm": norm}
 
 
-def contender(way: str, contest: Contest, device: str) -> Contender:
+def runner_of(way: str, setting: Setting, device: str) -> Runner:
     if way == OURS:
-        return Ours(contest, device)
-    return Textbook(contest, device, compiled=way == COMPILED)
+        return Ours(setting, device)
+    return Textbook(setting, device, compiled=way == COMPILED)
 
 
 @contextmanager
 def textbook() -> Iterator[None]:
-    """TF32 products, and none of our kernels."""
-    with ExitStack() as kept:
-        kept.callback(_restore, "FACTFORMER_FUSED", os.environ.get("FACTFORMER_FUSED"))
-        kept.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
-        os.environ["FACTFORMER_FUSED"] = "off"
-        torch.set_float32_matmul_precision("high")
+    """TF32 products."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
         yield
-
-
-def _restore(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def milliseconds(call: Callable[[], object], device: str, seconds: float = 0.5) -> float:
@@ -227,23 +227,22 @@ def milliseconds(call: Callable[[], object], device: str, seconds: float = 0.5) 
     return statistics.median(times)
 
 
-def measure(runner: Contender, mode: str) -> dict[str, float]:
+def measure(runner: Runner, mode: str) -> dict[str, float]:
     """Milliseconds of ``infer`` or ``train``, and for a training step its peak memory; call `prepare` before."""
     call: Callable[[], None] = getattr(runner, mode)
     device = runner.device
     result = {f"{mode}_ms": milliseconds(call, device)}
     if mode == "train" and device != "cpu":
-        eager = isinstance(runner, Textbook)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        with nullcontext() if eager else _no_graphs():
+        with runner.unrecorded():
             call()
         torch.cuda.synchronize()
         result["train_gb"] = torch.cuda.max_memory_allocated() / 1e9
     return result
 
 
-def prepare(runner: Contender, mode: str) -> float:
+def prepare(runner: Runner, mode: str) -> float:
     """Seconds of the first call; after it and two more everything is compiled and recorded."""
     call: Callable[[], None] = getattr(runner, mode)
     began = time.perf_counter()
@@ -254,15 +253,3 @@ def prepare(runner: Contender, mode: str) -> float:
     for _ in range(2):
         call()
     return seconds
-
-
-@contextmanager
-def _no_graphs() -> Iterator[None]:
-    """A step whose memory is to be seen must not run inside the memory of a record."""
-    from factformer.kernels import graphs
-
-    largest, graphs.LARGEST = graphs.LARGEST, -1
-    try:
-        yield
-    finally:
-        graphs.LARGEST = largest

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from factformer.grid import Grid
-from factformer.nn.linear_attention import kernel_integral
+from factformer.nn.attention.linear import kernel_integral
+from factformer.nn.grid_tables import TableCache
 from factformer.nn.norms import cached_domain_weights
-from factformer.nn.tables import TableCache
 
 
 class GalerkinAttention(nn.Module):

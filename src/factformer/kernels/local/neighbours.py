@@ -50,7 +50,7 @@ def runs(around: Mapping[str, Any]) -> int:
 
 
 @triton.jit
-def _moved(place, by, size, wraps: tl.constexpr):
+def moved_places(place, by, size, wraps: tl.constexpr):
     """Places moved along an axis, and which of them lie on the grid."""
     place += by
     if wraps:
@@ -60,7 +60,7 @@ def _moved(place, by, size, wraps: tl.constexpr):
 
 
 @triton.jit
-def _neighbours(
+def neighbours(
     rest,
     outer,
     size0,
@@ -80,18 +80,18 @@ def _neighbours(
     if ABSENT < 3:
         by = SIGN * step * (number % WIDTH - REACH)
         number //= WIDTH
-    c2, inside = _moved(rest % size2, by, size2, (WRAPS >> 2) & 1)
+    c2, inside = moved_places(rest % size2, by, size2, (WRAPS >> 2) & 1)
     rest //= size2
     by = 0
     if ABSENT < 2:
         by = SIGN * step * (number % WIDTH - REACH)
         number //= WIDTH
-    c1, within = _moved(rest % size1, by, size1, (WRAPS >> 1) & 1)
+    c1, within = moved_places(rest % size1, by, size1, (WRAPS >> 1) & 1)
     inside &= within
     by = 0
     if ABSENT < 1:
         by = SIGN * step * (number - REACH)
-    c0, within = _moved(rest // size1, by, size0, WRAPS & 1)
+    c0, within = moved_places(rest // size1, by, size0, WRAPS & 1)
     return ((c0 * size1 + c1) * size2 + c2) * size3, inside & within
 
 
@@ -136,14 +136,14 @@ def correlate(
     for _ in tl.static_range(3 - ABSENT):
         outer_offsets *= WIDTH
     for outer in range(outer_offsets):
-        row, inside = _neighbours(rows, outer, size0, size1, size2, size3, step, SIGN, WRAPS, REACH, ABSENT)
+        row, inside = neighbours(rows, outer, size0, size1, size2, size3, step, SIGN, WRAPS, REACH, ABSENT)
         inside &= number < runs
         taps = ()
         for inner in tl.static_range(WIDTH):
             where = weight + (outer * WIDTH + inner) * dim + channels
             taps = taps + (tl.load(where, mask=channels < dim, other=0.0),)
         for place in tl.static_range(RUN + 2 * REACH):
-            column, within = _moved(first, step * (place - REACH), size3, (WRAPS >> 3) & 1)
+            column, within = moved_places(first, step * (place - REACH), size3, (WRAPS >> 3) & 1)
             mask = (inside & within)[:, None] & inside_d[None, :]
             x = tl.load(source + (row + column)[:, None] * dim + d[None, :], mask=mask, other=0.0).to(tl.float32)
             following = ()
@@ -154,63 +154,3 @@ def correlate(
                 following = following + (total,)
             totals = following
     return totals
-
-
-@triton.jit
-def depthwise_weight_kernel(
-    source,
-    grad,
-    parts,
-    points,
-    dim,
-    tiles,
-    tiles_per_program,
-    size0,
-    size1,
-    size2,
-    size3,
-    step,
-    WRAPS: tl.constexpr,
-    REACH: tl.constexpr,
-    ABSENT: tl.constexpr,
-    RUN: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):
-    """``Σ_p ∂y(p) source(p + step · o)`` for the offsets of one row of the kernel, summed over a part of all points."""
-    WIDTH: tl.constexpr = 2 * REACH + 1
-    outer, part = tl.program_id(0), tl.program_id(1)
-    d = tl.arange(0, BLOCK_D)
-    inside_d = (d < dim)[None, :]
-    runs = points // size3 * tl.cdiv(size3, RUN)
-    per_sample = tl.cdiv(runs, BLOCK_R)
-    sums = ()
-    for _ in tl.static_range(WIDTH):
-        sums = sums + (tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32),)
-    begin = part * tiles_per_program
-    for tile in range(begin, min(tiles, begin + tiles_per_program)):
-        number = (tile % per_sample) * BLOCK_R + tl.arange(0, BLOCK_R)
-        sample = (tile // per_sample).to(tl.int64) * points * dim
-        rows, first = run_of(number, size3, RUN)
-        ys = ()
-        for r in tl.static_range(RUN):
-            mask = ((number < runs) & (first + r < size3))[:, None] & inside_d
-            where = grad + sample + (rows * size3 + first + r)[:, None] * dim + d[None, :]
-            ys = ys + (tl.load(where, mask=mask, other=0.0).to(tl.float32),)
-        row, inside = _neighbours(rows, outer, size0, size1, size2, size3, step, 1, WRAPS, REACH, ABSENT)
-        inside &= number < runs
-        for place in tl.static_range(RUN + 2 * REACH):
-            column, within = _moved(first, step * (place - REACH), size3, (WRAPS >> 3) & 1)
-            mask = (inside & within)[:, None] & inside_d
-            where = source + sample + (row + column)[:, None] * dim + d[None, :]
-            x = tl.load(where, mask=mask, other=0.0).to(tl.float32)
-            following = ()
-            for inner in tl.static_range(WIDTH):
-                total = sums[inner]
-                if place >= inner and place - inner < RUN:
-                    total += ys[place - inner] * x
-                following = following + (total,)
-            sums = following
-    for inner in tl.static_range(WIDTH):
-        where = (part * tl.num_programs(0) + outer) * WIDTH + inner
-        tl.store(parts + where * dim + d, tl.sum(sums[inner], axis=0), mask=d < dim)

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.kernels import attention_fits, working_dtype
-from factformer.nn.axial_kernel import AxialKernel, KernelOptions
+from factformer.nn.attention.axial_kernel import AxialKernel, KernelOptions
+from factformer.nn.grid_tables import TableCache
 from factformer.nn.mlp import MLP
 from factformer.nn.norms import cached_domain_weights, domain_normalize
-from factformer.nn.tables import TableCache
+from factformer.nn.stage import Stage
 
 
-class FactorizedAttention(nn.Module):
+class FactorizedAttention(Stage):
     """``f( IN( V ×₁ A⁽¹⁾ ×₂ A⁽²⁾ … ) )`` of the layer-normalised input; the residual add is the caller's.
 
     ``V`` has ``heads · head_dim`` channels and each ``A⁽ᵐ⁾`` is built from the field's projection onto axis
@@ -57,6 +57,7 @@ class FactorizedAttention(nn.Module):
         self.tables = TableCache()
 
     def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+        """The attention of a channel-last field ``u`` on ``grid``: a field of the same shape, without the residual."""
         x = self.normalized(u, grid)
         values = self.to_values(x).unflatten(-1, (self.heads, -1)).movedim(-2, 1)
         if self.parallel:
@@ -71,15 +72,11 @@ class FactorizedAttention(nn.Module):
     def add_to(
         self, u: Float[Tensor, "batch *grid dim"], encoding: Float[Tensor, "*grid dim"] | None, grid: Grid
     ) -> Float[Tensor, "batch *grid dim"]:
-        """``s + attention(s)`` with ``s = u + encoding``; on a GPU in bfloat16 with fused kernels."""
-        head_dim = self.to_values.out_features // self.heads
-        fits = not self.parallel and attention_fits(self.dim, head_dim, self.axes()[0].kernel_dim)
-        dtype = working_dtype(u, fits, min(self.dim, head_dim))
-        if dtype is not None:
-            from factformer.kernels.attention.op import attention_block
+        """``s + attention(s)`` with ``s = u + encoding``."""
+        result: Tensor = self.execute(u, encoding, grid)
+        return result
 
-            self.check(u, grid)
-            return attention_block(self, u, encoding, grid, dtype)
+    def plain(self, u: Tensor, encoding: Tensor | None, grid: Grid) -> Tensor:
         if encoding is not None:
             u = u + encoding
         result: Tensor = u + self(u, grid)

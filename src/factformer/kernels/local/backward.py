@@ -1,0 +1,138 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: disable-error-code="assignment, var-annotated"
+# ruff: noqa: RUF005 (Triton adds tuples, it does not unpack them)
+"""Kernels of the local branch, backward: network and norm; the weights of the convolution."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from factformer.kernels._triton.arithmetic import gelu, gelu_slope
+from factformer.kernels.local.forward import normalized
+from factformer.kernels.local.neighbours import moved_places, neighbours, run_of
+
+
+@triton.jit
+def pointwise_gradient_kernel(
+    grad,
+    convolved,
+    gain,
+    shift,
+    first,
+    first_bias,
+    second,
+    normed,
+    activated,
+    grad_hidden,
+    grad_convolved,
+    parts,
+    points,
+    dim,
+    hidden,
+    eps,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+):
+    """Back through the network and the norm; what the weights' gradients need is made again and written."""
+    p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    row = p.to(tl.int64)
+    d = tl.arange(0, BLOCK_D)
+    inside_d = d < dim
+    inside = (p < points)[:, None]
+    mask = inside & inside_d[None, :]
+    offset = row[:, None] * dim + d[None, :]
+    parts += tl.program_id(0) * (hidden + 4 * dim)
+    unit, scale = normalized(tl.load(convolved + offset, mask=mask, other=0.0).to(tl.float32), inside_d, dim, eps)
+    g = tl.load(gain + d, mask=inside_d, other=0.0)[None, :]
+    x = (unit * g + tl.load(shift + d, mask=inside_d, other=0.0)[None, :]).to(first.dtype.element_ty)
+    tl.store(normed + offset, x, mask=mask)
+    y = tl.load(grad + offset, mask=mask, other=0.0)
+    tl.store(parts + hidden + d, tl.sum(y.to(tl.float32), axis=0), mask=inside_d)
+    grad_x = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
+    for start in range(0, hidden, BLOCK_H):
+        k = start + tl.arange(0, BLOCK_H)
+        w1 = tl.load(first + k[:, None] * dim + d[None, :], mask=(k < hidden)[:, None] & inside_d[None, :], other=0.0)
+        w2 = tl.load(
+            second + d[:, None] * hidden + k[None, :], mask=inside_d[:, None] & (k < hidden)[None, :], other=0.0
+        )
+        h = tl.dot(x, tl.trans(w1), input_precision=PRECISION)
+        h += tl.load(first_bias + k, mask=k < hidden, other=0.0)[None, :]
+        grad_h = tl.dot(y, w2, input_precision=PRECISION) * gelu_slope(h)
+        wide = row[:, None] * hidden + k[None, :]
+        inside_k = inside & (k < hidden)[None, :]
+        tl.store(activated + wide, gelu(h).to(activated.dtype.element_ty), mask=inside_k)
+        tl.store(parts + k, tl.sum(grad_h, axis=0), mask=k < hidden)
+        rounded = grad_h.to(w1.dtype)
+        tl.store(grad_hidden + wide, rounded, mask=inside_k)
+        grad_x = tl.dot(rounded, w1, grad_x, input_precision=PRECISION)
+    tl.store(parts + hidden + dim + d, tl.sum(grad_x * unit, axis=0), mask=inside_d)
+    tl.store(parts + hidden + 2 * dim + d, tl.sum(grad_x, axis=0), mask=inside_d)
+    grad_x *= g
+    along = tl.sum(grad_x * unit, axis=1)[:, None] / dim
+    level = tl.sum(grad_x, axis=1)[:, None] / dim
+    grad_y = tl.where(mask, scale[:, None] * (grad_x - level - unit * along), 0.0)
+    tl.store(parts + hidden + 3 * dim + d, tl.sum(grad_y, axis=0), mask=inside_d)
+    tl.store(grad_convolved + offset, grad_y.to(grad_convolved.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def depthwise_weight_kernel(
+    source,
+    grad,
+    parts,
+    points,
+    dim,
+    tiles,
+    tiles_per_program,
+    size0,
+    size1,
+    size2,
+    size3,
+    step,
+    WRAPS: tl.constexpr,
+    REACH: tl.constexpr,
+    ABSENT: tl.constexpr,
+    RUN: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """``Σ_p ∂y(p) source(p + step · o)`` for the offsets of one row of the kernel, summed over a part of all points."""
+    WIDTH: tl.constexpr = 2 * REACH + 1
+    outer, part = tl.program_id(0), tl.program_id(1)
+    d = tl.arange(0, BLOCK_D)
+    inside_d = (d < dim)[None, :]
+    runs = points // size3 * tl.cdiv(size3, RUN)
+    per_sample = tl.cdiv(runs, BLOCK_R)
+    sums = ()
+    for _ in tl.static_range(WIDTH):
+        sums = sums + (tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32),)
+    begin = part * tiles_per_program
+    for tile in range(begin, min(tiles, begin + tiles_per_program)):
+        number = (tile % per_sample) * BLOCK_R + tl.arange(0, BLOCK_R)
+        sample = (tile // per_sample).to(tl.int64) * points * dim
+        rows, first = run_of(number, size3, RUN)
+        ys = ()
+        for r in tl.static_range(RUN):
+            mask = ((number < runs) & (first + r < size3))[:, None] & inside_d
+            where = grad + sample + (rows * size3 + first + r)[:, None] * dim + d[None, :]
+            ys = ys + (tl.load(where, mask=mask, other=0.0).to(tl.float32),)
+        row, inside = neighbours(rows, outer, size0, size1, size2, size3, step, 1, WRAPS, REACH, ABSENT)
+        inside &= number < runs
+        for place in tl.static_range(RUN + 2 * REACH):
+            column, within = moved_places(first, step * (place - REACH), size3, (WRAPS >> 3) & 1)
+            mask = (inside & within)[:, None] & inside_d
+            where = source + sample + (row + column)[:, None] * dim + d[None, :]
+            x = tl.load(where, mask=mask, other=0.0).to(tl.float32)
+            following = ()
+            for inner in tl.static_range(WIDTH):
+                total = sums[inner]
+                if place >= inner and place - inner < RUN:
+                    total += ys[place - inner] * x
+                following = following + (total,)
+            sums = following
+    for inner in tl.static_range(WIDTH):
+        where = (part * tl.num_programs(0) + outer) * WIDTH + inner
+        tl.store(parts + where * dim + d, tl.sum(sums[inner], axis=0), mask=d < dim)
