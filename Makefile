@@ -20,6 +20,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check src tests benchmarks docs lab
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m lab.check_pins
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict --quiet

@@ -17,7 +17,7 @@ def measure() -> None:
     import torch
 
     from factformer import Field, Grid, Problem, build_surrogate, metrics
-    from factformer.nn.graphs import StepGraphs
+    from factformer.kernels.graphs import StepGraphs
 
     torch.zeros(1, device="cuda")
     problem = Problem("p", Grid((128, 128), 2 * math.pi, True), (Field("field"),), num_context_frames=10)
@@ -26,7 +26,7 @@ def measure() -> None:
 
     def compute(frames: torch.Tensor, truth: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         with torch.autocast("cuda", torch.bfloat16):
-            return metrics.loss(surrogate(frames), truth, problem.output_slices), {}
+            return metrics.loss(surrogate(frames), truth, problem.state_slices), {}
 
     began = time.perf_counter()
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from factformer import metrics
+from factformer.batch import Batch
 from factformer.evaluation.comparison import compare
 from factformer.evaluation.contenders import BOX, COMPILED, CONTESTS, EAGER, OURS, PLANE, Contest, Ours
 from factformer.report.analysis import comparison_table
@@ -58,8 +59,8 @@ def check(
             surrogate = surrogate.double()
         working = torch.float64 if dtype == torch.float64 else torch.float32
         with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
-            prediction = surrogate.predict(context.to(working), steps, surrogate.problem.grid)
-        value = metrics.loss(prediction, target.to(working), surrogate.problem.output_slices)
+            prediction = surrogate.predict(Batch(context.to(working)), steps, surrogate.problem.grid)
+        value = metrics.loss(prediction, target.to(working), surrogate.problem.state_slices)
         grads = torch.autograd.grad(value, list(surrogate.parameters()))
         os.environ["FACTFORMER_FUSED"] = "auto"
         return [prediction.double(), torch.cat([g.double().flatten() for g in grads])]
@@ -86,7 +87,7 @@ def profile(contest: Contest, training: bool, rows: int = 30) -> None:
             runner.step._step(runner.context, runner.target)
         else:
             with torch.no_grad(), runner.autocast():
-                runner.surrogate.predict(runner.context, contest.steps, runner.surrogate.problem.grid)
+                runner.surrogate.predict(Batch(runner.context), contest.steps, runner.surrogate.problem.grid)
 
     call()
     torch.cuda.synchronize()

@@ -43,7 +43,7 @@ CASES: dict[str, tuple[int, int, int, float, int, dict[str, Any], float]] = {
 
 
 def floor_seconds(case: str, count: int, bandwidth: float) -> float | None:
-    """The bytes that the kernels of `factformer.numerics.fused` read and write, at ``bandwidth`` bytes a second."""
+    """The bytes that the kernels of `factformer.kernels.solvers` read and write, at ``bandwidth`` bytes a second."""
     name = case.partition(",")[0]
     _, resolution, num_frames, frame_dt, _, options, _ = CASES[case]
     time = (num_frames - 1) * frame_dt

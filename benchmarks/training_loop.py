@@ -49,7 +49,7 @@ def build_trainer(arguments: argparse.Namespace, residence: str, folder: Path) -
     problem = wanted_problem(experiment)
     generator = torch.Generator().manual_seed(0)
     shape = (arguments.trajectories, arguments.frames, *problem.grid.shape)
-    frames = torch.randn(*shape, problem.num_output_channels, generator=generator)
+    frames = torch.randn(*shape, problem.num_state_channels, generator=generator)
     dataset: Dataset = ArrayDataset(frames, problem)
     if residence == "stream":  # from a file, as it is when frames do not fit into memory
         np.save(folder.with_name("frames.npy"), frames.numpy())

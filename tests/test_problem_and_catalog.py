@@ -11,14 +11,16 @@ BOX = Grid((8, 8), 1.0, (True, False))
 
 def test_channels_of_field_groups():
     problem = Problem("flow", PERIODIC, (Field("pressure"), Field("velocity", 2)), num_context_frames=3, horizon=5)
-    assert problem.num_output_channels == problem.num_input_channels == 3
-    assert problem.output_slices == {"pressure": slice(0, 1), "velocity": slice(1, 3)}
+    assert problem.num_state_channels == 3
+    assert problem.state_slices == {"pressure": slice(0, 1), "velocity": slice(1, 3)}
     assert problem.padding == ("periodic", "periodic")
     assert Problem.from_dict(problem.to_dict()) == problem
 
 
 def test_mixed_boundaries_and_steady_problems():
-    problem = Problem("darcy", BOX, (Field("solution"),), (Field("coefficient"),), boundary="zero", steady=True)
+    problem = Problem(
+        "darcy", BOX, (Field("solution"),), (Field("coefficient"),), num_context_frames=0, boundary="zero"
+    )
     assert problem.padding == ("periodic", "zero")
     assert Problem.from_dict(problem.to_dict()) == problem
 
@@ -26,18 +28,26 @@ def test_mixed_boundaries_and_steady_problems():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"outputs": ()}, "no fields"),
-        ({"outputs": (Field("a"), Field("a"))}, "twice"),
+        ({"state": ()}, "no fields"),
+        ({"state": (Field("a"), Field("a"))}, "'a' twice"),
+        ({"state": ["a"]}, "takes fields"),
+        ({"static": (Field("a"),)}, "'a' twice"),
+        ({"forcing": (Field("f"),), "parameters": ("f",)}, "'f' twice"),
+        ({"static": (Field("mask"),), "masked": True}, "'mask' twice"),
+        ({"parameters": ("Reynolds number",)}, "needs a name such as"),
+        ({"parameters": "reynolds"}, "a list of names"),
         ({"grid": BOX}, "all periodic"),
         ({"boundary": "open"}, "one of"),
         ({"frame_dt": 0.0}, "positive"),
-        ({"inputs": (Field("b"),)}, "steady=True"),
-        ({"steady": True, "horizon": 2}, "one frame"),
+        ({"num_context_frames": -1}, "at least 0"),
+        ({"num_context_frames": 0}, "needs static fields"),
+        ({"num_context_frames": 0, "static": (Field("b"),), "horizon": 2}, "one frame"),
+        ({"num_context_frames": 0, "static": (Field("b"),), "forcing": (Field("f"),)}, "'f' as a static field"),
     ],
 )
 def test_impossible_problems_are_named(options, words):
     with pytest.raises(ValueError, match=words):
-        Problem(**{"name": "x", "grid": PERIODIC, "outputs": (Field("a"),), **options})
+        Problem(**{"name": "x", "grid": PERIODIC, "state": (Field("a"),), **options})
 
 
 @pytest.mark.parametrize("name", ["", "a/b", ".", 3])

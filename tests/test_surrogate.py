@@ -25,7 +25,7 @@ def problem(shape=(8, 9), periodic=True, fields=VORTICITY, context=3, **options)
 
 
 def frames(problem, batch=2, seed=0):
-    shape = (batch, problem.num_context_frames, *problem.grid.shape, problem.num_input_channels)
+    shape = (batch, problem.num_context_frames, *problem.grid.shape, problem.num_state_channels)
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -42,7 +42,7 @@ def test_every_parameter_learns():
     p = problem(periodic=False, fields=(Field("p"), Field("u", 2)))
     surrogate = build_surrogate(p, marching_steps=2, **SMALL)
     prediction = surrogate(frames(p), 2)
-    metrics.loss(prediction, torch.randn_like(prediction), p.output_slices).backward()
+    metrics.loss(prediction, torch.randn_like(prediction), p.state_slices).backward()
     for name, parameter in surrogate.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
         assert parameter.grad.abs().max() > 0, name
@@ -97,9 +97,21 @@ def test_physical_units_in_and_out():
     """Scaling the data and the statistics together scales the prediction and nothing else."""
     p = problem()
     torch.manual_seed(0)
-    plain = build_surrogate(p, normalizer=Normalizer([0.5], [2.0], [0.5], [2.0], [0.3]), **SMALL)
+    plain = build_surrogate(
+        p,
+        normalizer=Normalizer(
+            context_mean=[0.5], context_std=[2.0], state_mean=[0.5], state_std=[2.0], increment_std=[0.3]
+        ),
+        **SMALL,
+    )
     torch.manual_seed(0)
-    scaled = build_surrogate(p, normalizer=Normalizer([50.0], [200.0], [50.0], [200.0], [30.0]), **SMALL)
+    scaled = build_surrogate(
+        p,
+        normalizer=Normalizer(
+            context_mean=[50.0], context_std=[200.0], state_mean=[50.0], state_std=[200.0], increment_std=[30.0]
+        ),
+        **SMALL,
+    )
     x = frames(p)
     assert torch.allclose(scaled(100 * x, 2), 100 * plain(x, 2), rtol=1e-4, atol=1e-3)
 
@@ -114,7 +126,14 @@ def test_frames_of_any_number_format_are_taken():
 
 def test_residual_predicts_the_increment():
     p = problem()
-    surrogate = build_surrogate(p, residual=True, normalizer=Normalizer([0.0], [1.0], [0.0], [1.0], [0.25]), **SMALL)
+    surrogate = build_surrogate(
+        p,
+        residual=True,
+        normalizer=Normalizer(
+            context_mean=[0.0], context_std=[1.0], state_mean=[0.0], state_std=[1.0], increment_std=[0.25]
+        ),
+        **SMALL,
+    )
     with torch.no_grad():
         surrogate.decoder.project.weight.zero_()
         surrogate.decoder.project.bias.fill_(2.0)
@@ -125,7 +144,7 @@ def test_residual_predicts_the_increment():
 def test_a_roll_out_that_overflows_does_not_blame_the_input():
     p = problem()
     surrogate = build_surrogate(p, **SMALL)
-    surrogate.normalizer.output_std.fill_(float("inf"))
+    surrogate.normalizer.state_std.fill_(float("inf"))
     predicted = rollout(surrogate, frames(p), 3, steps_per_call=1)
     assert not next(predicted).isfinite().all()
     with pytest.raises(NonFinite, match="left the finite numbers by frame 1") as caught:
@@ -184,13 +203,14 @@ def test_bfloat16_autocast_stays_close():
 COMPILE = """
 import torch
 from factformer import Field, Grid, Problem, build_surrogate
+from factformer.batch import Batch
 problem = Problem("test", Grid((6, 5), 1.0, False), (Field("a"),), num_context_frames=3, horizon=6, boundary="zero")
 surrogate = build_surrogate(problem, dim=16, depth=2, heads=2, head_dim=8, kernel_dim=8)
 frames = torch.randn(2, 3, 6, 5, 1)
 expected = surrogate(frames, 2)
 compiled = torch.compile(surrogate.predict, backend="aot_eager", fullgraph=True)
 for _ in range(2):
-    result = compiled(frames, 2, problem.grid)
+    result = compiled(Batch(frames), 2, problem.grid)
     assert torch.allclose(result, expected, atol=1e-5)
 result.sum().backward()
 print("agrees")

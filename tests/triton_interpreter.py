@@ -6,7 +6,7 @@ import pytest
 import torch
 
 if torch.cuda.is_available():
-    pytest.skip("the interpreter stands in for a GPU; here one is present, see test_fused_gpu", allow_module_level=True)
+    pytest.skip("here is a GPU, so the interpreter is not needed: see test_kernels_gpu", allow_module_level=True)
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("TRITON_INTERPRET=1 must be set before triton is imported", allow_module_level=True)
 interpreter = pytest.importorskip("triton.runtime.interpreter")

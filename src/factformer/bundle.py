@@ -1,30 +1,71 @@
-"""Bundles: a trained surrogate as a folder of ``model.safetensors`` and ``bundle.json``; no pickle anywhere."""
+"""Bundles: a trained surrogate as a folder of ``model.safetensors`` and ``bundle.json``; no pickle anywhere.
+
+Everything is checked on arrival: both files have checksums, statistics and weights are finite, and every tensor has the
+name, shape and type that the model expects.
+"""
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from factformer import __version__, catalog
-from factformer.data.normalization import Normalizer
+from factformer.data.normalization import Normalizer, migrate_state
+from factformer.documents import finite, json_text, read_json
 from factformer.errors import UserError
+from factformer.files import explained
+from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.problem import Problem
 from factformer.surrogate import Surrogate
 
 FORMAT = "factformer bundle"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "bundle.json"
 FILES = {WEIGHTS, DESCRIPTION, "README.md"}
+CHECKSUM = "description_sha256"
+"""The key of `bundle.json` that holds the checksum of all others; version 1 had none."""
+STORED_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+"""Types that a weight of float32 may be stored in."""
+TYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+"""Names of types in the header of a safetensors file."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `bundle.json` says, checked: how to build the surrogate, and where it comes from."""
+
+    config: ModelConfig
+    marching_steps: int
+    problem: Problem
+    normalizer: Normalizer
+    weights_sha256: str
+    provenance: dict[str, Any]
+
+    def build(self) -> Surrogate:
+        return Surrogate(self.problem, self.config, self.marching_steps, self.normalizer)
 
 
 def save_bundle(
@@ -37,26 +78,30 @@ def save_bundle(
 ) -> Path:
     """Write ``surrogate`` to the folder ``path``, whole or not at all.
 
+    A surrogate whose parts are not those that its configuration describes is refused: it could not be loaded again.
     ``storage`` (``torch.float16`` or ``torch.bfloat16``) halves the file; the weights are float32 again when
     loaded. What is too large for 16 bits stays as it is.
     """
+    _require_described(surrogate)
     target = Path(path)
+    with explained(target):
+        _clean_up(target)
     if target.exists() and not overwrite:
         raise UserError(f"{target} exists already; choose another path or pass overwrite=True (--overwrite)")
     if target.exists() and not (target.is_dir() and {item.name for item in target.iterdir()} <= FILES):
         raise UserError(f"{target} holds other things than a bundle and is not replaced; choose another path")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write the bundle {target}: {error.strerror or error}") from error
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in surrogate.state_dict().items()}
+    _require_finite(state, "the surrogate")
+    check_statistics(surrogate.normalizer, surrogate.problem)
     if storage is not None:
         # Weights bear rounding; buffers such as the frequencies of Fourier features are multiplied by 2π x.
         weights = {name for name, parameter in surrogate.named_parameters() if parameter.dtype == torch.float32}
         shorter = {name: state[name].to(storage) for name in weights}
         state |= {name: t for name, t in shorter.items() if bool(t.isfinite().all())}
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    scratch = None
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-{os.getpid()}-", dir=target.parent))
         save_file(state, scratch / WEIGHTS)
         description = {
             "format": FORMAT,
@@ -65,7 +110,7 @@ def save_bundle(
             "marching_steps": surrogate.marching_steps,
             "problem": surrogate.problem.to_dict(),
             "normalization": surrogate.normalizer.to_dict(),
-            "sha256": _checksum(scratch / WEIGHTS),
+            "sha256": _file_checksum(scratch / WEIGHTS),
             "provenance": {
                 "factformer": __version__,
                 "torch": torch.__version__,
@@ -73,51 +118,79 @@ def save_bundle(
                 **(provenance or {}),
             },
         }
-        (scratch / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        description[CHECKSUM] = description_checksum(description)
+        (scratch / DESCRIPTION).write_text(json_text(description), encoding="utf-8")
         shutil.copymode(scratch / DESCRIPTION, scratch / WEIGHTS)  # safetensors keeps its files from everyone else
         scratch.chmod(0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(scratch, target)
-    except OSError as error:
-        raise UserError(f"cannot write the bundle {target}: {error.strerror or error}") from error
+        _put_in_place(scratch, target)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"cannot write the bundle {target}: {getattr(error, 'strerror', None) or error}") from error
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
     return target
 
 
-def load(path: str | Path) -> Surrogate:
-    """The surrogate of a bundle, ready to predict; ``path`` is its folder or the name of one in the zoo."""
+def load(path: str | Path, *, models: Iterable[type[Backbone]] = ()) -> Surrogate:
+    """The surrogate of a bundle, ready to predict; ``path`` is its folder or the name of one in the zoo.
+
+    A bundle holds no code. If its model is not in the catalog, its class must be among ``models``.
+    """
     folder = _find(path)
-    description = _read_description(folder)
+    description = read_description(folder, models)
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise UserError(f"{folder} has no {WEIGHTS}: the bundle is incomplete")
-    if _checksum(weights) != description.get("sha256"):
-        raise UserError(f"{weights} does not match its checksum: the file is truncated or was changed; copy it again")
     try:
+        if _file_checksum(weights) != description.weights_sha256:
+            raise UserError(f"{weights} does not match its checksum: the file is damaged or changed; copy it again")
+        _check_header(weights, description)
         state = load_file(weights)
     except SafetensorError as error:
         raise UserError(f"{weights} is not a safetensors file: {error}") from None
-    try:
-        config = catalog.find("models", description["config"]["name"]).Config.parse(description["config"], "model")
-        problem = Problem.from_dict(description["problem"])
-        normalizer = Normalizer.from_dict(description["normalization"])
-        surrogate = Surrogate(problem, config, description["marching_steps"], normalizer)
-    except UserError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / DESCRIPTION} is not a complete bundle description: {error}") from None
-    if any(state[name].dtype == torch.float64 for name, _ in surrogate.named_parameters() if name in state):
-        surrogate.double()
+    except OSError as error:
+        raise UserError(f"cannot read {weights}: {error.strerror or error}") from None
+    migrate_state(state, description.normalizer, "normalizer.")
+    _require_finite(state, str(weights))
     # Statistics stay exact even where the weights are stored in 16 bits: they come from the description.
-    exact = {f"normalizer.{name}": buffer for name, buffer in normalizer.state_dict().items()}
-    try:
-        surrogate.load_state_dict({**state, **exact})
-    except RuntimeError as error:
-        raise UserError(f"{weights} does not hold the weights of this model: {str(error).splitlines()[-1]}") from None
-    surrogate.provenance = description.get("provenance", {})
+    exact = {f"normalizer.{name}": buffer for name, buffer in description.normalizer.named_buffers()}
+    if not all(torch.equal(state[name].float(), values) for name, values in exact.items()):
+        raise UserError(f"{folder / DESCRIPTION} and {weights} hold different statistics: copy the bundle again")
+    surrogate = description.build()
+    if any(state[name].dtype == torch.float64 for name, _ in surrogate.named_parameters()):
+        surrogate.double()
+    surrogate.load_state_dict({**state, **exact})
+    surrogate.provenance = description.provenance
     return surrogate.eval()
+
+
+def _find_model(name: str, folder: Path, given: Iterable[type[Backbone]]) -> type[Backbone]:
+    with catalog.using(models=[check_model(model) for model in given]):
+        if name not in catalog.names("models"):
+            raise UserError(
+                f"{folder} holds the model {name!r}, which is not in the catalog: give its class, with models=[…] in "
+                "Python or --plugin FILE on the command line, or install the package that it comes from"
+            )
+        return find_model(name)
+
+
+def _require_described(surrogate: Surrogate) -> None:
+    """Raise where configuration and weights do not belong together, such as with another backbone put in."""
+    found, wanted = type(surrogate.backbone), backbone_of(surrogate.config)
+    if found is not wanted:
+        raise UserError(
+            f"the surrogate's backbone is a {found.__module__}.{found.__qualname__}, its configuration describes the "
+            f"model {surrogate.config.name!r}: build it with build_surrogate(problem, {found.__name__})"
+        )
+    with torch.random.fork_rng(devices=[]):
+        described = Surrogate(surrogate.problem, surrogate.config, surrogate.marching_steps, surrogate.normalizer)
+    shapes, expected = ({k: tuple(v.shape) for k, v in s.state_dict().items()} for s in (surrogate, described))
+    for name in sorted({*shapes, *expected}):
+        if shapes.get(name) != expected.get(name):
+            raise UserError(
+                f"the surrogate's {name} has shape {shapes.get(name)}, its configuration describes "
+                f"{expected.get(name)}: build it with the configuration that it is to be saved with"
+            )
 
 
 def zoo() -> dict[str, Path]:
@@ -134,9 +207,14 @@ def zoo() -> dict[str, Path]:
 def _find(path: str | Path) -> Path:
     folder = Path(path)
     if folder.is_dir():
-        return folder / "bundle" if not (folder / DESCRIPTION).exists() and (folder / "bundle").is_dir() else folder
+        if (folder / DESCRIPTION).exists():
+            return folder
+        inside = folder / "bundle"
+        return next((place for place in (inside, _aside(inside)) if place.is_dir()), folder)
     if folder.exists():
         raise UserError(f"{folder} is a file; a bundle is a folder with {WEIGHTS} and {DESCRIPTION}")
+    if _aside(folder).is_dir():  # a process was killed while it replaced the bundle
+        return _aside(folder)
     known = zoo()
     if str(path) in known:
         return known[str(path)]
@@ -144,26 +222,187 @@ def _find(path: str | Path) -> Path:
     raise UserError(f"there is no bundle at {folder}.{names}")
 
 
-def _read_description(folder: Path) -> dict[str, Any]:
+def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Description:
+    """What the bundle in ``folder`` is, without its weights."""
     file = folder / DESCRIPTION
     if not file.is_file():
         if (folder / "checkpoints").is_dir():
-            raise UserError(f"the run {folder} has not finished; go on with `factformer train --resume --out {folder}`")
+            raise UserError(f"the run {folder} has not finished; resume it: `factformer train --resume --out {folder}`")
         raise UserError(f"{folder} is not a bundle: it has no {DESCRIPTION}")
-    try:
-        description = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise UserError(f"{file} is not valid JSON: the bundle is damaged; copy it again") from None
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
+    values = read_json(file)
+    if values.get("format") != FORMAT:
         raise UserError(f"{file} was not written by factformer")
-    if description.get("version") != FORMAT_VERSION:
+    values = migrate(values, file)
+    try:
+        config, provenance = values["config"], values["provenance"]
+        if not isinstance(config, dict) or not isinstance(provenance, dict):
+            raise UserError("config and provenance must be JSON objects")
+        for key in ("num_context_frames", "horizon"):
+            _require_whole_number(f"problem.{key}", values["problem"][key])
+        _require_whole_number("marching_steps", values["marching_steps"])
+        if not isinstance(values["sha256"], str):
+            raise UserError("sha256 must be a text")
+        normalization = values["normalization"]
+        for name, numbers in normalization.items():
+            if not isinstance(numbers, list) or any(type(number) not in (int, float) for number in numbers):
+                raise UserError(f"normalization.{name} must be a list of numbers")
+        problem, normalizer = (
+            Problem.from_dict(values["problem"]),
+            Normalizer.from_dict(normalization, Problem.from_dict(values["problem"])),
+        )
+        check_statistics(normalizer, problem)
+        return Description(
+            config=_find_model(str(config["name"]), folder, models).config_class.parse(config, "model"),
+            marching_steps=values["marching_steps"],
+            problem=problem,
+            normalizer=normalizer,
+            weights_sha256=values["sha256"],
+            provenance=provenance,
+        )
+    except KeyError as error:
+        raise UserError(f"{file} is not a complete bundle description: it has no {error}") from None
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"{file} is not a valid bundle description: {error}") from None
+
+
+def migrate(values: dict[str, Any], file: Path) -> dict[str, Any]:
+    """The description of any version in the form of this one; raises where it was changed after it was written.
+
+    Version 1 had no checksum of its own.
+    """
+    version = values.get("version")
+    if version not in (1, FORMAT_VERSION) or isinstance(version, bool):
         raise UserError(
-            f"{file} has bundle version {description.get('version')}, this factformer reads {FORMAT_VERSION}; "
+            f"{file} has bundle version {version!r}, this factformer reads 1 to {FORMAT_VERSION}; "
             "install a matching version"
         )
-    return description
+    if (version != 1 or CHECKSUM in values) and values.get(CHECKSUM) != description_checksum(values):
+        raise UserError(f"{file} does not match its checksum: it is damaged or was changed; copy the bundle again")
+    return values
 
 
-def _checksum(path: Path) -> str:
+def description_checksum(values: Mapping[str, Any]) -> str:
+    """SHA-256 of the content of a description: of its values, whatever the order and spacing they are written in."""
+    content = finite({key: value for key, value in values.items() if key != CHECKSUM})
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_statistics(normalizer: Normalizer, problem: Problem) -> None:
+    """Raise where statistics cannot be those of data.
+
+    A constant field has deviation 0 where it is predicted, in all its components, and 1 where it is seen
+    (`factformer.data.statistics.normalizer_from`); every other deviation is positive.
+    """
+    normalizer.require(problem)
+    for name, values in normalizer.named_buffers():
+        if not bool(values.isfinite().all()):
+            raise UserError(f"the normaliser's {name} is not finite")
+        if name.endswith("_std") and bool((values < 0).any()):
+            raise UserError(f"the normaliser's {name} is negative")
+        seen = name.endswith("_std") and name not in ("state_std", "increment_std")
+        if seen and bool((values == 0).any()):
+            raise UserError(f"the normaliser's {name} is zero, and nothing can be divided by it")
+    constant = normalizer.state_std.eq(0)
+    for field, channels in problem.state_slices.items():
+        some = constant[channels]
+        if bool(some.any()) and not bool(some.all()):
+            raise UserError(f"the normaliser's state_std is zero for some components of {field!r} and not for others")
+        context = normalizer.context_std
+        if bool(some.any()) and context is not None and bool((context[channels] != 1).any()):
+            raise UserError(f"the normaliser's state_std of {field!r} is zero, but its context_std says that it varies")
+    if bool(((normalizer.increment_std == 0) & ~constant).any()):
+        raise UserError("the normaliser's increment_std is zero for a field that varies")
+
+
+def _check_header(weights: Path, description: Description) -> None:
+    """Raise unless the file holds exactly the tensors of the model; neither is put into memory for that."""
+    expected = _skeleton(description).state_dict()
+    with safe_open(weights, framework="pt") as file:
+        found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        migrate_state(found, description.normalizer, "normalizer.")
+        for name in sorted(expected.keys() ^ found.keys()):
+            what = "lacks the tensor" if name in expected else "holds a tensor that the model does not have:"
+            raise UserError(f"{weights} {what} {name!r}: it is not of this model")
+        for name, tensor in expected.items():
+            shape = tuple(found[name].get_shape())
+            if shape != tuple(tensor.shape):
+                raise UserError(f"{weights}: {name!r} has shape {shape}, the model has {tuple(tensor.shape)}")
+            dtype = TYPES.get(found[name].get_dtype())
+            allowed = STORED_TYPES if tensor.dtype == torch.float32 else (tensor.dtype,)
+            if dtype not in allowed:
+                raise UserError(f"{weights}: {name!r} is stored as {found[name].get_dtype()}, not as {tensor.dtype}")
+
+
+def _skeleton(description: Description) -> Surrogate:
+    """The surrogate without memory for its weights."""
+    name = description.config.name
+    try:
+        with torch.device("meta"):
+            return description.build()
+    except UserError:
+        raise
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        if not type(description.config).__module__.startswith("factformer."):
+            return description.build()  # a model of a user's own may need real tensors to be built
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"the bundle's {name!r} model cannot be built as {DESCRIPTION} says: {reason}") from None
+
+
+def _require_finite(state: Mapping[str, Tensor], where: str) -> None:
+    for name, tensor in state.items():
+        if not bool(tensor.isfinite().all()):
+            raise UserError(f"{where} holds NaN or infinite weights in {name!r}: it cannot predict")
+
+
+def _require_whole_number(name: str, value: Any) -> None:
+    if type(value) is not int or value < 0:
+        raise UserError(f"{name} must be a whole number, got {value!r}")
+
+
+def _aside(target: Path) -> Path:
+    """Where the old bundle is while a new one takes its place."""
+    return target.absolute().with_name(f".{target.absolute().name}.replaced")
+
+
+def _put_in_place(scratch: Path, target: Path) -> None:
+    """Move the old bundle aside, the new one in, and remove the old one; on failure the old one comes back."""
+    aside = _aside(target)
+    if target.exists():
+        os.replace(target, aside)
+    try:
+        os.replace(scratch, target)
+    except BaseException:
+        if aside.exists():
+            os.replace(aside, target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _clean_up(target: Path) -> None:
+    """Undo what a killed `save_bundle` left: the old bundle comes back, half of a new one goes."""
+    aside = _aside(target)
+    if aside.is_dir():
+        if target.exists():
+            shutil.rmtree(aside)
+        else:
+            os.replace(aside, target)
+    for item in target.parent.glob(f".{glob.escape(target.name)}-*-*") if target.parent.is_dir() else ():
+        process = item.name[len(target.name) + 2 :].partition("-")[0]
+        if item.is_dir() and process.isdecimal() and not _is_running(int(process)):
+            shutil.rmtree(item, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _file_checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

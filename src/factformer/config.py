@@ -6,12 +6,22 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from factformer.errors import UserError
+from factformer.files import read_text
+from factformer.limits import cut
+
+YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LONGEST_YAML = 2**22
+DEEPEST = 32
+"""Levels of lists and mappings in a file of settings."""
+MOST_COMPLAINTS = 4
+"""Mistakes of a configuration that one message names."""
 
 
 class Config(BaseModel):
@@ -45,21 +55,22 @@ def fingerprint(values: Any) -> str:
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UserError:
     """The error for a name that is not among ``choices``: says what there is and guesses what was meant."""
     names = sorted(choices)
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name[:200], names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else "."
-    return UserError(f"unknown {kind} {name!r}{hint} Choices: {', '.join(names)}")
+    return UserError(f"unknown {kind} {cut(name)}{hint} Choices: {', '.join(names)}")
 
 
 def describe_validation_error(cls: type[BaseModel], error: ValidationError, where: str) -> str:
     parts = []
-    for item in error.errors():
+    for item in error.errors()[:MOST_COMPLAINTS]:
         path = ".".join([where] * bool(where) + [str(part) for part in item["loc"]])
         if item["type"] == "extra_forbidden":
             names = _fields_at(cls, item["loc"][:-1])
             parts.append(str(unknown_name("key", path, [".".join([*path.split(".")[:-1], n]) for n in names])))
         else:
-            parts.append(f"{path}: {item['msg']} (got {item['input']!r})")
-    return "; ".join(parts)
+            parts.append(f"{path}: {item['msg']} (got {cut(item['input'])})")
+    rest = error.error_count() - len(parts)
+    return "; ".join(parts) + (f"; and {rest} more" if rest > 0 else "")
 
 
 def _fields_at(cls: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
@@ -71,6 +82,58 @@ def _fields_at(cls: type[BaseModel], location: tuple[int | str, ...]) -> list[st
     return list(cls.model_fields)
 
 
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds (`parse_yaml`)."""
+    return parse_yaml(read_text(path, LONGEST_YAML), str(path))
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Plain values of YAML: no aliases, which can unfold to any size, no deep nesting, no dates and the like."""
+    try:
+        depth = 0
+        for event in yaml.parse(text, Loader=YAML_LOADER):
+            if getattr(event, "anchor", None) is not None:
+                raise UserError(f"{where}: YAML with anchors and aliases (& and *) is not read; write the values out")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise UserError(f"{where} is nested more than {DEEPEST} levels deep: settings need only a few")
+        return _require_plain(yaml.load(text, Loader=YAML_LOADER), where)
+    except yaml.YAMLError as error:
+        raise UserError(f"{where} is not valid YAML: {' '.join(str(error).split())[:200]}") from None
+    except UserError:
+        raise
+    except ValueError as error:  # a date such as 2020-99-99, a number of thousands of digits
+        raise UserError(f"{where} holds a value that cannot be read: {cut(str(error))}") from None
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; deep nesting and broken text are named in one line."""
+    return parse_json(read_text(path), str(path))
+
+
+def parse_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise UserError(f"{where} is nested too deeply to be read: it is damaged") from None
+    except ValueError as error:
+        raise UserError(f"{where} is not valid JSON: {cut(str(error))}") from None
+
+
+def _require_plain(value: Any, where: str) -> Any:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, (str, int, float)):
+                raise UserError(f"{where}: {cut(key)} is no name of a value; quote it")
+            _require_plain(item, where)
+    elif isinstance(value, list):
+        for item in value:
+            _require_plain(item, where)
+    elif value is not None and not isinstance(value, (str, int, float)):
+        raise UserError(f"{where}: {cut(value)} is no text, number, list or mapping; quote it if it is a text")
+    return value
+
+
 def apply_overrides(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """A copy of the nested mapping ``values`` with ``"a.b=c"`` assignments applied; ``c`` is read as YAML."""
     result: dict[str, Any] = json.loads(json.dumps(values))
@@ -78,7 +141,9 @@ def apply_overrides(values: Mapping[str, Any], assignments: Iterable[str]) -> di
         path, separator, text = assignment.partition("=")
         keys = [key.strip() for key in path.split(".")]
         if not separator or not all(keys):
-            raise UserError(f"--set takes KEY=VALUE with a dotted key, as in training.updates=100; got {assignment!r}")
+            raise UserError(
+                f"--set takes KEY=VALUE with a dotted key, as in training.updates=100; got {cut(assignment)}"
+            )
         section = result
         for depth, key in enumerate(keys[:-1]):
             if not isinstance(section.get(key), dict):
@@ -89,7 +154,7 @@ def apply_overrides(values: Mapping[str, Any], assignments: Iterable[str]) -> di
                     [k for k, v in section.items() if isinstance(v, dict)],
                 )
             section = section[key]
-        value = _parse_scalar(text)
+        value = _parse_scalar(text, f"--set {path.strip()}={cut(text)}")
         if isinstance(value, dict) and isinstance(section.get(keys[-1]), dict):
             value = {**section[keys[-1]], **value}
         section[keys[-1]] = value
@@ -110,8 +175,8 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)  # scalars of NumPy and PyTorch; paths
 
 
-def _parse_scalar(text: str) -> Any:
-    value = yaml.safe_load(text)
+def _parse_scalar(text: str, where: str) -> Any:
+    value = parse_yaml(text, where)
     if isinstance(value, str) and text.lstrip()[:1] in ('"', "'"):
         return value
     if isinstance(value, bool) and text.strip().lower() not in ("true", "false"):

@@ -105,7 +105,7 @@ def show_bundle(name: str, folder: Path, say: Callable[[str], None] = print) -> 
     result = evaluate_run(path, folder / "data", out=folder, num_starts=1, timing=False, num_samples=1)
     pictures = {}
     (rollout,) = read_rollouts(folder / "rollouts.npz")["rollouts"]
-    for component in components(problem.outputs):
+    for component in components(problem.state):
         errors = result["fields"][component.group]
         ours, floor = errors["relative_l2"], errors["persistence"]["relative_l2"]
         words = f"relative error {ours:.3f} over {result['num_frames']} frames, persistence {floor:.3f}"

@@ -1,7 +1,7 @@
 """Errors between predicted and true frames; the training loss is the metric that is reported.
 
 Frames are ``(batch, frame, *grid, channel)``. A field group is a slice of the channels, so every function
-takes the mapping ``slices`` of `Problem.output_slices` where it reports per group.
+takes the mapping ``slices`` of `Problem.state_slices` where it reports per group.
 """
 
 from __future__ import annotations

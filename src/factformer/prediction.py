@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
+from factformer.batch import Batch, describe_part
 from factformer.bundle import load
 from factformer.config import unknown_name
 from factformer.data.convert import is_well
@@ -24,7 +23,7 @@ from factformer.errors import UserError
 from factformer.evaluation.accuracy import check_setting, other_parameters
 from factformer.evaluation.timing import autocast, resolve_device
 from factformer.files import whole_file
-from factformer.problem import Problem
+from factformer.problem import Field, Problem
 from factformer.report.animation import write_animation
 from factformer.report.planes import components
 from factformer.rollout import rollout
@@ -36,17 +35,19 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Context:
-    """What a roll-out starts from: frames, which of its file's the first is, and how many there were."""
+    """What a roll-out starts from: a batch, which frame of its file it begins with, and how many there were."""
 
-    frames: Float[Tensor, "batch context *grid channel"]
+    batch: Batch
     start: int
     num_available: int
     made_with: Mapping[str, Any] = field(default_factory=dict)
     """Provenance of the data, where they tell it."""
 
     def __str__(self) -> str:
-        """Such as ``frames 20 to 23 of 24``, counted from 0."""
-        count = self.frames.shape[1]
+        """Such as ``frames 20 to 23 of 24``, counted from 0; nothing where there is no time."""
+        if self.batch.context is None:
+            return ""
+        count = self.batch.context.shape[1]
         which = f"frame {self.start}" if count == 1 else f"frames {self.start} to {self.start + count - 1}"
         return f"{which} of {self.num_available}"
 
@@ -94,12 +95,12 @@ def predict_file(
     region = autocast(target, precision)
     surrogate = load(bundle).to(target)
     problem = surrogate.problem
-    context = read_context(source, problem, start=start, fields=fields, layout=layout)
+    context = read_context(source, problem, num_frames, start=start, fields=fields, layout=layout)
     try:
-        grid = surrogate.check(context.frames, 1, None)
+        grid = surrogate.check(context.batch, 1, None)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
-    batches = context.frames.split(BATCH)
+    batches = list(context.batch.split(BATCH))
     predicted = []
     with (
         torch.no_grad(),
@@ -124,18 +125,18 @@ def predict_file(
         write_animation(
             animation,
             frames[0],
-            component=components(problem.outputs)[0],
+            component=components(problem.state)[0],
             grid=grid,
-            frame_dt=None if problem.steady else problem.frame_dt,
+            frame_dt=problem.frame_dt if problem.num_context_frames else None,
             overwrite=overwrite,
         )
-    names = tuple(f.name for f in problem.outputs)
+    names = tuple(f.name for f in problem.state)
     home = " x ".join(map(str, problem.grid.shape))
     return Prediction(
         out,
         frames.shape,
         names,
-        after="" if problem.steady else str(context),
+        after=str(context),
         other_grid="" if grid.shape == problem.grid.shape else f"not the {home} points that it was trained on",
         other_parameters=other_parameters(surrogate, context.made_with),
     )
@@ -144,12 +145,13 @@ def predict_file(
 def read_context(
     path: Path,
     problem: Problem,
+    num_frames: int = 1,
     *,
     start: int | None = None,
     fields: Mapping[str, str] | None = None,
     layout: str | None = None,
 ) -> Context:
-    """Context frames from a file: a dataset of ours or of The Well, or arrays as `convert` reads them.
+    """What predicts ``num_frames`` from a file: a dataset of ours or of The Well, or arrays as `convert` reads them.
 
     ``fields`` says which arrays are which field and ``layout`` what their axes are, as for `convert`; a single
     trajectory needs no axis of its own. The context begins at frame ``start``, by default so that it ends with the last
@@ -159,9 +161,12 @@ def read_context(
         if fields or layout:
             raise UserError(f"{path} is in The Well's layout: it takes no layout and no fields")
         found = open_dataset(path).problem
-        if (found.steady, found.inputs) != (problem.steady, problem.inputs):
-            wanted, there = (", ".join(f.name for f in item.inputs) for item in (problem, found))
+        if _seen(found) != _seen(problem):
+            wanted, there = (", ".join(f.name for f in _seen(item)) for item in (problem, found))
             raise UserError(f"{path} is of {found.name!r} with {there}; a surrogate of {problem.name!r} needs {wanted}")
+        if found.parts != problem.parts or found.parameters != problem.parameters:
+            wanted, there = (", ".join((*item.parts, *item.parameters)) or "nothing" for item in (problem, found))
+            raise UserError(f"{path} holds {there} beside its state; a surrogate of {problem.name!r} needs {wanted}")
         try:
             check_setting(problem, found)
         except UserError as error:
@@ -170,38 +175,61 @@ def read_context(
         first = 0
     else:
         for name in fields or {}:
-            if name not in (known := [f.name for f in problem.inputs]):
+            if name not in (known := [f.name for f in _seen(problem)]):
                 raise unknown_name("field", name, known)
+        if more := problem.parts[0 if problem.num_context_frames else 1 :]:
+            needed = " and ".join(describe_part(problem, part) for part in more)
+            raise UserError(
+                f"{problem.name!r} needs {needed}: give a file in our layout, which can hold them, not {path}"
+            )
         columns = _columns(path, problem, fields or {}, layout)
-        data = ImportedDataset(path, problem, columns, columns if problem.steady else [], "test")
+        data = ImportedDataset(path, problem, columns, columns if problem.static else [], "test")
         first = max(data.num_frames - problem.num_context_frames, 0)
-    if problem.steady:
+    if not problem.num_context_frames:
         if start is not None:
             raise UserError(f"{problem.name!r} is steady: its samples have no frames to start from, leave out --start")
         if data.num_frames != 1:
             raise UserError(f"{path} holds {data.num_frames} frames a sample: {problem.name!r} is steady and takes one")
-        return Context(data.read_inputs(slice(None)), 0, 1, data.provenance)
+        return Context(_known(data, slice(0, 1)), 0, 1, data.provenance)
     first, count = first if start is None else start, problem.num_context_frames
     if not 0 <= first <= data.num_frames - count:
         asked = "" if start is None else f" from frame {start} on, counted from 0"
         raise UserError(f"{path} holds {data.num_frames} frames, too few for {count} context frames{asked}")
-    return Context(data.read(slice(None), slice(first, first + count)), first, data.num_frames, data.provenance)
+    last = first + count + (num_frames if problem.forcing else 0)
+    if last > data.num_frames:
+        raise UserError(
+            f"{path} holds forcing for {data.num_frames} frames, too few for {count} context frames and {num_frames} "
+            "predicted ones; ask for fewer"
+        )
+    batch = _known(data, slice(first, last))
+    context = data.read(slice(None), slice(first, first + count))
+    return Context(batch._replace(context=context), first, data.num_frames, data.provenance)
+
+
+def _seen(problem: Problem) -> tuple[Field, ...]:
+    """The fields that a file must show: the state or, without context frames, the static fields."""
+    return problem.state if problem.num_context_frames else problem.static
+
+
+def _known(data: Dataset, frames: slice) -> Batch:
+    """All that is known of the trajectories but their state."""
+    return Batch(**{part: data.read(slice(None), frames, part) for part in data.problem.parts})
 
 
 def _columns(path: Path, problem: Problem, names: Mapping[str, str], layout: str | None) -> list[Column]:
-    """The arrays that hold the inputs, each with its axes: as `convert` finds them, or those of one trajectory.
+    """The arrays that hold what is seen, each with its axes: as `convert` finds them, or those of one trajectory.
 
     Which of the two fits the grid decides; where neither does, because the frames are of another resolution, the first
     that makes sense.
     """
     num_axes = problem.grid.num_axes
     found = {name: array for name, array in open_arrays(path).items() if array.shape}  # a number is no field
-    options: dict[str, Any] = {"num_axes": num_axes, "layout": layout, "steady": problem.steady}
+    options: dict[str, Any] = {"num_axes": num_axes, "layout": layout, "steady": problem.num_context_frames == 0}
     possible, refused = [], []
     for single in (False, True) if layout is None else (False,):
         arrays = {name: np.asarray(array[...])[None] for name, array in found.items()} if single else found
         try:
-            columns = assign_columns(path, arrays, problem.inputs, names, **options)
+            columns = assign_columns(path, arrays, _seen(problem), names, **options)
         except UserError as error:
             refused.append(error)
             continue

@@ -1,9 +1,9 @@
-"""What a surrogate learns: named fields on a grid, the frame interval, and how much is seen and predicted."""
+"""What a surrogate learns: named fields and numbers on a grid, the frame interval, how much is seen and predicted."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Literal, Self
@@ -12,6 +12,7 @@ from factformer.errors import UserError
 from factformer.grid import Grid
 
 Boundary = Literal["periodic", "zero", "reflect"]
+FIELD_GROUPS = ("state", "static", "forcing")
 BOUNDARIES: tuple[Boundary, ...] = ("periodic", "zero", "reflect")
 
 
@@ -31,56 +32,95 @@ class Field:
 
 @dataclass(frozen=True)
 class Problem:
-    """Named field groups on a grid.
+    """What is predicted from what: named fields and numbers on a grid.
 
-    ``outputs`` are the fields to predict, in channel order; ``inputs`` those a frame of context holds, the
-    same ones except for a steady problem, which maps one input frame to one output frame.
-    ``boundary`` says how a field continues beyond non-periodic ends: ``"zero"`` or ``"reflect"``; it is
-    ``"periodic"`` when every axis is periodic.
+    ``state`` are the fields to predict, in channel order. ``static`` fields are known once per trajectory, such as a
+    coefficient; ``forcing`` fields are known for every frame, past and future; ``parameters`` are names of numbers
+    that each trajectory has. Where a problem is ``masked``, each trajectory says which points lie inside the domain.
+
+    A problem without context frames is steady: its static fields decide the one frame of its state. ``boundary`` says
+    how a field continues beyond non-periodic ends: ``"zero"`` or ``"reflect"``; it is ``"periodic"`` when every axis is
+    periodic.
     """
 
     name: str
     grid: Grid
-    outputs: tuple[Field, ...]
-    inputs: tuple[Field, ...] = ()
+    state: tuple[Field, ...]
+    static: tuple[Field, ...] = ()
+    forcing: tuple[Field, ...] = ()
+    parameters: tuple[str, ...] = ()
     frame_dt: float = 1.0
     num_context_frames: int = 1
     horizon: int = 1
     boundary: Boundary = "periodic"
-    steady: bool = False
+    masked: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "outputs", tuple(self.outputs))
-        object.__setattr__(self, "inputs", tuple(self.inputs) or self.outputs)
-        if not self.outputs:
+        for group in FIELD_GROUPS:
+            fields = tuple(getattr(self, group))
+            if not all(isinstance(item, Field) for item in fields):
+                raise UserError(
+                    f"problem {self.name!r}: {group} takes fields, such as Field('velocity', 2); got {fields}"
+                )
+            object.__setattr__(self, group, fields)
+        if isinstance(self.parameters, str):
+            raise UserError(f"problem {self.name!r}: parameters are a list of names, got {self.parameters!r}")
+        object.__setattr__(self, "parameters", tuple(self.parameters))
+        if not self.state:
             raise UserError(f"problem {self.name!r} has no fields to predict")
-        for group in (self.inputs, self.outputs):
-            names = [f.name for f in group]
-            if len(set(names)) != len(names):
-                raise UserError(f"problem {self.name!r} names a field twice: {names}")
+        for name in self.parameters:
+            if not isinstance(name, str) or not name.isidentifier():
+                raise UserError(f"problem {self.name!r}: the parameter {name!r} needs a name such as 'reynolds'")
+        names = [item.name for group in FIELD_GROUPS for item in getattr(self, group)]
+        names += [*self.parameters, *(["mask"] if self.masked else [])]
+        if len(set(names)) != len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise UserError(f"problem {self.name!r} uses the name {twice[0]!r} twice; give each part a name of its own")
         if self.boundary not in BOUNDARIES:
             raise UserError(f"boundary must be one of {BOUNDARIES}, got {self.boundary!r}")
         if self.boundary == "periodic" and not all(self.grid.periodic):
             raise UserError("boundary 'periodic' needs a grid whose axes are all periodic; use 'zero' or 'reflect'")
-        if not 0 < self.frame_dt < math.inf or self.num_context_frames < 1 or self.horizon < 1:
-            raise UserError("frame_dt must be positive, num_context_frames and horizon at least 1")
-        if self.steady and (self.num_context_frames, self.horizon) != (1, 1):
-            raise UserError("a steady problem maps one frame to one frame")
-        if not self.steady and self.inputs != self.outputs:
-            raise UserError("a time-dependent problem predicts the fields it sees; set steady=True otherwise")
+        if not 0 < self.frame_dt < math.inf or self.num_context_frames < 0 or self.horizon < 1:
+            raise UserError("frame_dt must be positive, num_context_frames at least 0 and horizon at least 1")
+        if self.steady:
+            self._require_steady()
+
+    def _require_steady(self) -> None:
+        what = f"problem {self.name!r} has no context frames, so it is steady"
+        if not self.static:
+            raise UserError(f"{what}: it needs static fields to predict from")
+        if self.horizon != 1:
+            raise UserError(f"{what} and predicts one frame; got horizon={self.horizon}")
+        if self.forcing:
+            raise UserError(f"{what}: give {self.forcing[0].name!r} as a static field, not as forcing")
 
     @property
-    def num_input_channels(self) -> int:
-        return sum(f.num_channels for f in self.inputs)
+    def steady(self) -> bool:
+        """Whether the state is one frame that the static fields decide."""
+        return self.num_context_frames == 0
 
     @property
-    def num_output_channels(self) -> int:
-        return sum(f.num_channels for f in self.outputs)
+    def num_state_channels(self) -> int:
+        return num_channels(self.state)
 
     @property
-    def output_slices(self) -> dict[str, slice]:
-        """The channels of each output field group."""
-        return channel_slices(self.outputs)
+    def num_static_channels(self) -> int:
+        return num_channels(self.static)
+
+    @property
+    def num_forcing_channels(self) -> int:
+        return num_channels(self.forcing)
+
+    @property
+    def state_slices(self) -> dict[str, slice]:
+        """The channels of each field of the state."""
+        return channel_slices(self.state)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What is known of a trajectory beside its state, of ``static``, ``forcing``, ``parameters`` and ``mask``."""
+        there = (("static", self.static), ("forcing", self.forcing), ("parameters", self.parameters))
+        return (*(name for name, members in there if members), *(["mask"] if self.masked else []))
 
     @property
     def padding(self) -> tuple[Boundary, ...]:
@@ -96,22 +136,64 @@ class Problem:
         return {
             "name": self.name,
             "grid": self.grid.to_dict(),
-            "outputs": [[f.name, f.num_channels] for f in self.outputs],
-            "inputs": [[f.name, f.num_channels] for f in self.inputs],
+            **{group: [[f.name, f.num_channels] for f in getattr(self, group)] for group in FIELD_GROUPS},
+            "parameters": list(self.parameters),
             "frame_dt": self.frame_dt,
             "num_context_frames": self.num_context_frames,
             "horizon": self.horizon,
             "boundary": self.boundary,
-            "steady": self.steady,
+            "masked": self.masked,
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        known = dict(values)
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` gave, in this edition or the first."""
+        known = migrated(values)
         known["grid"] = Grid.from_dict(known["grid"])
-        for key in ("inputs", "outputs"):
-            known[key] = tuple(Field(name, channels) for name, channels in known[key])
+        for group in FIELD_GROUPS:
+            known[group] = tuple(Field(name, channels) for name, channels in known.get(group, ()))
         return cls(**known)
+
+    def identity(self) -> dict[str, Any]:
+        """What fingerprints are made from.
+
+        A problem that the first edition could describe keeps that description, so files and runs keep their
+        fingerprints.
+        """
+        values, steady = self.to_dict(), self.steady
+        if self.forcing or self.parameters or self.masked or (self.static and not steady):
+            return values
+        kept = {key: values[key] for key in ("name", "grid", "frame_dt", "horizon", "boundary")}
+        inputs = values["static"] if steady else values["state"]
+        context = max(1, self.num_context_frames)
+        return {
+            **kept,
+            "outputs": values["state"],
+            "inputs": inputs,
+            "num_context_frames": context,
+            "steady": steady,
+        }
+
+
+def migrated(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A problem's description with this edition's keys.
+
+    The first edition had ``outputs`` for the state, ``inputs`` for the static fields of a steady problem (and the
+    state again for others), and a flag ``steady`` for no context frames.
+    """
+    known = dict(values)
+    if "outputs" not in known:
+        return known
+    known["state"] = known.pop("outputs")
+    inputs = known.pop("inputs", None)
+    if known.pop("steady", False):
+        known |= {"static": inputs or (), "num_context_frames": 0}
+    return known
+
+
+def num_channels(fields: Sequence[Field]) -> int:
+    """Channels of all fields together."""
+    return sum(item.num_channels for item in fields)
 
 
 def channel_slices(fields: Sequence[Field]) -> dict[str, slice]:

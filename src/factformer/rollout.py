@@ -6,50 +6,69 @@ from collections.abc import Iterator
 from numbers import Integral
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from factformer.batch import Array, Batch, Fields, Numbers
 from factformer.errors import NonFinite, UserError
 from factformer.surrogate import Surrogate
 
 
 def rollout(
     surrogate: Surrogate,
-    context: Float[Tensor, "batch context *grid channel"] | NDArray[Any],
+    context: Batch | Float[Tensor, "batch context *grid channel"] | NDArray[Any] | None,
     num_frames: int,
     steps_per_call: int | None = None,
+    *,
+    static: Fields | None = None,
+    forcing: Fields | None = None,
+    parameters: Numbers | None = None,
+    mask: Array | None = None,
 ) -> Iterator[Float[Tensor, "batch *grid channel"]]:
     """The ``num_frames`` frames that follow ``context``, one at a time.
+
+    ``context`` is a `Batch` or the context frames alone; for a steady problem its static fields. What else is known
+    may be given beside it, fields and parameters also by name. ``forcing`` covers the context frames and all
+    ``num_frames`` that follow.
 
     Each call of the surrogate predicts ``steps_per_call`` frames (by default as many as it was built for),
     which then become part of the context of the next call. Gradients flow through all calls; wrap the loop in
     ``torch.no_grad()`` where they are not wanted. A steady problem yields its one frame.
     """
     problem = surrogate.problem
-    if not isinstance(context, Tensor):
-        context = torch.as_tensor(np.ascontiguousarray(context))
-    if context.is_complex():
-        raise UserError("the context holds complex numbers; give their parts as two channels")
+    batch = Batch.of(problem, context, static=static, forcing=forcing, parameters=parameters, mask=mask)
     weight = next(surrogate.parameters(), None)
-    if weight is not None and context.dtype != weight.dtype:
-        context = context.to(weight.dtype)
+    if weight is not None:
+        batch = batch.to(weight.dtype)
     if not isinstance(num_frames, Integral):
         raise UserError(f"num_frames must be a whole number of frames, got {num_frames!r}")
     if num_frames < 1 or (problem.steady and num_frames != 1):
         raise UserError(f"num_frames must be at least 1, and 1 for a steady problem; got {num_frames}")
-    if context.ndim >= 2 and context.shape[1] > problem.num_context_frames:
-        context = context[:, -problem.num_context_frames :]
+    frames, num_context = batch.context, problem.num_context_frames
+    if frames is not None and frames.ndim >= 2 and frames.shape[1] > num_context:
+        batch = batch.from_frame(frames.shape[1] - num_context, frames[:, -num_context:])
+    if batch.forcing is not None and batch.forcing.ndim >= 2 and batch.forcing.shape[1] < num_context + num_frames:
+        raise UserError(
+            f"forcing must cover {num_context} context and {num_frames} predicted frames; "
+            f"got {batch.forcing.shape[1]} frames"
+        )
     steps = surrogate.marching_steps if steps_per_call is None else steps_per_call
     done = 0
     while done < num_frames:
         try:
-            predicted = surrogate(context, min(steps, num_frames - done))
+            predicted = surrogate(batch, min(steps, num_frames - done))
         except NonFinite as error:  # after the first call the context is of its own making
             raise NonFinite(done, error.samples) from None
         yield from predicted.unbind(1)
         done += predicted.shape[1]
         if done < num_frames:
-            context = torch.cat([context, predicted], dim=1)[:, -problem.num_context_frames :]
+            batch = following(batch, predicted)
+
+
+def following(batch: Batch, predicted: Float[Tensor, "batch frame *grid channel"]) -> Batch:
+    """The batch that follows ``batch``: the predicted frames have become part of its context."""
+    assert batch.context is not None
+    context = torch.cat([batch.context, predicted], dim=1)[:, -batch.context.shape[1] :]
+    return batch.from_frame(predicted.shape[1], context)

@@ -6,26 +6,27 @@ surrogate takes and gives physical units; the normaliser is inside.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from factformer import catalog
+from factformer.batch import Batch
 from factformer.data.normalization import Normalizer
 from factformer.errors import NonFinite, UserError
 from factformer.grid import Grid
-from factformer.models._backbone import Backbone, ModelConfig
-from factformer.nn import graphs
+from factformer.kernels import graphs, marching_fits, working_dtype
+from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
-from factformer.nn.fused import marching_fits, working_dtype
 from factformer.nn.marching import LatentMarching
 from factformer.problem import Problem
 
 DEFAULT_MARCHING_STEPS = 4
+log = logging.getLogger(__name__)
 
 
 class Surrogate(nn.Module):
@@ -39,26 +40,25 @@ class Surrogate(nn.Module):
         self, problem: Problem, config: ModelConfig, marching_steps: int, normalizer: Normalizer | None = None
     ) -> None:
         super().__init__()
-        if marching_steps < 1 or (problem.steady and marching_steps != 1):
+        steady = problem.steady
+        if marching_steps < 1 or (steady and marching_steps != 1):
             raise UserError(f"marching_steps must be at least 1, and 1 for a steady problem; got {marching_steps}")
         self.problem = problem
         self.config = config
         self.marching_steps = marching_steps
         self.provenance: dict[str, Any] = {}
-        channels_in, channels_out = problem.num_input_channels, problem.num_output_channels
-        self.normalizer = normalizer or Normalizer.identity(channels_in, channels_out)
-        for name, buffer in self.normalizer.named_buffers():
-            channels = channels_in if name.startswith("input") else channels_out
-            if len(buffer) != channels:
-                raise UserError(f"the normaliser's {name} has {len(buffer)} channels, the problem {channels}")
-        if config.residual is True and problem.steady:
+        self.normalizer = normalizer or Normalizer.identity(problem)
+        self.normalizer.require(problem)
+        if config.residual is True and steady:
             raise UserError("residual=True predicts increments in time; a steady problem has none")
+        warn_unused(problem)
 
-        self.encoder = FrameEncoder(problem.num_context_frames, channels_in, config.dim)
-        self.backbone: Backbone = catalog.find("models", config.name).Model(config, problem)
+        channels_in = sum(len(getattr(self.normalizer, f"{kind}_mean")) for kind in self._encoded())
+        self.encoder = FrameEncoder(max(1, problem.num_context_frames), channels_in, config.dim)
+        self.backbone: Backbone = backbone_of(config)(config, problem)
         self.residual = config.residual
         if self.residual == "auto":
-            self.residual = self.backbone.wants_residual and not problem.steady
+            self.residual = self.backbone.wants_residual and not steady
         wanted = config.boundary_block
         if wanted == "auto":
             wanted = self.backbone.wants_boundary_block and problem.boundary != "periodic"
@@ -67,7 +67,7 @@ class Surrogate(nn.Module):
         expansion = config.latent_expansion or (2.0 if problem.grid.num_axes <= 2 else 1.5)
         dim_latent = Decoder.num_groups * max(1, round(expansion * config.dim / Decoder.num_groups))
         self.marching = LatentMarching(width, config.dim, dim_latent, marching_steps)
-        self.decoder = Decoder(dim_latent, config.dim, channels_out)
+        self.decoder = Decoder(dim_latent, config.dim, problem.num_state_channels)
         self.graphs = graphs.CallGraphs()
 
     @property
@@ -77,86 +77,110 @@ class Surrogate(nn.Module):
 
     def forward(
         self,
-        frames: Float[Tensor, "batch context *grid channel_in"],
+        batch: Batch | Float[Tensor, "batch context *grid channel_in"],
         num_steps: int | None = None,
         grid: Grid | None = None,
     ) -> Float[Tensor, "batch step *grid channel"]:
         """The ``num_steps`` frames after the context, in physical units.
 
-        By default as many as one call can give, on the problem's grid at the resolution of ``frames``.
+        By default as many as one call can give, on the problem's grid at the resolution of the batch. A bare tensor
+        is the context or, for a steady problem, the static fields.
         """
         steps = self.marching_steps if num_steps is None else num_steps
-        grid = self.check(frames, steps, grid)
-        frames = frames.to(self.normalizer.input_mean.dtype)
-        num_points = frames.shape[0] * grid.num_points
-        if not torch.is_grad_enabled() and graphs.wanted(frames, num_points):
-            return self.graphs(self, (steps, grid.key), lambda x: self.predict(x, steps, grid), frames)
-        return self.predict(frames, steps, grid)
+        batch = Batch.of(self.problem, batch)
+        grid = self.check(batch, steps, grid)
+        batch = batch.to(self.normalizer.state_mean.dtype)
+        num_points = batch.size * grid.num_points
+        if not torch.is_grad_enabled() and graphs.wanted(batch.seen, num_points):
+            key = (steps, grid.key, batch.names)
+            given = batch
+            return self.graphs(self, key, lambda *x: self.predict(given.filled(x), steps, grid), *batch.tensors)
+        return self.predict(batch, steps, grid)
 
-    def predict(self, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:
+    def predict(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor:
         """`forward` without its checks: tensors in, tensors out."""
+        frames = self.encoded_frames(batch)
         dtype = working_dtype(frames, True, self.config.dim)
         if dtype is None:
-            return self._predict(frames, num_steps, grid)
-        from factformer.nn.fused.warmup import compile_once
-        from factformer.nn.fused.working import working_weights
+            return self._predict(batch, frames, num_steps, grid)
+        from factformer.kernels._triton.weights import working_weights
+        from factformer.kernels.warmup import compile_once
 
         def call() -> Tensor:
             with working_weights(self, dtype):
-                return self._predict(frames, num_steps, grid)
+                return self._predict(batch, frames, num_steps, grid)
 
         if frames.is_cuda:
             compile_once(self, (tuple(frames.shape), grid.key), call)
         return call()
 
-    def _predict(self, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:
-        statistics = torch.stack([self.normalizer.input_mean, self.normalizer.input_std])
-        z = self.backbone(self.encoder(frames, statistics), grid)
+    def _encoded(self) -> tuple[str, ...]:
+        """The parts of a batch that the frame encoder reads, in the order of their channels."""
+        fields = {"context": self.problem.num_context_frames, "static": self.problem.static}
+        return (*(kind for kind, there in fields.items() if there), *(["forcing"] if self.problem.forcing else []))
+
+    def encoded_frames(self, batch: Batch) -> Float[Tensor, "batch frame *grid channel_in"]:
+        """What the frame encoder reads: context frames with static fields and forcing beside them in the channels.
+
+        The static fields of a steady problem are its one frame.
+        """
+        frames = batch.seen
+        if self._encoded() in (("context",), ("static",)):
+            return frames
+        beside = [frames]
+        if batch.static is not None:
+            beside.append(batch.static.unsqueeze(1).expand(-1, frames.shape[1], *batch.static.shape[1:]))
+        if batch.forcing is not None:
+            beside.append(batch.forcing[:, : frames.shape[1]])
+        return torch.cat(beside, dim=-1)
+
+    def encoder_statistics(self) -> Float[Tensor, "2 channel_in"]:
+        """Mean and deviation of the channels of `encoded_frames`."""
+        moments = []
+        for moment in ("mean", "std"):
+            parts = [getattr(self.normalizer, f"{kind}_{moment}") for kind in self._encoded()]
+            moments.append(parts[0] if len(parts) == 1 else torch.cat(parts))
+        return torch.stack(moments)
+
+    def _predict(self, batch: Batch, frames: Tensor, num_steps: int, grid: Grid) -> Tensor:
+        z = self.backbone(self.encoder(frames, self.encoder_statistics()), grid)
         if self.boundary_block is not None:
             z = self.boundary_block(z, grid)
         values = self.decode(z, num_steps, grid)
         if not self.residual:
             return self.normalizer.denormalize(values)
-        return frames[:, -1:] + values * self.normalizer.increment_std
+        assert batch.context is not None
+        return batch.context[:, -1:] + values * self.normalizer.increment_std
 
     def decode(self, z: Tensor, num_steps: int, grid: Grid) -> Tensor:
         """Marching and decoder: normalised fields ``(batch, step, *grid, channel)`` of the latent field."""
-        dim_latent, num_channels = self.marching.expand.out_features, self.problem.num_output_channels
+        dim_latent, num_channels = self.marching.expand.out_features, self.problem.num_state_channels
         dtype = working_dtype(z, marching_fits(self.config.dim, dim_latent, num_channels), self.config.dim)
         if dtype is not None:
-            from factformer.nn.fused.march_decode import march_and_decode
+            from factformer.kernels.march_decode.op import march_and_decode
 
             return march_and_decode(self.marching, self.decoder, z, num_steps, grid, dtype)
         states = self.marching(z, num_steps)
         fields: Tensor = self.decoder(states.flatten(0, 1), grid).unflatten(0, (z.shape[0], num_steps))
         return fields
 
-    def check(self, frames: Tensor, num_steps: int, grid: Grid | None) -> Grid:
-        """The grid to predict on; raises where the input does not fit the problem."""
+    def check(self, batch: Batch, num_steps: int, grid: Grid | None) -> Grid:
+        """The grid to predict on; raises where the batch does not fit the problem."""
         problem = self.problem
         num_axes = problem.grid.num_axes
         if grid is not None and grid.num_axes != num_axes:
             raise UserError(f"the surrogate was built for {num_axes} axes, got a grid of {grid.num_axes}: {grid.shape}")
-        if frames.ndim != num_axes + 3:
-            raise UserError(
-                f"expected frames (batch, frame, {', '.join(f'axis {m}' for m in range(num_axes))}, channel), "
-                f"got a tensor of shape {tuple(frames.shape)}"
-            )
-        if frames.shape[-1] != problem.num_input_channels:
-            names = ", ".join(f"{f.name} ({f.num_channels})" for f in problem.inputs)
-            raise UserError(f"expected {problem.num_input_channels} channels: {names}; got {frames.shape[-1]}")
-        if frames.shape[1] != problem.num_context_frames:
-            raise UserError(f"expected {problem.num_context_frames} context frames, got {frames.shape[1]}")
+        shape = batch.require(problem, num_steps)
         if not 1 <= num_steps <= self.marching_steps:
             raise UserError(
                 f"asked for {num_steps} frames in one call; this surrogate was built for 1 to {self.marching_steps} "
                 "(use factformer.rollout for longer predictions)"
             )
-        shape = tuple(frames.shape[2:-1])
         grid = grid or problem.grid
         if shape != grid.shape:
             grid = grid.resample(shape)
-        self.check_finite(frames)
+        for part in batch.tensors:
+            self.check_finite(part)
         return grid
 
     def check_finite(self, frames: Tensor) -> None:
@@ -170,29 +194,38 @@ class Surrogate(nn.Module):
             raise NonFinite(0, bad)
 
 
-def model_config(model: str, **overrides: Any) -> ModelConfig:
-    """The validated configuration of a model of the catalog."""
-    config: ModelConfig = catalog.find("models", model).Config.parse({"name": model, **overrides}, where="model")
-    return config
+def warn_unused(problem: Problem) -> None:
+    """Say once which parts of a problem travel with it but are not used by the models yet."""
+    parts = {"forcing after the context": problem.forcing, "parameters": problem.parameters, "the mask": problem.masked}
+    unused = [name for name, there in parts.items() if there]
+    if unused:
+        log.warning(
+            "a surrogate of %r does not use %s yet: they are stored and checked only", problem.name, ", ".join(unused)
+        )
+
+
+def model_config(model: str | ModelConfig | type[Backbone], **overrides: Any) -> ModelConfig:
+    """The validated configuration of a model: by its name in the catalog, by its class, or changed from another."""
+    if isinstance(model, ModelConfig):
+        return model.replace(**overrides) if overrides else model
+    found = find_model(model) if isinstance(model, str) else check_model(model)
+    return found.config_class.parse({"name": found.name, **overrides}, where="model")
 
 
 def build_surrogate(
     problem: Problem,
-    model: str | ModelConfig = "factformer",
+    model: str | ModelConfig | type[Backbone] = "factformer",
     *,
     marching_steps: int | None = None,
     normalizer: Normalizer | None = None,
     **overrides: Any,
 ) -> Surrogate:
-    """A fresh surrogate of ``problem`` with a model of the catalog.
+    """A fresh surrogate of ``problem`` with a model of the catalog, or with a `Backbone` class of one's own.
 
     ``overrides`` are options of the model, such as ``dim``, ``depth`` or ``heads``. ``marching_steps`` is the
     number of frames one call predicts (4 by default, 1 for a steady problem).
     """
-    if isinstance(model, ModelConfig):
-        config = model.replace(**overrides) if overrides else model
-    else:
-        config = model_config(model, **overrides)
+    config = model_config(model, **overrides)
     if marching_steps is None:
         marching_steps = 1 if problem.steady else DEFAULT_MARCHING_STEPS
     return Surrogate(problem, config, marching_steps, normalizer)

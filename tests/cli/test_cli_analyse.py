@@ -9,8 +9,7 @@ from factformer import build_surrogate, load
 from factformer.bundle import save_bundle
 from factformer.cli import main
 from factformer.data.generate.run import generate
-from factformer.pdes import find_pde
-from factformer.pdes._base import Preset
+from factformer.pdes import Preset, find_pde
 
 TINY = ["--set", "model.dim=8", "--set", "model.depth=1", "--set", "model.heads=1"]
 

@@ -138,7 +138,7 @@ def test_rollout_says_which_frames_it_continues_and_starts_where_asked(capsys, b
     problem = factformer.load(bundle).problem
     np.savez(tmp_path / "fields.npz", p=frames[..., 0], u=frames[..., 1:])
     (tmp_path / "box.yaml").write_text(
-        "{name: box, num_axes: 2, outputs: {p: 1, u: 2}, extent: 1.0, periodic: true, num_context_frames: 2}"
+        "{name: box, num_axes: 2, state: {p: 1, u: 2}, extent: 1.0, periodic: true, num_context_frames: 2}"
     )
     assert (
         run(
@@ -179,7 +179,7 @@ def test_rollout_says_which_frames_it_continues_and_starts_where_asked(capsys, b
 def test_rollout_refuses_a_dataset_of_another_setting(capsys, bundle, tmp_path, change, words):
     frames = np.zeros((1, 5, 6, 5, 3), np.float32)
     np.savez(tmp_path / "fields.npz", p=frames[..., 0], u=frames[..., 1:])
-    said = {"name": "box", "num_axes": 2, "outputs": "{p: 1, u: 2}", "extent": 1.0, "periodic": "true", **change}
+    said = {"name": "box", "num_axes": 2, "state": "{p: 1, u: 2}", "extent": 1.0, "periodic": "true", **change}
     (tmp_path / "box.yaml").write_text("".join(f"{key}: {value}\n" for key, value in said.items()))
     assert (
         run(
@@ -318,7 +318,7 @@ def test_import_stays_light():
 def test_a_steady_problem_answers_every_sample(capsys, tmp_path):
     grid = factformer.Grid((6, 5), 1.0, False)
     problem = factformer.Problem(
-        "map", grid, (factformer.Field("y"),), (factformer.Field("x"),), steady=True, boundary="zero"
+        "map", grid, (factformer.Field("y"),), (factformer.Field("x"),), num_context_frames=0, boundary="zero"
     )
     sizes = {"dim": 8, "depth": 1, "heads": 1, "head_dim": 8, "kernel_dim": 8}
     path = save_bundle(factformer.build_surrogate(problem, marching_steps=1, **sizes), tmp_path / "map")

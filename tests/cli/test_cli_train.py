@@ -249,7 +249,7 @@ def test_a_run_whose_data_have_moved_goes_on_and_keeps_where_they_are(capsys, da
 
 
 def test_a_run_on_own_data_goes_on_whatever_resolution_it_has_noted(capsys, tmp_path):
-    flow, run = {"name": "flow", "num_axes": 1, "outputs": {"u": 1}, "periodic": True}, tmp_path / "run"
+    flow, run = {"name": "flow", "num_axes": 1, "state": {"u": 1}, "periodic": True}, tmp_path / "run"
     np.save(tmp_path / "flow.npy", np.random.default_rng(0).normal(size=(2, 8, 12)))
     convert(tmp_path / "flow.npy", tmp_path / "data", flow, settings=["num_context_frames=2"])
     (tmp_path / "flow.yaml").write_text("problem: flow\nmodel: {name: factformer}\n")
@@ -304,7 +304,7 @@ def test_a_signal_ends_the_process_well_and_says_how_to_go_on(data, tmp_path, nu
         time.sleep(0.05)
     process.send_signal(number)
     out, error = process.communicate(timeout=60)
-    assert process.returncode == 0, error
+    assert process.returncode == 3, error
     assert f"--resume --out {run}" in out
     assert len(out.strip().splitlines()) == 1
     stopped = int(out.split("update ")[1].split()[0])

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from factformer import catalog, metrics
+from factformer.batch import Batch, Window
 from factformer.bundle import load, save_bundle
-from factformer.data.normalization import Normalizer
+from factformer.data.normalization import Normalizer, channel_counts
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.spectral_conv import SpectralConvolution
 from factformer.problem import Field, Problem
-from factformer.protocols import ProtocolConfig, Window, build_protocol
+from factformer.protocols import ProtocolConfig, build_protocol
 from factformer.surrogate import Surrogate, build_surrogate, model_config
 
 MODELS = catalog.names("models")
@@ -41,8 +42,8 @@ PROBLEMS = {
             Grid((9, 8), 1.0, False),
             (Field("solution"),),
             (Field("coefficient"),),
+            num_context_frames=0,
             boundary="zero",
-            steady=True,
         ),
     )
 }
@@ -60,9 +61,10 @@ def model(request) -> str:
 def small(model: str, problem: Problem, **options) -> Surrogate:
     known = catalog.find("models", model).Config.model_fields
     sizes = {key: value for key, value in SMALL.items() if key in known}
-    inputs = torch.linspace(0.5, 2, problem.num_input_channels).tolist()
-    outputs = torch.linspace(0.5, 2, problem.num_output_channels).tolist()
-    normalizer = Normalizer(inputs, inputs, outputs, outputs, outputs)
+    counts = channel_counts(problem)
+    levels = {kind: torch.linspace(0.5, 2, count).tolist() for kind, count in counts.items()}
+    moments = {f"{kind}_{moment}": level for kind, level in levels.items() for moment in ("mean", "std")}
+    normalizer = Normalizer(**moments, increment_std=levels["state"])
     return build_surrogate(
         problem, model, marching_steps=1 if problem.steady else 2, normalizer=normalizer, **sizes, **options
     )
@@ -70,8 +72,9 @@ def small(model: str, problem: Problem, **options) -> Surrogate:
 
 def sample(problem: Problem, batch: int = 2, num_frames: int | None = None) -> torch.Tensor:
     generator = torch.Generator().manual_seed(3)
-    frames = problem.num_context_frames if num_frames is None else num_frames
-    return torch.randn(batch, frames, *problem.grid.shape, problem.num_input_channels, generator=generator)
+    frames = max(1, problem.num_context_frames) if num_frames is None else num_frames
+    channels = problem.num_static_channels if problem.steady else problem.num_state_channels
+    return torch.randn(batch, frames, *problem.grid.shape, channels, generator=generator)
 
 
 @EVERY
@@ -79,7 +82,7 @@ def test_it_predicts_frames_on_the_grid(model, problem):
     surrogate = small(model, problem)
     steps = surrogate.marching_steps
     prediction = surrogate(sample(problem), steps)
-    assert prediction.shape == (2, steps, *problem.grid.shape, problem.num_output_channels)
+    assert prediction.shape == (2, steps, *problem.grid.shape, problem.num_state_channels)
     assert prediction.isfinite().all()
     assert prediction.std() > 1e-3
 
@@ -88,7 +91,7 @@ def test_it_predicts_frames_on_the_grid(model, problem):
 def test_every_parameter_is_reached_by_a_finite_gradient(model, problem):
     surrogate = small(model, problem).double()
     prediction = surrogate(sample(problem).double())
-    loss = metrics.loss(prediction, torch.randn_like(prediction), problem.output_slices)
+    loss = metrics.loss(prediction, torch.randn_like(prediction), problem.state_slices)
     loss.backward()
     assert loss.isfinite()
     for name, parameter in surrogate.named_parameters():
@@ -110,7 +113,7 @@ def test_other_sizes_of_the_grid_work_too(model, problem):
     surrogate = small(model, problem)
     finer = problem.with_grid(problem.grid.resample([2 * size - 1 for size in problem.grid.shape]))
     prediction = surrogate(sample(finer), 1)
-    assert prediction.shape == (2, 1, *finer.grid.shape, problem.num_output_channels)
+    assert prediction.shape == (2, 1, *finer.grid.shape, problem.num_state_channels)
     assert prediction.isfinite().all()
 
 
@@ -146,7 +149,7 @@ def test_it_works_in_mixed_precision(model, problem):
     exact = surrogate(frames)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixed = surrogate(frames)
-        loss = metrics.loss(mixed, torch.ones_like(mixed), problem.output_slices)
+        loss = metrics.loss(mixed, torch.ones_like(mixed), problem.state_slices)
     loss.backward()
     assert metrics.relative_l2(mixed.float(), exact).max() < 0.1
     for name, parameter in surrogate.named_parameters():
@@ -190,7 +193,9 @@ def test_steady_problems_train(model):
     protocol = build_protocol(ProtocolConfig(name="steady"), problem)
     surrogate = small(model, problem)
     inputs = sample(problem)
-    loss, terms = protocol.loss(surrogate, Window(torch.randn_like(inputs), inputs), protocol.plan(1, 0.0))
+    loss, terms = protocol.loss(
+        surrogate, Window(torch.randn_like(inputs), Batch(static=inputs[:, 0])), protocol.plan(1, 0.0)
+    )
     loss.backward()
     assert loss.isfinite()
     assert list(terms) == ["solution"]

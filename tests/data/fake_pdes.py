@@ -9,8 +9,8 @@ import torch
 
 from factformer.config import Config
 from factformer.grid import Grid
-from factformer.pdes._base import PDE, Preset
-from factformer.problem import Field, Problem
+from factformer.pdes import PDE, Preset, Task
+from factformer.problem import Field
 
 
 class DecayParameters(Config):
@@ -27,10 +27,12 @@ class Decay(PDE):
         "tiny": Preset(4, 4, 3, 0.25, {"train": 2, "test": 1}, batch_size=2),
     }
 
-    def problem(self, resolution: int) -> Problem:
-        grid = Grid((resolution, resolution), (1.0, 2.0), (True, False), "cells")
-        fields = (Field("velocity", 2), Field("pressure"))
-        return Problem(self.name, grid, fields, frame_dt=0.25, num_context_frames=2, horizon=3, boundary="reflect")
+    state = (Field("velocity", 2), Field("pressure"))
+    boundary = "reflect"
+    task = Task(0.25, num_context_frames=2, horizon=3)
+
+    def grid(self, shape: Sequence[int]) -> Grid:
+        return Grid(shape, (1.0, 2.0), (True, False), "cells")
 
     def sample_initial(
         self,
@@ -65,9 +67,13 @@ class Doubling(Decay):
         "small": Preset(6, 6, 1, 1.0, {"train": 4, "test": 2}, batch_size=3),
     }
 
-    def problem(self, resolution: int) -> Problem:
-        grid = Grid((resolution, resolution), 1.0, False)
-        return Problem(self.name, grid, (Field("solution"),), (Field("coefficient"),), boundary="zero", steady=True)
+    state = (Field("solution"),)
+    static = (Field("coefficient"),)
+    boundary = "zero"
+    task = Task()
+
+    def grid(self, shape: Sequence[int]) -> Grid:
+        return Grid(shape, 1.0, False)
 
     def sample_initial(
         self,

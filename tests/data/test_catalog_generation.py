@@ -28,7 +28,8 @@ def test_every_problem_is_stored_and_found_again(name: str, tmp_path: Path) -> N
         normalizer = data.normalizer()
         assert all(
             torch.isfinite(values).all() and (values > 0).all()
-            for values in (normalizer.input_std, normalizer.output_std, normalizer.increment_std)
+            for name, values in normalizer.named_buffers()
+            if name.endswith("std")
         )
     train, test = open_dataset(tmp_path, "train"), open_dataset(tmp_path, "test")
     assert not torch.equal(train.read([0]), test.read([0]))

@@ -18,21 +18,21 @@ from factformer.errors import UserError
 FLOW = {
     "name": "flow",
     "num_axes": 2,
-    "outputs": {"vorticity": 1},
+    "state": {"vorticity": 1},
     "extent": [1.0, 2.0],
     "periodic": True,
     "frame_dt": 0.5,
     "num_context_frames": 2,
     "horizon": 3,
 }
-BOX = {**FLOW, "name": "box", "outputs": {"density": 1, "velocity": 2}, "periodic": False, "boundary": "zero"}
+BOX = {**FLOW, "name": "box", "state": {"density": 1, "velocity": 2}, "periodic": False, "boundary": "zero"}
 STEADY = {
     "name": "steady",
     "num_axes": 2,
-    "outputs": {"sol": 1},
-    "inputs": {"coeff": 1},
+    "state": {"sol": 1},
+    "static": {"coeff": 1},
     "boundary": "zero",
-    "steady": True,
+    "num_context_frames": 0,
 }
 
 
@@ -74,7 +74,7 @@ def test_npy(frames: np.ndarray, tmp_path: Path) -> None:
     assert data.problem.grid.shape == (8, 5)
     assert data.problem.grid.extent == (1.0, 2.0)
     assert (data.problem.frame_dt, data.problem.num_context_frames, data.problem.horizon) == (0.5, 2, 3)
-    assert float(data.normalizer().output_std[0]) == pytest.approx(frames.std(), rel=1e-5)
+    assert float(data.normalizer().state_std[0]) == pytest.approx(frames.std(), rel=1e-5)
     assert (tmp_path / "out" / FILE_NAME).exists()
 
 
@@ -87,7 +87,7 @@ def test_a_problem_of_the_catalog_needs_its_name_only(tmp_path: Path) -> None:
     assert np.array_equal(data.read([1])[0, ..., 0], vorticity[1])
     assert data.problem.frame_dt == 0.25
     assert all(data.problem.grid.periodic)
-    assert [f.name for f in data.problem.outputs] == ["vorticity"]
+    assert [f.name for f in data.problem.state] == ["vorticity"]
 
 
 def test_npz_with_an_array_for_each_field(frames: np.ndarray, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_matlab_pairs_of_a_steady_problem_thinned_out(version: str, tmp_path: Pa
     convert(tmp_path / "pairs.mat", tmp_path / "train.hdf5", STEADY, resolution=5)
     data = open_dataset(tmp_path)
     assert np.array_equal(data.read(slice(None))[:, 0, ..., 0], arrays["sol"][:, ::2, ::2])
-    assert np.array_equal(data.read_inputs(slice(None))[:, 0, ..., 0], arrays["coeff"][:, ::2, ::2])
+    assert np.array_equal(data.read(slice(None), part="static")[..., 0], arrays["coeff"][:, ::2, ::2])
     assert data.problem.grid.extent == (1.0, 1.0)
     with pytest.raises(UserError, match="cannot be thinned out to 6"):
         convert(tmp_path / "pairs.mat", tmp_path / "other.hdf5", STEADY, resolution=6)
@@ -136,7 +136,7 @@ def test_parts_of_a_file_become_splits(frames: np.ndarray, tmp_path: Path) -> No
     convert(tmp_path / "run.npy", tmp_path / "out", FLOW, split="test", trajectories=slice(3, None))
     assert np.array_equal(open_dataset(tmp_path / "out", "train").read(slice(None)), frames[:3])
     assert np.array_equal(open_dataset(tmp_path / "out", "test").read(slice(None)), frames[3:])
-    assert open_dataset(tmp_path / "out", "test").normalizer().output_std[0] > 0
+    assert open_dataset(tmp_path / "out", "test").normalizer().state_std[0] > 0
     with pytest.raises(UserError, match="no trajectory left"):
         convert(tmp_path / "run.npy", tmp_path / "out", FLOW, split="valid", trajectories=slice(9, 12))
 
@@ -164,7 +164,7 @@ def test_pdebench_compressible_flow_describes_itself(tmp_path: Path) -> None:
         file["t-coordinate"] = (0.05 * np.arange(6)).astype("f4")  # one more than there are frames
     convert(path, tmp_path / "out")
     data = open_dataset(tmp_path / "out")
-    assert [(f.name, f.num_channels) for f in data.problem.outputs] == [
+    assert [(f.name, f.num_channels) for f in data.problem.state] == [
         ("density", 1),
         ("pressure", 1),
         ("velocity", 2),
@@ -204,7 +204,7 @@ def test_pdebench_darcy_is_a_steady_problem(tmp_path: Path) -> None:
     assert data.problem.boundary == "zero"
     assert data.problem.grid.points == ("cells", "cells")
     assert np.array_equal(data.read(slice(None))[:, 0, ..., 0], solution[:, 0])
-    assert np.array_equal(data.read_inputs([2, 0])[:, 0, ..., 0], coefficient[[2, 0]])
+    assert np.array_equal(data.read([2, 0], part="static")[..., 0], coefficient[[2, 0]])
 
 
 def test_pdebench_samples_in_groups(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_our_own_files_can_be_converted_with_other_settings(decay, tmp_path: Pat
 def test_a_problem_file_in_yaml(frames: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "run.npy", frames)
     (tmp_path / "flow.yaml").write_text(
-        "name: flow\nnum_axes: 2\noutputs: {vorticity: 1}\nextent: 6.28\nperiodic: [true, false]\nboundary: reflect\n"
+        "name: flow\nnum_axes: 2\nstate: {vorticity: 1}\nextent: 6.28\nperiodic: [true, false]\nboundary: reflect\n"
     )
     data = import_dataset(tmp_path / "run.npy", tmp_path / "flow.yaml")
     assert data.problem.padding == ("periodic", "reflect")

@@ -19,7 +19,7 @@ from factformer.data.formats.well_statistics import FILE_NAME
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 
-FLOW = {"name": "flow", "num_axes": 2, "outputs": {"density": 1}, "num_context_frames": 2, "horizon": 3}
+FLOW = {"name": "flow", "num_axes": 2, "state": {"density": 1}, "num_context_frames": 2, "horizon": 3}
 SHAPE = (3, 6, 8, 5)
 
 
@@ -54,8 +54,8 @@ def test_statistics_of_others_are_left_alone_and_ours_are_not_taken_for_theirs(t
     convert(other, tmp_path / "train.hdf5", FLOW, overwrite=True)
     assert list(yaml.safe_load((tmp_path / FILE_NAME).read_text())["factformer"]) == ["train.hdf5"]
     (tmp_path / "train.hdf5").unlink()
-    known = open_dataset(tmp_path, "train", outputs=["density"]).normalizer()
-    assert float(known.output_mean[0]) == pytest.approx(values["density"].mean(), abs=1e-5)
+    known = open_dataset(tmp_path, "train", state=["density"]).normalizer()
+    assert float(known.state_mean[0]) == pytest.approx(values["density"].mean(), abs=1e-5)
 
 
 def test_statistics_are_written_for_a_whole_training_split_only(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_statistics_are_written_for_a_whole_training_split_only(tmp_path: Path) 
     assert not list(tmp_path.glob(f"parts/**/{FILE_NAME}"))
     table = yaml.safe_load((tmp_path / "whole" / FILE_NAME).read_text())
     known = open_dataset(tmp_path / "whole").normalizer()
-    assert table["mean"]["density"] == pytest.approx(float(known.output_mean[0]))
+    assert table["mean"]["density"] == pytest.approx(float(known.state_mean[0]))
 
 
 def test_what_float32_rounds_away_is_refused_on_every_way_in(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_float32_rounds_away_is_refused_on_every_way_in(tmp_path: Path) -> 
 def test_trajectories_that_vary_little_by_themselves_are_fine_together(tmp_path: Path) -> None:
     levels = np.arange(3).reshape(3, 1, 1, 1)
     out = convert(saved(tmp_path / "levels.npy", 300 + levels + 1e-6 * noise()), tmp_path / "train.hdf5", FLOW)
-    assert float(open_dataset(out).normalizer().output_mean[0]) == pytest.approx(301, rel=1e-6)
+    assert float(open_dataset(out).normalizer().state_mean[0]) == pytest.approx(301, rel=1e-6)
 
 
 def test_complex_arrays_are_refused_and_no_other_is_taken_instead(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_what_is_called_after_a_split_is_of_it(tmp_path: Path) -> None:
 
 def test_names_of_pdebench_alone_make_no_file_of_it(tmp_path: Path) -> None:
     velocity, particles = noise(0, (3, 6, 8, 5, 2)), noise(1)
-    tracers = {**FLOW, "outputs": {"velocity": 2, "particles": 1}, "periodic": True}
+    tracers = {**FLOW, "state": {"velocity": 2, "particles": 1}, "periodic": True}
     for name, times in (("even", np.arange(6) / 10), ("scalar", np.array(0.1))):
         path = tmp_path / f"{name}.npz"
         np.savez(path, velocity=velocity, particles=particles, t=times)

@@ -40,7 +40,7 @@ generate(SlowDecay(), sys.argv[1], batch_size=1)
 
 
 def run_script(text: str, *arguments: str | Path, **options) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", text, *map(str, arguments)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, **options)
 
@@ -105,7 +105,7 @@ def test_two_processes_share_the_work_and_give_the_same_bytes(decay, tmp_path: P
         "        return super().frames(initial, *arguments)\n"
         "generate(Told(), sys.argv[1], splits=['train'], batch_size=2)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]), "OMP_NUM_THREADS": "1"}
     command = [
         sys.executable,
         "-m",

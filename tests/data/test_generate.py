@@ -72,11 +72,11 @@ def test_statistics_are_those_of_the_training_split(decay, tmp_path: Path) -> No
     shared = float((velocity - velocity.mean(dim=(0, 1, 2, 3))).square().mean().sqrt())
     change = increments[..., :2]
     shared_increment = float((change - change.mean(dim=(0, 1, 2, 3))).square().mean().sqrt())
-    assert normalizer.output_mean.double() == pytest.approx(values.mean(dim=(0, 1, 2, 3)), rel=1e-6)
-    assert normalizer.output_std[:2].tolist() == pytest.approx([shared, shared], rel=1e-6)
-    assert float(normalizer.output_std[2]) == pytest.approx(float(values[..., 2].std(correction=0)), rel=1e-6)
+    assert normalizer.state_mean.double() == pytest.approx(values.mean(dim=(0, 1, 2, 3)), rel=1e-6)
+    assert normalizer.state_std[:2].tolist() == pytest.approx([shared, shared], rel=1e-6)
+    assert float(normalizer.state_std[2]) == pytest.approx(float(values[..., 2].std(correction=0)), rel=1e-6)
     assert normalizer.increment_std[:2].tolist() == pytest.approx([shared_increment] * 2, rel=1e-6)
-    assert torch.equal(normalizer.input_mean, normalizer.output_mean)
+    assert torch.equal(normalizer.context_mean, normalizer.state_mean)
 
 
 def test_a_solver_may_work_in_place(decay, tmp_path: Path) -> None:
@@ -117,13 +117,13 @@ def test_memory_does_not_grow_with_the_dataset(tmp_path: Path) -> None:
 def test_steady_problem_keeps_inputs_and_outputs(doubling, tmp_path: Path) -> None:
     generate(doubling, tmp_path, parameters={"rate": 2.0})
     data = open_dataset(tmp_path, "train")
-    inputs = data.read_inputs([3, 0])
-    assert inputs.shape == (2, 1, 6, 6, 1)
-    assert torch.equal(data.read([3, 0]), 2 * inputs)
+    static = data.read([3, 0], part="static")
+    assert static.shape == (2, 6, 6, 1)
+    assert torch.equal(data.read([3, 0])[:, 0], 2 * static)
     assert data.problem == doubling.problem(6)
     normalizer = data.normalizer()
-    assert float(normalizer.output_std[0]) == pytest.approx(2 * float(normalizer.input_std[0]), rel=1e-5)
-    assert torch.equal(normalizer.increment_std, normalizer.output_std)
+    assert float(normalizer.state_std[0]) == pytest.approx(2 * float(normalizer.static_std[0]), rel=1e-5)
+    assert torch.equal(normalizer.increment_std, normalizer.state_std)
 
 
 def test_double_precision_solves_differently_but_stores_single(decay, tmp_path: Path) -> None:

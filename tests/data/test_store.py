@@ -42,8 +42,8 @@ PROBLEMS = {
         Grid((4, 4), 1.0, False),
         (Field("u"),),
         (Field("a"), Field("f", 2)),
+        num_context_frames=0,
         boundary="zero",
-        steady=True,
     ),
 }
 
@@ -53,22 +53,23 @@ def test_problem_and_values_come_back_from_the_file(name: str, tmp_path: Path) -
     problem = PROBLEMS[name]
     num_frames = 1 if problem.steady else 4
     generator = torch.Generator().manual_seed(0)
-    frames = torch.randn(3, num_frames, *problem.grid.shape, problem.num_output_channels, generator=generator)
-    inputs = torch.randn(3, 1, *problem.grid.shape, problem.num_input_channels, generator=generator)
+    frames = torch.randn(3, num_frames, *problem.grid.shape, problem.num_state_channels, generator=generator)
+    static = torch.randn(3, *problem.grid.shape, problem.num_static_channels, generator=generator)
     writer = SplitWriter(tmp_path / "train.hdf5", Contents(problem, "train", 3, num_frames))
     writer.prepare()
     for batch in writer.pending(2):
         with writer.batch(batch) as output:
-            if problem.steady:
-                output.write_inputs(inputs[batch.start : batch.stop, 0].numpy())
+            if problem.static:
+                output.write_static(static[batch.start : batch.stop].numpy())
             for frame in frames[batch.start : batch.stop].unbind(1):
                 output.write(frame.numpy())
     writer.finish()
     data = open_dataset(tmp_path)
     assert data.problem == problem
     assert torch.equal(data.read(slice(None)), frames)
-    memory = ArrayDataset(frames, problem, inputs=inputs if problem.steady else None)
-    assert torch.equal(data.read_inputs([2, 1]), memory.read_inputs([2, 1]))
+    memory = ArrayDataset(frames, problem, static=static if problem.static else None)
+    for part in ("state", *problem.parts):
+        assert torch.equal(data.read([2, 1], part=part), memory.read([2, 1], part=part))
     for key, value in data.normalizer().to_dict().items():
         assert value == pytest.approx(memory.normalizer().to_dict()[key], rel=1e-5), key
 
@@ -89,7 +90,7 @@ def test_reading_by_list_slice_and_frame_range(decay, tmp_path: Path) -> None:
     assert torch.equal(memory.read(slice(1, 3), slice(3, 0, -2)), data.read(slice(1, 3), slice(3, 0, -2)))
     memory.read(slice(None)).zero_()
     assert torch.equal(memory.read(slice(None)), everything)
-    assert torch.equal(data.read_inputs([3]), everything[3:4, :2])
+    assert torch.equal(data.batch([3]).context, everything[3:4, :2])
 
 
 def test_one_file_knows_its_split_and_finds_the_training_split(decay, tmp_path: Path) -> None:
@@ -104,10 +105,10 @@ def test_one_file_knows_its_split_and_finds_the_training_split(decay, tmp_path: 
 
 def test_a_choice_of_fields_takes_their_statistics_along(decay, tmp_path: Path) -> None:
     generate(decay, tmp_path)
-    whole, part = open_dataset(tmp_path), open_dataset(tmp_path, outputs=["pressure"])
+    whole, part = open_dataset(tmp_path), open_dataset(tmp_path, state=["pressure"])
     assert torch.equal(part.read([1]), whole.read([1])[..., 2:])
-    assert part.normalizer().output_mean.tolist() == whole.normalizer().output_mean[2:].tolist()
-    assert open_dataset(tmp_path, "test", outputs=["pressure"]).normalizer().output_std.shape == (1,)
+    assert part.normalizer().state_mean.tolist() == whole.normalizer().state_mean[2:].tolist()
+    assert open_dataset(tmp_path, "test", state=["pressure"]).normalizer().state_std.shape == (1,)
 
 
 def test_datasets_travel_to_other_processes(decay, tmp_path: Path) -> None:
@@ -159,15 +160,17 @@ def test_arrays_in_memory_are_checked() -> None:
     bad[1, 2, 0, 0, 0] = np.inf
     with pytest.raises(UserError, match="in trajectory 1"):
         ArrayDataset(bad, problem)
-    with pytest.raises(UserError, match="needs inputs"):
+    with pytest.raises(UserError, match="needs static fields a"):
         ArrayDataset(np.zeros((2, 1, 4, 4, 1)), PROBLEMS["steady"])
+    with pytest.raises(UserError, match="static must hold 2 trajectory entries"):
+        ArrayDataset(np.zeros((2, 1, 4, 4, 1)), PROBLEMS["steady"], static=np.zeros((1, 4, 4, 3)))
     with pytest.raises(UserError, match="one frame for each"):
-        ArrayDataset(np.zeros((2, 1, 4, 4, 1)), PROBLEMS["steady"], inputs=np.zeros((1, 1, 4, 4, 3)))
+        ArrayDataset(np.zeros((2, 3, 4, 4, 1)), PROBLEMS["steady"], static=np.zeros((2, 4, 4, 3)))
     with pytest.raises(UserError, match="training split"):
         ArrayDataset(good, problem, "test").normalizer()
     constant = ArrayDataset(good + 7.0, problem).normalizer()
-    assert constant.output_std.tolist() == constant.increment_std.tolist() == [0.0] * 3
-    assert constant.input_std.tolist() == [1.0] * 3
+    assert constant.state_std.tolist() == constant.increment_std.tolist() == [0.0] * 3
+    assert constant.context_std.tolist() == [1.0] * 3
     assert constant.deviation.tolist() == pytest.approx([7.0] * 3)
     assert ArrayDataset(good, problem, "test", normalizer=constant).normalizer() is constant
 
@@ -177,7 +180,7 @@ def test_fields_that_are_constant_but_for_round_off_are_taken_as_constant(level:
     noise = np.random.default_rng(0).normal(size=(2, 3, 9, 1))
     data = ArrayDataset(level + round_off * noise, PROBLEMS["one axis"])
     assert torch.equal(data.read([0, 1]), torch.full((2, 3, 9, 1), level))
-    assert data.normalizer().output_std.tolist() == [0.0]
+    assert data.normalizer().state_std.tolist() == [0.0]
     with pytest.raises(UserError, match="float32 keeps too little"):
         ArrayDataset(1.0 + 1e-8 * noise, PROBLEMS["one axis"])
 
@@ -189,7 +192,7 @@ def test_whole_numbers_hold_no_round_off(kind: str) -> None:
     with pytest.raises(UserError, match="float32 keeps too little"):
         ArrayDataset(level + numbers, PROBLEMS["one axis"])
     still = ArrayDataset(level + 0 * numbers, PROBLEMS["one axis"]).normalizer()
-    assert still.output_std.tolist() == [0.0]
+    assert still.state_std.tolist() == [0.0]
     assert torch.equal(ArrayDataset(numbers, PROBLEMS["one axis"]).read([1])[0, 0, :, 0], torch.arange(27.0, 36.0))
 
 
@@ -197,7 +200,7 @@ def test_whole_numbers_hold_no_round_off(kind: str) -> None:
 def test_numbers_near_the_ends_of_float32(kind: str) -> None:
     noise = np.random.default_rng(0).normal(size=(2, 3, 9, 1))
     tiny = ArrayDataset((1e-41 * noise).astype(kind), PROBLEMS["one axis"]).normalizer()
-    assert (tiny.input_std.tolist(), tiny.output_std.tolist()) == ([1.0], [0.0])
+    assert (tiny.context_std.tolist(), tiny.state_std.tolist()) == ([1.0], [0.0])
     with pytest.raises(UserError, match="beyond the numbers of float32"):
         ArrayDataset((1e37 * noise).astype(kind), PROBLEMS["one axis"])
 

@@ -73,7 +73,7 @@ def test_the_well_opens_a_steady_file(doubling, tmp_path: Path) -> None:
     )
     ours = open_dataset(tmp_path, "test")
     assert torch.equal(theirs[1]["input_fields"], ours.read([1])[0])
-    assert torch.equal(theirs[1]["constant_fields"], ours.read_inputs([1])[0, 0])
+    assert torch.equal(theirs[1]["constant_fields"], ours.read([1], part="static")[0])
 
 
 def test_the_well_normalizes_steady_data(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_file_of_the_well_loads_as_it_is(tmp_path: Path) -> None:
     data = open_dataset(path)
     problem = data.problem
     assert (problem.name, problem.frame_dt, problem.boundary) == ("invented", 0.5, "zero")
-    assert [(f.name, f.num_channels) for f in problem.outputs] == [
+    assert [(f.name, f.num_channels) for f in problem.state] == [
         ("density", 1),
         ("height", 1),
         ("velocity", 2),
@@ -119,7 +119,7 @@ def test_a_file_of_the_well_loads_as_it_is(tmp_path: Path) -> None:
         assert np.array_equal(read[position, ..., 1], np.tile(values["height"][trajectory, 1:4], (1, 8, 1)))
         assert np.array_equal(read[position, ..., 2:4], values["velocity"][trajectory, 1:4])
         assert np.array_equal(read[position, ..., 4:], values["stress"][trajectory, 1:4].reshape(3, 8, 5, 4))
-    assert float(data.normalizer().output_mean[0]) == pytest.approx(values["density"].mean(), abs=1e-6)
+    assert float(data.normalizer().state_mean[0]) == pytest.approx(values["density"].mean(), abs=1e-6)
 
 
 def test_the_caller_may_say_what_the_file_does_not(tmp_path: Path) -> None:
@@ -127,14 +127,14 @@ def test_the_caller_may_say_what_the_file_does_not(tmp_path: Path) -> None:
     values = write_well_file(path)
     grid = Grid((8, 5), (6.0, 2.5), (True, False), "cells")
     data = open_dataset(
-        path, outputs=["velocity", "density"], grid=grid, num_context_frames=2, horizon=3, boundary="reflect"
+        path, state=["velocity", "density"], grid=grid, num_context_frames=2, horizon=3, boundary="reflect"
     )
-    assert [f.name for f in data.problem.outputs] == ["velocity", "density"]
+    assert [f.name for f in data.problem.state] == ["velocity", "density"]
     assert data.problem.grid == grid
     assert (data.problem.num_context_frames, data.problem.horizon, data.problem.boundary) == (2, 3, "reflect")
     assert np.array_equal(data.read([1])[0, ..., 2], values["density"][1])
     with pytest.raises(UserError, match="hold the fields"):
-        open_dataset(path, outputs=["temperature"])
+        open_dataset(path, state=["temperature"])
     with pytest.raises(UserError, match="have grid"):
         open_dataset(path, grid=Grid((8, 6), 1.0, True))
     with pytest.raises(UserError, match="has the attributes"):
@@ -145,23 +145,23 @@ def test_a_download_of_the_well_has_many_files_and_statistics_of_its_own(tmp_pat
     first = write_well_file(tmp_path / "data" / "train" / "a.hdf5", num_trajectories=2, seed=1)
     second = write_well_file(tmp_path / "data" / "train" / "b.hdf5", num_trajectories=3, seed=2)
     write_well_file(tmp_path / "data" / "test" / "a.hdf5", num_trajectories=1, seed=3)
-    data = open_dataset(tmp_path, "train", outputs=["density"])
+    data = open_dataset(tmp_path, "train", state=["density"])
     assert data.num_trajectories == 5
     assert np.array_equal(
         data.read([4, 1, 2])[..., 0], [second["density"][2], first["density"][1], second["density"][0]]
     )
     together = np.concatenate([first["density"], second["density"]])
-    test = open_dataset(tmp_path, "test", outputs=["density"])
-    assert float(test.normalizer().output_std[0]) == pytest.approx(together.std(), rel=1e-5)
+    test = open_dataset(tmp_path, "test", state=["density"])
+    assert float(test.normalizer().state_std[0]) == pytest.approx(together.std(), rel=1e-5)
     (tmp_path / "stats.yaml").write_text(
         "mean: {density: 5.0}\nstd: {density: 2.0}\nmean_delta: {density: 0.0}\nstd_delta: {density: 0.5}\n"
     )
-    again = open_dataset(tmp_path, "test", outputs=["density"]).normalizer()
+    again = open_dataset(tmp_path, "test", state=["density"]).normalizer()
     assert again.to_dict() == {
-        "input_mean": [5.0],
-        "input_std": [2.0],
-        "output_mean": [5.0],
-        "output_std": [2.0],
+        "context_mean": [5.0],
+        "context_std": [2.0],
+        "state_mean": [5.0],
+        "state_std": [2.0],
         "increment_std": [0.5],
     }
 
@@ -195,7 +195,7 @@ def test_an_open_well_dataset_is_a_source_of_data(tmp_path: Path) -> None:
     test = from_well_dataset(well_data.WellDataset(well_split_name="test", **options))
     assert test.split == "test"
     assert from_well_dataset(well_data.WellDataset(well_split_name="test", **options), "valid").split == "valid"
-    assert test.normalizer().output_std.shape == (8,)
+    assert test.normalizer().state_std.shape == (8,)
 
 
 def test_an_open_well_dataset_has_the_split_of_its_files(decay, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 from factformer.grid import Grid
 
-FLOW = {"name": "flow", "num_axes": 2, "outputs": {"density": 1}}
+FLOW = {"name": "flow", "num_axes": 2, "state": {"density": 1}}
 
 
 def write_pdebench(path: Path, x: np.ndarray, y: np.ndarray | None, **arrays: np.ndarray) -> Path:
@@ -118,7 +118,7 @@ def test_a_pde_of_the_catalog_does_not_overrule_a_file(flow: Path, tmp_path: Pat
         data = import_dataset(flow, "kolmogorov_flow", settings=[setting])
         assert data.problem.frame_dt == expected
         assert (data.problem.num_context_frames, data.problem.horizon) == (10, 2)  # as the file says
-    named = import_dataset(flow, {"name": "mine", "num_axes": 2, "outputs": {"vorticity": 1}})
+    named = import_dataset(flow, {"name": "mine", "num_axes": 2, "state": {"vorticity": 1}})
     assert named.problem.frame_dt == 0.25
     assert named.problem.grid == open_dataset(flow).problem.grid
 
@@ -275,9 +275,9 @@ def test_a_converted_file_is_of_the_split_of_its_folder(tmp_path: Path) -> None:
 def test_a_split_that_is_asked_for_is_that_of_the_file_or_an_error(decay, tmp_path: Path) -> None:
     foreign = tmp_path / "well" / "data" / "test" / "1.hdf5"
     values = write_well_file(foreign)
-    data = open_dataset(foreign, "train", outputs=["density"])
+    data = open_dataset(foreign, "train", state=["density"])
     assert data.split == "train"
-    assert float(data.normalizer().output_std[0]) == pytest.approx(values["density"].std(), rel=1e-5)
+    assert float(data.normalizer().state_std[0]) == pytest.approx(values["density"].std(), rel=1e-5)
     generate(decay, tmp_path / "own")
     own = (tmp_path / "own" / "test.hdf5").rename(tmp_path / "own" / "part.hdf5")
     assert open_dataset(own).split == open_dataset(own, "test").split == "test"
@@ -373,7 +373,7 @@ def test_a_single_trajectory_needs_no_axis_of_trajectories(tmp_path: Path) -> No
     for name, problem, layout in (
         ("scalar", FLOW, None),
         ("last", FLOW, "xyt"),
-        ("vector", {**FLOW, "outputs": {"velocity": 2}}, None),
+        ("vector", {**FLOW, "state": {"velocity": 2}}, None),
     ):
         data = import_dataset(tmp_path / f"{name}.npy", problem, layout=layout)
         expected = torch.from_numpy(values if name == "vector" else values[..., :1])

@@ -27,16 +27,16 @@ def make_problem(size: int = 12, fields=TWO_GROUPS, extent: float = 1.0, **optio
 def travelling_waves(problem: Problem, num_trajectories: int = 3, num_frames: int = 10) -> ArrayDataset:
     """Random fields that move by one point a frame: a roll predicts them exactly."""
     generator = torch.Generator().manual_seed(3)
-    shape = (num_trajectories, *problem.grid.shape, problem.num_output_channels)
+    shape = (num_trajectories, *problem.grid.shape, problem.num_state_channels)
     start = torch.randn(shape, generator=generator) * torch.arange(1, num_trajectories + 1).view(-1, 1, 1, 1)
     frames = torch.stack([start.roll(step, 1) for step in range(num_frames)], 1)
-    normalizer = Normalizer.identity(problem.num_input_channels, problem.num_output_channels)
+    normalizer = Normalizer.identity(problem)
     return ArrayDataset(frames, problem, "test", normalizer=normalizer)
 
 
 def surrogate_that(problem: Problem, predict, marching_steps: int = 4):
     surrogate = build_surrogate(problem, marching_steps=marching_steps, **SIZES)
-    surrogate.predict = predict
+    surrogate.predict = lambda batch, num_steps, grid: predict(batch.seen, num_steps, grid)
     return surrogate
 
 
@@ -120,9 +120,9 @@ def test_start_frames_spread_over_the_trajectory():
     seen = []
     data = travelling_waves(problem, num_frames=12)
     read = data.read
-    data.read = lambda who, frames=slice(None): (seen.append(frames.start), read(who, frames))[1]
+    data.read = lambda who, frames=slice(None), part="state": (seen.append(frames.start), read(who, frames, part))[1]
     evaluate(surrogate, data, num_starts=3, timing=False)
-    assert seen[::2] == [0, 3, 6]
+    assert seen == [0, 3, 6]
 
 
 def test_a_diverged_roll_out_is_counted_and_written_as_null(tmp_path):
@@ -145,7 +145,7 @@ def test_a_diverged_roll_out_is_counted_and_written_as_null(tmp_path):
 def test_a_truth_that_is_not_finite_is_not_blamed_on_the_surrogate(frame):
     problem = make_problem()
     dataset = travelling_waves(problem)
-    dataset._frames[2, frame, 3, 3, 0] = float("nan")  # as a foreign file may hold it
+    dataset._parts["state"][2, frame, 3, 3, 0] = float("nan")  # as a foreign file may hold it
     with pytest.raises(UserError, match="truth of split 'test' holds NaN or infinite values in trajectory 2"):
         evaluate(surrogate_that(problem, exact), dataset, timing=False)
 
@@ -153,17 +153,20 @@ def test_a_truth_that_is_not_finite_is_not_blamed_on_the_surrogate(frame):
 def test_a_steady_problem_is_held_against_the_training_mean():
     problem = make_problem(
         fields=(Field("solution"),),
-        inputs=(Field("coefficient"),),
-        steady=True,
-        num_context_frames=1,
+        static=(Field("coefficient"),),
+        num_context_frames=0,
         horizon=1,
         frame_dt=1.0,
     )
     generator = torch.Generator().manual_seed(0)
     outputs = torch.randn(4, 1, 12, 12, 1, generator=generator) + 3
-    data = ArrayDataset(outputs, problem, "test", inputs=outputs / 2)  # a bundle must do without the training split
+    data = ArrayDataset(
+        outputs, problem, "test", static=outputs[:, 0] / 2
+    )  # a bundle must do without the training split
     surrogate = surrogate_that(problem, lambda frames, steps, grid: frames * 2, marching_steps=1)
-    surrogate.normalizer = Normalizer([0.0], [1.0], [3.0], [1.0], [1.0])
+    surrogate.normalizer = Normalizer(
+        static_mean=[0.0], static_std=[1.0], state_mean=[3.0], state_std=[1.0], increment_std=[1.0]
+    )
     result = evaluate(surrogate, data)
     field = result["fields"]["solution"]
     assert field["relative_l2"] == pytest.approx(0, abs=1e-6)
@@ -202,7 +205,7 @@ def test_other_boundaries_and_places_of_points_are_named():
     surrogate = build_surrogate(walled(), marching_steps=4, **SIZES)
     wrong = [(walled("zero"), "boundary 'reflect' expected"), (walled(points="cells"), "nodes expected")]
     for problem, message in wrong:
-        frames = torch.randn(2, 8, 12, 12, problem.num_output_channels)
+        frames = torch.randn(2, 8, 12, 12, problem.num_state_channels)
         with pytest.raises(UserError, match=message):
             evaluate(surrogate, ArrayDataset(frames, problem, "test"), timing=False)
 
@@ -233,7 +236,13 @@ def test_without_statistics_errors_are_relative_to_the_data_all_the_same():
     dataset = ArrayDataset(1e-3 * travelling_waves(problem).read(slice(None)), problem, "test")
     nothing = surrogate_that(problem, lambda frames, steps, grid: persistent(frames, steps, grid) * 0)
     for deviation in (1.0, 1e-3, 1e6):
-        nothing.normalizer = Normalizer([0.0], [deviation], [0.0], [deviation], [deviation])
+        nothing.normalizer = Normalizer(
+            context_mean=[0.0],
+            context_std=[deviation],
+            state_mean=[0.0],
+            state_std=[deviation],
+            increment_std=[deviation],
+        )
         assert evaluate(nothing, dataset, timing=False)["fields"]["density"]["relative_l2"] == pytest.approx(1.0)
 
 
@@ -264,7 +273,7 @@ def test_even_coordinates_are_evaluated_at_another_resolution():
     surrogate = surrogate_that(problem(torch.linspace(-1, 1, 16)), persistent)
     fine = problem(torch.linspace(-1, 1, 31))
     dataset = ArrayDataset(torch.randn(2, 8, 31, 1), fine, "test")
-    assert surrogate.check(dataset.read([0], slice(0, 2)), 1, None).axis(0)[0] == -1
+    assert surrogate.check(dataset.batch([0]), 1, None).axis(0)[0] == -1
     assert evaluate(surrogate, dataset, timing=False)["grid"] == [31]
     uneven = ArrayDataset(torch.randn(2, 8, 31, 1), problem(2 * torch.linspace(0, 1, 31) ** 2), "test")
     with pytest.raises(UserError, match="even spacing expected along axis 0, uneven found"):

@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 
+from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.evaluation import comparison
 from factformer.evaluation.comparison import compare, contests
@@ -20,7 +21,7 @@ TINY = Contest(
 def test_the_textbook_computes_what_we_compute():
     ours, theirs = Ours(TINY, "cpu"), Textbook(TINY, "cpu", compiled=False)
     assert torch.equal(ours.context, theirs.context)
-    expected = ours.surrogate.predict(ours.context, TINY.steps, ours.surrogate.problem.grid)
+    expected = ours.surrogate.predict(Batch(ours.context), TINY.steps, ours.surrogate.problem.grid)
     assert torch.allclose(theirs.call(), expected, rtol=1e-4, atol=1e-5)
 
 

@@ -16,8 +16,7 @@ from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.evaluation.inspection import inspect_run
 from factformer.evaluation.run import evaluate_run, save_samples
-from factformer.pdes import find_pde
-from factformer.pdes._base import Preset
+from factformer.pdes import Preset, find_pde
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ CASE = Case("gpu", PROBLEM, "factformer", SIZES, batch_size=2, device="cuda")
 
 def dataset():
     frames = torch.randn(3, 8, 32, 32, 1, generator=torch.Generator().manual_seed(0))
-    return ArrayDataset(frames, PROBLEM, "test", normalizer=Normalizer.identity(1, 1))
+    return ArrayDataset(frames, PROBLEM, "test", normalizer=Normalizer.identity(PROBLEM))
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("32-true", 1e-3), ("bf16-mixed", 5e-2)])

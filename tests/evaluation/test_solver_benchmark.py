@@ -8,8 +8,7 @@ from factformer.data.generate.run import generate
 from factformer.data.store import open_dataset
 from factformer.errors import UserError
 from factformer.evaluation.solver import benchmark_solver
-from factformer.pdes import find_pde
-from factformer.pdes._base import Preset
+from factformer.pdes import Preset, find_pde
 
 SIZES = {"dim": 8, "depth": 1, "heads": 1, "head_dim": 8, "kernel_dim": 8}
 

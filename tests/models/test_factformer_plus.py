@@ -81,7 +81,7 @@ def test_dilations_go_from_layer_to_layer_and_start_again():
 def test_increments_are_the_default_in_time_and_not_for_steady_problems():
     assert plus().residual is True
     grid, inputs = Grid((8, 8), 1.0, False), (Field("coefficient"),)
-    steady = Problem("darcy", grid, (Field("solution"),), inputs, boundary="zero", steady=True)
+    steady = Problem("darcy", grid, (Field("solution"),), inputs, num_context_frames=0, boundary="zero")
     assert plus(steady).residual is False
     assert build_surrogate(PROBLEM, "factformer", **SMALL).residual is False
 

@@ -42,7 +42,7 @@ def test_300_updates_bring_the_error_under_five_percent(model):
     for _ in range(300):
         initial, final = heat(16, generator)
         optimizer.zero_grad()
-        metrics.loss(surrogate(initial), final, PROBLEM.output_slices).backward()
+        metrics.loss(surrogate(initial), final, PROBLEM.state_slices).backward()
         torch.nn.utils.clip_grad_norm_(surrogate.parameters(), 1.0)
         optimizer.step()
         schedule.step()

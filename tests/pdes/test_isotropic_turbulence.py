@@ -8,8 +8,8 @@ from solver_cases import rates, relative, start
 
 from factformer import simulate
 from factformer.grid import Grid
+from factformer.kernels.solvers import from_planes, to_planes
 from factformer.metrics import energy_spectrum
-from factformer.numerics.fused import from_planes, to_planes
 from factformer.numerics.projection import fourier_divergence
 from factformer.numerics.spectral import Spectrum, full_cutoff
 from factformer.pdes import find_pde

@@ -38,14 +38,14 @@ def test_shapes_dtype_and_frame_zero(pde: PDE, dtype: torch.dtype) -> None:
     problem = pde.problem(resolution(pde))
     count = 1 if problem.steady else 3
     frames = simulate(pde.name, initial, count)
-    assert frames.shape == (2, count, *problem.grid.shape, problem.num_output_channels)
+    assert frames.shape == (2, count, *problem.grid.shape, problem.num_state_channels)
     assert frames.dtype == dtype
     assert torch.isfinite(frames).all()
     if not problem.steady:
         tolerance = 1e-12 if dtype == torch.float64 else 1e-5
         assert any(
             torch.allclose(frames[:, 0, ..., c : c + initial.shape[-1]], initial, atol=tolerance)
-            for c in range(problem.num_output_channels)
+            for c in range(problem.num_state_channels)
         )
 
 
@@ -111,7 +111,7 @@ def test_presets_fit_the_problem(pde: PDE) -> None:
         pde.choose_initial(preset.initial)
         grid = pde.problem(preset.simulation_resolution).grid
         if grid.shape != problem.grid.shape:
-            frames = torch.zeros(1, 1, *grid.shape, problem.num_output_channels)
+            frames = torch.zeros(1, 1, *grid.shape, problem.num_state_channels)
             stored = pde.downsample(frames, problem.grid.shape, preset.downsampling)
             assert stored.shape[2:-1] == problem.grid.shape
 

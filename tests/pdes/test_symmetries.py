@@ -18,7 +18,7 @@ def solve(pde: PDE, frames: torch.Tensor, **parameters: object) -> torch.Tensor:
     if pde.problem(16).steady:
         coefficient = frames[:, 0, ..., :1]
         return torch.cat([coefficient[:, None], simulate(pde.name, coefficient, **parameters)], dim=-1)
-    slices = pde.problem(16).output_slices
+    slices = pde.problem(16).state_slices
     # what a simulation starts from: velocity for turbulence, density for smoke
     channels = slices["velocity"] if pde.num_initial_channels == 3 else slice(0, 1)
     return simulate(pde.name, frames[:, 0, ..., channels], 4, **parameters)
@@ -26,7 +26,7 @@ def solve(pde: PDE, frames: torch.Tensor, **parameters: object) -> torch.Tensor:
 
 def solution(pde: PDE, count: int = 2, **parameters: object) -> torch.Tensor:
     initial = start(pde, count)
-    padded = torch.zeros(*initial.shape[:-1], pde.problem(16).num_output_channels, dtype=initial.dtype)
+    padded = torch.zeros(*initial.shape[:-1], pde.problem(16).num_state_channels, dtype=initial.dtype)
     if pde.num_initial_channels == 3:
         padded[..., -3:] = initial
     else:

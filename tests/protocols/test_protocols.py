@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from factformer.batch import Batch, Window
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.problem import Field, Problem
-from factformer.protocols import ProtocolConfig, Window, build_protocol
+from factformer.protocols import ProtocolConfig, build_protocol
 from factformer.protocols.latent_marching import marching_steps, pushforward_calls
 from factformer.surrogate import Surrogate
 
@@ -26,7 +27,8 @@ class Growth(Surrogate):
         self.factor = nn.Parameter(torch.tensor(factor, dtype=torch.float64))
         self.calls: list[tuple[int, bool]] = []
 
-    def forward(self, frames, num_steps=None, grid=None):
+    def forward(self, batch, num_steps=None, grid=None):
+        frames = batch.seen
         self.calls.append((num_steps, torch.is_grad_enabled()))
         return torch.stack([frames[:, -1] * self.factor**j for j in range(1, num_steps + 1)], dim=1)
 
@@ -106,10 +108,10 @@ def test_pushforward_begins_late_and_comes_every_third_update():
 
 def test_steady_problems_take_the_input_frame(problem):
     grid = Grid(4, 1.0, True)
-    steady = Problem("map", grid, (Field("y"),), (Field("x"),), steady=True)
+    steady = Problem("map", grid, (Field("y"),), (Field("x"),), num_context_frames=0)
     config = ProtocolConfig(name="steady")
     surrogate = Growth(steady, 3.0, 1)
-    window = Window(torch.full((2, 1, 4, 1), 6.0), torch.full((2, 1, 4, 1), 4.0))
+    window = Window(torch.full((2, 1, 4, 1), 6.0), Batch(static=torch.full((2, 4, 1), 4.0)))
     loss, _ = build_protocol(config, steady).loss(surrogate, window, {})
     assert float(loss.detach()) == pytest.approx(1.0)  # 12 predicted for 6
     with pytest.raises(UserError, match=r"protocol.name=steady"):

@@ -136,7 +136,7 @@ def make_steady_run():
         evaluation=evaluation_of(mean, truth, prediction, fields, 1.0) | {"floor": "training mean"},
         rollouts=rollouts,
         protocol="steady",
-        problem=Problem("darcy_flow", grid, fields, (Field("coefficient"),), boundary="zero", steady=True),
+        problem=Problem("darcy_flow", grid, fields, (Field("coefficient"),), num_context_frames=0, boundary="zero"),
     )
 
 

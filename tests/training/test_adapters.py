@@ -23,7 +23,7 @@ def test_channels_first_is_the_surrogate_in_another_layout(surrogate):
         answer = module(to_channels_first(frames[:, :3]), y=None)
         assert torch.equal(answer, to_channels_first(surrogate(frames[:, :3], 2)))
     assert answer.shape == (2, module.num_output_channels, 8, 8)
-    with pytest.raises(UserError, match=r"3 frames of 1 channels"):
+    with pytest.raises(UserError, match=r"frame after frame, 1 channels each"):
         module(torch.zeros(2, 4, 8, 8))
 
 
@@ -68,4 +68,4 @@ def test_the_wells_dataset_is_a_source(tmp_path):
     theirs = well.WellDataset(path=str(folder), include_filters=["train.hdf5"], use_normalization=False)
     settings = {f"model.{key}": value for key, value in TINY_MODEL.items() if key != "name"}
     trained = factformer.fit(from_well_dataset(theirs), updates=2, settings=settings, progress=False)
-    assert [field.name for field in trained.problem.outputs] == ["vorticity"]
+    assert [field.name for field in trained.problem.state] == ["vorticity"]

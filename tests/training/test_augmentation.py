@@ -8,12 +8,12 @@ import torch
 from small_waves import wave_data
 
 import factformer
+from factformer.batch import Batch, Window
 from factformer.data import convert, open_dataset
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.pdes import find_pde
 from factformer.problem import Field
-from factformer.protocols import Window
 from factformer.training.feed.augmentation import Augmentation
 
 # How to solve anew from the first frame of a window: the channels that make up the initial state.
@@ -59,11 +59,11 @@ def test_input_and_output_of_a_steady_problem_move_together():
     generators = [torch.Generator().manual_seed(seed) for seed in range(6)]
     coefficient = pde.sample_initial(problem.grid, generators, dtype=torch.float64, device="cpu")
     solution = factformer.simulate("darcy_flow", coefficient)
-    dataset = ArrayDataset(solution, problem, inputs=coefficient[:, None])
-    window = Augmentation("darcy_flow", dataset, 0)(Window(solution, coefficient[:, None]), 1, range(6))
-    assert not torch.allclose(window.inputs, coefficient[:, None])
+    dataset = ArrayDataset(solution, problem, static=coefficient)
+    window = Augmentation("darcy_flow", dataset, 0)(Window(solution, Batch(static=coefficient)), 1, range(6))
+    assert not torch.allclose(window.known.static, coefficient)
     torch.testing.assert_close(
-        factformer.simulate("darcy_flow", window.inputs[:, 0]), window.frames, rtol=1e-6, atol=1e-9
+        factformer.simulate("darcy_flow", window.known.static), window.frames, rtol=1e-6, atol=1e-9
     )
 
 
@@ -109,9 +109,9 @@ def test_fields_move_as_themselves_in_any_order_and_choice(name):
     frames = torch.randn(4, 2, 6, 6, 6, 4, generator=torch.Generator().manual_seed(0))
 
     def moved(order):
-        outputs = tuple(problem.outputs[index] for index in order)
-        places = [place for field in outputs for place in range(4)[problem.output_slices[field.name]]]
-        chosen = replace(problem, outputs=outputs, inputs=outputs)
+        outputs = tuple(problem.state[index] for index in order)
+        places = [place for field in outputs for place in range(4)[problem.state_slices[field.name]]]
+        chosen = replace(problem, state=outputs)
         dataset = Simulated(frames[..., places], chosen)
         return places, Augmentation(name, dataset, seed=0)(Window(frames[..., places]), 3, range(4)).frames
 
@@ -119,6 +119,6 @@ def test_fields_move_as_themselves_in_any_order_and_choice(name):
     for order in ((1, 0), (1,), (0,)):
         places, part = moved(order)
         assert torch.equal(part, whole[..., places])
-    stranger = replace(problem, outputs=(Field("heat"),), inputs=())
+    stranger = replace(problem, state=(Field("heat"),))
     with pytest.raises(UserError, match="'heat' with 1 channels is no field of"):
         Augmentation(name, ArrayDataset(frames[..., :1], stranger), seed=0)

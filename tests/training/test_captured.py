@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from factformer import Field, Grid, Problem, build_surrogate
-from factformer.protocols import ProtocolConfig, Window, build_protocol
+from factformer.batch import Window
+from factformer.protocols import ProtocolConfig, build_protocol
 from factformer.training.loop.captured import CapturedStep
 from factformer.training.loop.machine import keep_inputs
 from factformer.training.loop.muon import Muon, layer_matrices
@@ -49,7 +50,7 @@ def trained(kind, precision, clip=1.0, plans=PLANS, restore_after=None, optimise
     frames = torch.randn(len(plans), 2, 8, *shape, 1, generator=torch.Generator().manual_seed(3)).cuda()
     losses = []
     for i, plan in enumerate(plans):
-        terms = step(parts, Window(frames[i], None), plan, 1e-3 / (i + 1))
+        terms = step(parts, Window(frames[i]), plan, 1e-3 / (i + 1))
         losses.append(torch.stack([terms["loss"], terms["gradient_norm"]]))
         if i == restore_after:  # as a roll-back does: new tensors for the optimiser's state
             optimizer.load_state_dict(optimizer.state_dict())
@@ -70,7 +71,7 @@ def test_recorded_updates_are_the_plain_ones_bit_by_bit(precision, clip):
 
 
 def test_the_fused_kernels_too():
-    # Sizes of tests/nn/test_fused_gpu.py, whose kernels serve here too.
+    # Sizes of tests/kernels/test_kernels_gpu.py, whose kernels serve here too.
     wide = {"shape": (40, 36), "dim": 128, "heads": 8, "head_dim": 64, "kernel_dim": 128}
     losses, weights = trained("captured", "bf16-mixed", **wide)
     plain_losses, plain_weights = trained("plain", "bf16-mixed", **wide)

@@ -69,13 +69,13 @@ def test_half_precision_storage_keeps_three_digits():
 
 def test_steady_samples_come_with_their_inputs():
     grid = Grid(4, 1.0, True)
-    problem = Problem("map", grid, (Field("y"),), (Field("x"),), steady=True)
+    problem = Problem("map", grid, (Field("y"),), (Field("x"),), num_context_frames=0)
     inputs = torch.arange(6.0)[:, None, None, None].expand(6, 1, 4, 1)
-    dataset = ArrayDataset(10 * inputs, problem, inputs=inputs)
+    dataset = ArrayDataset(10 * inputs, problem, static=inputs[:, 0])
     chosen = Visits(Windows(6, 1, 1), 0, 2)
     for kind in (ResidentFeed, StreamingFeed):
         for window in first_batches(kind(dataset, chosen, CPU), 3):
-            assert torch.equal(window.frames, 10 * window.inputs)
+            assert torch.equal(window.frames, 10 * window.known.static[:, None])
 
 
 def test_memory_decides_where_frames_live(monkeypatch):

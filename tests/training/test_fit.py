@@ -110,8 +110,8 @@ def test_a_steady_problem(tmp_path):
     inputs = waves(6, num_frames=1)
     surrogate = factformer.fit(
         2 * inputs,
-        inputs=inputs,
-        input_fields=["a"],
+        static={"a": inputs[:, 0]},
+        num_context_frames=0,
         fields=["u"],
         grid=wave_problem().grid,
         updates=3,
@@ -142,8 +142,10 @@ def test_mistakes_are_named():
         factformer.fit(waves(2) * float("nan"), grid=grid, fields=["a"])
     with pytest.raises(UserError, match=r"did you mean 'model\.dim'"):
         factformer.fit(waves(2), grid=grid, fields=["a"], settings={"model.dimm": 3})
-    with pytest.raises(UserError, match="input_fields"):
-        factformer.fit(waves(2), grid=grid, fields=["a"], inputs=waves(2))
+    with pytest.raises(UserError, match="takes arrays by name"):
+        factformer.fit(waves(2), grid=grid, fields=["a"], static=waves(2))
+    with pytest.raises(UserError, match="must have 3 axes, or one more"):
+        factformer.fit(waves(2), grid=grid, fields=["a"], static={"b": waves(2)})
 
 
 def test_a_dataset_is_not_contradicted():
@@ -257,8 +259,8 @@ def test_noise_has_no_place_in_a_steady_problem():
     with pytest.raises(UserError, match=r"training\.noise"):
         factformer.fit(
             waves(2, num_frames=1),
-            inputs=waves(2, num_frames=1),
-            input_fields=["a"],
+            static={"a": waves(2, num_frames=1)[:, 0]},
+            num_context_frames=0,
             fields=["u"],
             updates=1,
             grid=wave_problem().grid,
@@ -289,9 +291,17 @@ def test_the_page_s_run_file_is_what_fit_does():
         ({"boundary": "zero"}, "every axis is periodic"),
         ({"resume": True}, "needs out="),
         ({"settings": ["model.dim=16"]}, "takes a mapping"),
-        ({"valid_inputs": torch.zeros(1)}, "belongs to the valid_array="),
-        ({"inputs": torch.randn(2, 1, 8, 8, 1), "input_fields": ["k"]}, "one frame for each sample, got 6"),
-        ({"inputs": torch.randn(2, 1, 8, 8, 1), "input_fields": ["k"], "horizon": 3}, "steady problem, which has no"),
+        ({"valid_array": {"static": {}}}, "without frames"),
+        ({"valid_array": {"frame": 1}}, "did you mean 'frames'"),
+        ({"num_context_frames": 0}, "needs static fields"),
+        ({"static": {"k": torch.randn(2, 8, 8)}, "num_context_frames": 0}, "one frame"),
+        (
+            {"static": {"k": torch.randn(2, 8, 8)}, "num_context_frames": 0, "horizon": 3},
+            "steady problem, which has no",
+        ),
+        ({"parameters": {"re": torch.ones(3)}}, "one number per sample, 2"),
+        ({"mask": torch.full((8, 8), 2.0)}, "1 inside the domain and 0 outside"),
+        ({"forcing": {"f": torch.randn(2, 5, 8, 8)}}, "forcing must hold"),
         ({"num_context_frames": 2.0}, "whole number"),
         ({"machine": "cuda"}, "takes a Machine"),
         ({"fields": {"u": "1"}}, "one channel or more"),

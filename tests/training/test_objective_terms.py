@@ -5,10 +5,11 @@ import torch
 from small_waves import tiny_experiment, wave_data
 
 from factformer import Field, Grid, Problem, metrics
+from factformer.batch import Window
 from factformer.data.normalization import Normalizer
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
-from factformer.protocols import Window, build_protocol
+from factformer.protocols import build_protocol
 from factformer.training.experiment.assembly import new_surrogate
 from factformer.training.feed.noise import ContextNoise
 from factformer.training.loop.objective import Objective
@@ -38,8 +39,8 @@ def test_the_h1_term_is_added_and_not_reported_as_the_error(parts):
     surrogate, protocol, dataset = parts
     frames = dataset.read([0, 1], slice(0, protocol.window_length))
     plan = {"marching_steps": 2, "pushforward": 0}
-    plain, terms = Objective(surrogate, protocol)(frames, None, plan)
-    loss, same = Objective(surrogate, protocol, 0.5)(frames, None, plan)
+    plain, terms = Objective(surrogate, protocol)(Window(frames), plan)
+    loss, same = Objective(surrogate, protocol, 0.5)(Window(frames), plan)
     prediction, target = protocol.predict(surrogate, Window(frames), plan)
     assert torch.allclose(loss, plain + 0.5 * metrics.relative_h1(prediction, target).mean())
     assert torch.equal(terms["u"], same["u"])
@@ -51,7 +52,7 @@ def test_noise_is_on_the_context_alone_and_a_function_of_the_update(parts):
     window = Window(dataset.read([0, 1], slice(0, 7)))
     noisy = noise(window, 4, range(2)).frames
     assert torch.equal(noisy[:, 3:], window.frames[:, 3:])
-    spread = (noisy[:, :3] - window.frames[:, :3]).std() / dataset.normalizer().output_std
+    spread = (noisy[:, :3] - window.frames[:, :3]).std() / dataset.normalizer().state_std
     assert spread.item() == pytest.approx(0.1, rel=0.15)
     assert torch.equal(noisy, noise(window, 4, range(2)).frames)
     assert not torch.equal(noisy, noise(window, 5, range(2)).frames)
@@ -99,8 +100,8 @@ def test_training_begins_on_every_other_point(parts, monkeypatch):
     objective = Objective(new_surrogate(experiment, dataset, protocol), protocol)
     frames = dataset.read([0, 1], slice(0, protocol.window_length))
     plan = protocol.whole_plan(1, 0.0)
-    coarse, _ = objective(frames, None, plan)
-    kept, _ = objective(frames[:, :, ::2, ::2].contiguous(), None, {**plan, "coarse": 1})
+    coarse, _ = objective(Window(frames), plan)
+    kept, _ = objective(Window(frames[:, :, ::2, ::2].contiguous()), {**plan, "coarse": 1})
     assert torch.equal(coarse, kept)
     with pytest.raises(UserError, match="no grid of the same box"):
         build_protocol(experiment.override(["protocol.coarse=3"]).protocol, dataset.problem)
@@ -119,7 +120,7 @@ def test_a_far_offset_of_a_field_changes_nothing_in_the_loss():
         assert (known is None) == (offset == 0)
         losses.append(
             metrics.grouped_relative_l2(
-                moved[:, :4] + 0.1 * frames[:, 2:], moved[:, :4], problem.output_slices, deviation, known
+                moved[:, :4] + 0.1 * frames[:, 2:], moved[:, :4], problem.state_slices, deviation, known
             )
         )
     for name, value in losses[0].items():
@@ -129,9 +130,11 @@ def test_a_far_offset_of_a_field_changes_nothing_in_the_loss():
 def test_weak_windows_are_held_back_in_training_and_told_as_they_are():
     """A field that decays to a twentieth of its deviation: its error is its own, its pull is that of a tenth."""
     problem = Problem("decay", Grid((8, 8), 1.0, True), (Field("u"),), num_context_frames=1)
-    normalizer = Normalizer([0.0], [1.0], [0.0], [1.0], [1.0])
+    normalizer = Normalizer(
+        context_mean=[0.0], context_std=[1.0], state_mean=[0.0], state_std=[1.0], increment_std=[1.0]
+    )
     weak = 0.05 * torch.ones(1, 4, 8, 8, 1)
     assert metrics.relative_l2(1.1 * weak, weak, normalizer.deviation).item() == pytest.approx(0.1, rel=1e-5)
     deviation, offset = normalizer.yardstick()
-    pull = metrics.grouped_relative_l2(1.1 * weak, weak, problem.output_slices, deviation, offset)["u"]
+    pull = metrics.grouped_relative_l2(1.1 * weak, weak, problem.state_slices, deviation, offset)["u"]
     assert float(pull) == pytest.approx(0.05, rel=1e-5)

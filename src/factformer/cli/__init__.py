@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextvars import copy_context
 
 import typer
 
@@ -48,12 +49,13 @@ def build_app() -> typer.Typer:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 done, 2 wrong use (one line says what), 1 failure."""
+    """Run a command and exit: 0 done, 2 wrong use (one line says what), 1 failure, 3 stopped and can be resumed."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words or bool(os.environ.get("FACTFORMER_DEBUG"))
     words = [word for word in words if word != "--debug"] or ["--help"]
     try:
-        result = build_app()(words, standalone_mode=False)
+        # In a context of its own: what --plugin brings is there for this command alone.
+        result = copy_context().run(build_app(), words, standalone_mode=False)
     except KeyboardInterrupt:
         _complain("interrupted")
         code = INTERRUPTED

@@ -6,6 +6,7 @@ import json as json_module
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,23 @@ Split = Annotated[str | None, typer.Option(help="Which split to use.", show_defa
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a configuration value.")
 ]
+
+
+def _bring(files: list[Path] | None) -> list[Path] | None:
+    if files:
+        from factformer.plugins import bring_plugins
+
+        bring_plugins(files)
+    return files
+
+
+Plugin = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin", metavar="FILE", help="Python file with your own models, PDEs or metrics.", callback=_bring
+    ),
+]
+"""A command that takes it finds what the files hold in the catalog."""
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from factformer.evaluation.cost import Case
 from factformer.evaluation.run import open_held_out, trained_on
 from factformer.evaluation.solver import benchmark_solver
 from factformer.evaluation.timing import resolve_device
+from factformer.models import find_model
 
 Report = Callable[[Mapping[str, Any]], None]
 TAKES = {
@@ -113,10 +114,8 @@ def model_options(assignments: Sequence[str]) -> dict[str, Any]:
 def known_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Those options that a model of the catalog has; an option that no model has is an error."""
     for key in options:
-        everywhere = {
-            name for other in catalog.names("models") for name in catalog.find("models", other).Config.model_fields
-        }
+        everywhere = {name for other in catalog.names("models") for name in find_model(other).config_class.model_fields}
         if key not in everywhere:
             raise unknown_name("key", f"model.{key}", [f"model.{name}" for name in everywhere])
-    fields = catalog.find("models", model).Config.model_fields
+    fields = find_model(model).config_class.model_fields
     return {key: value for key, value in options.items() if key in fields}

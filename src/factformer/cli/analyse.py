@@ -12,6 +12,7 @@ from factformer.cli._answers import (
     Assignments,
     Device,
     Json,
+    Plugin,
     Precision,
     Source,
     Split,
@@ -44,6 +45,7 @@ def evaluate(
     samples: Annotated[int, typer.Option(help="Roll-outs to keep for figures and reports.", min=0)] = 4,
     figures: Annotated[bool, typer.Option(help="Draw error trend, spectra and a roll-out.")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; default: the run folder.")] = None,
+    plugin: Plugin = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an evaluation on other data or settings.")] = False,
     json: Json = False,
 ) -> None:
@@ -53,6 +55,7 @@ def evaluate(
 
     Example: factformer evaluate runs/demo --data data/demo
     """
+    from factformer import catalog
     from factformer.evaluation.run import evaluate_run, run_folder
 
     with moving_bar("evaluating", "windows") as progress:
@@ -69,6 +72,7 @@ def evaluate(
             num_samples=samples,
             overwrite=overwrite,
             progress=progress,
+            metrics=catalog.brought("metrics"),
         )
     folder = out or run_folder(source)
     if folder is not None and figures:
@@ -87,6 +91,8 @@ def evaluate(
         f"sequence and {result['peak_memory_mb'] or float('nan'):.0f} MB at batch {result['batch_size']} on "
         f"{result['hardware']}"
     )
+    for name, values in result.metrics.items():
+        typer.echo(f"{name}: {values.mean:.4g} ± {values.standard_error:.2g} (floor {values.floor:.4g})")
     if result["other_parameters"]:
         typer.echo(f"other data than it was trained on: {result['other_parameters']}")
     if folder is not None:
@@ -106,6 +112,7 @@ def inspect(
     scale: Annotated[str, typer.Option(help="Scale of the recipe: small or paper.")] = "paper",
     parameters: Annotated[bool, typer.Option("--parameters", help="Print the parameter count alone.")] = False,
     assignments: Assignments = None,
+    plugin: Plugin = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier inspection in that folder.")] = False,
     json: Json = False,
 ) -> None:
@@ -181,7 +188,7 @@ def reproduce(
     Example: factformer reproduce table1 --scale tiny --out reproduction
     """
     from factformer.errors import UserError
-    from factformer.reproduce import reproduce_target, targets
+    from factformer.studies import reproduce_target, targets
 
     if list_targets:
         for name, found in targets().items():

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Assignments, Device, Json, print_json, print_table, say
+from factformer.cli._answers import Assignments, Device, Json, Plugin, print_json, print_table, say
 
 
 class Benchmark(StrEnum):
@@ -48,6 +48,7 @@ def benchmark(
     device: Device = None,
     precision: Annotated[str | None, typer.Option(help="32-true or bf16-mixed.", show_default="32-true")] = None,
     assignments: Assignments = None,
+    plugin: Plugin = None,
     out: Annotated[Path | None, typer.Option(help="Write the results here as JSON, with a Markdown table.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
     json: Json = False,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Json, print_json
+from factformer.cli._answers import Json, Plugin, print_json
 
 
 def generate(
@@ -27,6 +27,7 @@ def generate(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the problem or a value of the preset."),
     ] = None,
+    plugin: Plugin = None,
     overwrite: Annotated[bool, typer.Option(help="Replace data of other settings in that folder.")] = False,
     json: Json = False,
 ) -> None:
@@ -83,6 +84,10 @@ def convert(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A value of the problem: frame_dt=0.1, parameters.drag=0."),
     ] = None,
+    allow_external: Annotated[
+        bool, typer.Option("--allow-external", help="Read HDF5 files that lead to other files, if you trust them.")
+    ] = False,
+    plugin: Plugin = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
     json: Json = False,
 ) -> None:
@@ -103,6 +108,7 @@ def convert(
         trajectories=slice(None) if trajectories is None else parse_trajectories(trajectories),
         resolution=resolution,
         settings=set or [],
+        allow_external=allow_external,
         overwrite=overwrite,
         progress=True,
     )
@@ -132,7 +138,7 @@ def _tell(paths: list[Path], json: bool) -> None:
                 "boundary": data.problem.boundary,
                 "assumed": data.provenance.get("assumed", []),
                 "left_out": data.provenance.get("left_out", []),
-                "fields": [item.name for item in data.problem.outputs],
+                "fields": [item.name for item in data.problem.state],
                 "fingerprint": data.fingerprint,
             }
         )

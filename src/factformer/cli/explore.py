@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from factformer.cli._answers import Device, Json, Precision, print_json
+from factformer.cli._answers import Device, Json, Plugin, Precision, print_json
 
 
 def show_version(wanted: bool) -> None:
@@ -27,7 +27,7 @@ def version_option(
     """Learn fast surrogates of partial differential equations on grids."""
 
 
-def list_contents(json: Json = False) -> None:
+def list_contents(plugin: Plugin = None, json: Json = False) -> None:
     """Problems, models, recipes and trained bundles.
 
     Example: factformer list
@@ -90,6 +90,7 @@ def rollout(
     animate: Annotated[Path | None, typer.Option(help="Also write an animated GIF of the first sample.")] = None,
     device: Device = None,
     precision: Precision = "32-true",
+    plugin: Plugin = None,
     overwrite: Annotated[bool, typer.Option(help="Replace existing output files.")] = False,
     json: Json = False,
 ) -> None:

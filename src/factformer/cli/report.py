@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from factformer.cli._answers import Json, print_json
+from factformer.cli._answers import Json, Plugin, print_json
 
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders that `factformer evaluate` has been over.")],
     out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path("report"),
     title: Annotated[str | None, typer.Option(help="Heading of the page; names its models if unset.")] = None,
+    plugin: Plugin = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier report in that folder.")] = False,
     json: Json = False,
 ) -> None:

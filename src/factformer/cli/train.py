@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from factformer.cli._answers import Json, print_json
+from factformer.cli._answers import Json, Plugin, print_json
+
+STOPPED = 3
+"""The exit code of a run that stopped before its end and can be resumed."""
 
 
 def train(
@@ -23,11 +26,11 @@ def train(
         Path | None, typer.Option(help="Folder with train.hdf5 and valid.hdf5.", show_default=False)
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; by default runs/RECIPE.", show_default=False)] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint in --out.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
     max_minutes: Annotated[
         float | None,
-        typer.Option(help="Save and stop after this long; --resume goes on.", show_default=False),
+        typer.Option(help="Save and stop after this long; --resume continues.", show_default=False),
     ] = None,
     budget_minutes: Annotated[
         float | None,
@@ -47,15 +50,17 @@ def train(
         list[str] | None,
         typer.Option("--set", help="Any config value, e.g. training.updates=500; may be repeated.", show_default=False),
     ] = None,
+    plugin: Plugin = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="Also log to Weights & Biases.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     json: Json = False,
 ) -> None:
-    """Train a surrogate; SIGINT, SIGTERM and --max-minutes save and stop, --resume goes on exactly.
+    """Train a surrogate. SIGINT, SIGTERM and --max-minutes save and stop with exit code 3; --resume continues exactly.
 
     Example: factformer train kolmogorov --data data/kolmogorov_flow --out runs/kolmogorov --set model.dim=64
     """
+    import math
     import sys
 
     from factformer import recipes
@@ -65,8 +70,8 @@ def train(
     from factformer.training.experiment.options import choose_experiment, choose_machine
     from factformer.training.runfolder.trackers import open_reporter
 
-    if max_minutes is not None and not max_minutes > 0:
-        raise UserError(f"--max-minutes must be more than 0, got {max_minutes:g}")
+    if max_minutes is not None and not 0 < max_minutes < math.inf:
+        raise UserError(f"--max-minutes must be more than 0 and finite, got {max_minutes:g}")
     shorthands = {
         "data.path": data,
         "training.budget_minutes": budget_minutes,
@@ -97,6 +102,8 @@ def train(
         typer.echo(f"trained {outcome.update} updates; bundle at {outcome.folder / 'bundle'}")
     else:
         typer.echo(
-            f"stopped after update {outcome.update} ({outcome.reason}); everything is saved, go on with "
+            f"stopped after update {outcome.update} ({outcome.reason}); everything is saved, resume with "
             f"`factformer train --resume --out {outcome.folder}`"
         )
+    if not outcome.finished:
+        raise typer.Exit(STOPPED)

@@ -10,21 +10,21 @@ import numpy as np
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.problem import Problem
+from factformer.problem import Field, Problem
 
 
 def changed_problem(problem: Problem, **changes: Any) -> Problem:
-    """The problem with some attributes replaced; ``outputs`` may name fields instead of describing them."""
-    if "outputs" in changes:
-        known = {item.name: item for item in problem.outputs}
-        chosen = [item if not isinstance(item, str) else known.get(item) for item in changes["outputs"]]
+    """The problem with some attributes replaced; ``state`` may name fields instead of describing them."""
+    if "state" in changes:
+        known = {item.name: item for item in problem.state}
+        chosen = [item if not isinstance(item, str) else known.get(item) for item in changes["state"]]
         if None in chosen or any(known.get(item.name) != item for item in chosen if item):
             there, wanted = (
                 ", ".join(item if isinstance(item, str) else f"{item.name} ({item.num_channels})" for item in fields)
-                for fields in (problem.outputs, changes["outputs"])
+                for fields in (problem.state, changes["state"])
             )
             raise UserError(f"the data hold the fields {there}, asked for {wanted}")
-        changes = {"inputs": problem.inputs if problem.steady else (), **changes, "outputs": tuple(chosen)}
+        changes = {**changes, "state": tuple(chosen)}
     grid: Grid | None = changes.get("grid")
     if grid is not None and grid.shape != problem.grid.shape:
         raise UserError(f"the data have grid {problem.grid.shape}, asked for {grid.shape}")
@@ -50,16 +50,11 @@ def require_open_end(grid: Grid, boundary: str | None) -> None:
 def describe_difference(expected: Problem, found: Problem) -> str:
     """The first of fields, grid, boundary and frame interval in which two problems differ; empty if none."""
     pairs: list[tuple[str, Any, Any]] = [
-        (
-            "fields",
-            [(f.name, f.num_channels) for f in expected.outputs],
-            [(f.name, f.num_channels) for f in found.outputs],
-        ),
-        (
-            "input fields",
-            [(f.name, f.num_channels) for f in expected.inputs],
-            [(f.name, f.num_channels) for f in found.inputs],
-        ),
+        ("fields", _listed(expected.state), _listed(found.state)),
+        ("static fields", _listed(expected.static), _listed(found.static)),
+        ("forcing", _listed(expected.forcing), _listed(found.forcing)),
+        ("parameters", expected.parameters, found.parameters),
+        ("masked", expected.masked, found.masked),
         ("grid", expected.grid.shape, found.grid.shape),
         ("periodic axes", expected.grid.periodic, found.grid.periodic),
         ("boundary", expected.boundary, found.boundary),
@@ -71,9 +66,13 @@ def describe_difference(expected: Problem, found: Problem) -> str:
     geometry = describe_geometry(expected.grid, found.grid)
     if geometry:
         return geometry
-    if not expected.steady and not np.isclose(expected.frame_dt, found.frame_dt, rtol=1e-5, atol=0):
+    if expected.num_context_frames and not np.isclose(expected.frame_dt, found.frame_dt, rtol=1e-5, atol=0):
         return f"frame interval {expected.frame_dt:g} expected, {found.frame_dt:g} found"
     return ""
+
+
+def _listed(fields: tuple[Field, ...]) -> list[tuple[str, int]]:
+    return [(item.name, item.num_channels) for item in fields]
 
 
 def describe_parameters(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:

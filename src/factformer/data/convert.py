@@ -23,15 +23,17 @@ from factformer.data.formats.pdebench import Found, describe_file
 from factformer.data.formats.well import GRID_KEYS
 from factformer.data.formats.well_statistics import write_well_statistics
 from factformer.data.generate.progress import ProgressBar
-from factformer.data.hdf5 import SplitFile, open_hdf5
+from factformer.data.hdf5 import SplitFile
 from factformer.data.identity import source_state
-from factformer.data.layout import AXIS_NAMES, Contents
+from factformer.data.layout import AXIS_NAMES, Contents, stored_fields, varying_fields
 from factformer.data.numbers import Rounding
+from factformer.data.opening import open_hdf5
 from factformer.data.splits import SPLITS, SUFFIXES, split_names, split_of
-from factformer.data.store import Dataset, StoredDataset
+from factformer.data.store import WORDS, Dataset, StoredDataset
 from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.problem import num_channels
 
 BYTES_AT_A_TIME = 2**28
 
@@ -45,6 +47,7 @@ def import_dataset(
     layout: str | None = None,
     resolution: int | None = None,
     settings: Sequence[str] = (),
+    allow_external: bool = False,
 ) -> Dataset:
     """A foreign file as a dataset.
 
@@ -53,9 +56,10 @@ def import_dataset(
     the axes of the arrays (`importers`), ``resolution`` keeps every s-th point, ``settings`` are assignments
     that change the problem. What the file says of its grid and its frame interval holds where neither the problem
     nor the settings say otherwise; a PDE of the catalog that says otherwise by itself is refused.
-    ``split`` is by default the one that a file of The Well's layout says, and else ``"train"``.
+    ``split`` is by default the one that a file of The Well's layout says, and else ``"train"``. HDF5 files that lead to
+    other files (external links and storage, virtual datasets) are refused unless ``allow_external``.
     """
-    return _import(Path(path), problem, split, fields or {}, layout, resolution, settings)[0]
+    return _import(Path(path), problem, split, fields or {}, layout, resolution, settings, allow_external)[0]
 
 
 def convert(
@@ -69,6 +73,7 @@ def convert(
     layout: str | None = None,
     resolution: int | None = None,
     settings: Sequence[str] = (),
+    allow_external: bool = False,
     overwrite: bool = False,
     progress: bool = False,
 ) -> Path:
@@ -79,7 +84,7 @@ def convert(
     """
     out = Path(out)
     named = _named_split(out, split)
-    data, given = _import(Path(source), problem, named, fields or {}, layout, resolution, settings)
+    data, given = _import(Path(source), problem, named, fields or {}, layout, resolution, settings, allow_external)
     target = out if out.suffix in SUFFIXES else out / f"{data.split}.hdf5"
     chosen = range(*trajectories.indices(data.num_trajectories))
     if not chosen:
@@ -107,14 +112,17 @@ def _import(
     layout: str | None,
     resolution: int | None,
     settings: Sequence[str],
+    allow_external: bool,
 ) -> tuple[Dataset, Mapping[str, Any]]:
     """`import_dataset`, and the parameters of the solver that the problem and the settings say."""
-    if path.suffix in SUFFIXES and is_well(path):
+    if path.suffix in SUFFIXES and is_well(path, allow_external=allow_external):
         if layout is not None or fields or resolution is not None:
             raise UserError(f"{path} is in The Well's layout: it takes no layout, fields or resolution")
-        return _well_dataset(path, problem, split or split_of([path]) or "train", settings)
-    found = describe_file(path, open_arrays(path))
+        split = split or split_of([path], allow_external=allow_external) or "train"
+        return _well_dataset(path, problem, split, settings, allow_external)
+    arrays = open_arrays(path, allow_external=allow_external)
     if problem is None:
+        found = describe_file(path, arrays)
         if not found.values:
             raise UserError(f"{path} does not say what it holds: name a problem of the catalog or a problem file")
         if layout is not None or fields:
@@ -122,8 +130,10 @@ def _import(
         description, names = describe_values(found.values, settings), found.names
     else:
         description, names = describe_problem(problem, settings), fields
-        found = replace(found, assumed=())
-    known = [*description.outputs, *description.inputs]
+        # a field may be called t, as a temperature is
+        said = [part.strip() for text in fields.values() for part in text.split(",")]
+        found = replace(describe_file(path, arrays, taken=[*description.state, *description.static, *said]), assumed=())
+    known = [*description.state, *description.static]
     for name in names:
         if name not in known:
             raise unknown_name("field", name, known)
@@ -133,7 +143,8 @@ def _import(
 
 def _copy(data: Dataset, chosen: range, writer: SplitWriter, source: Path, progress: bool) -> None:
     """Write the ``chosen`` trajectories of ``source``, or those that an interrupted run has left to do."""
-    outputs, inputs = Rounding(f"the frames of {source}"), Rounding(f"the inputs of {source}")
+    parts = ("state", *data.problem.parts)
+    rounding = {part: Rounding(f"the {WORDS.get(part, part)} of {source}") for part in parts if part != "mask"}
     try:
         with ProgressBar(f"convert {source.name}", len(chosen), enabled=progress, unit="trajectories") as bar:
             batches = writer.pending(_batch_size(data))
@@ -141,13 +152,18 @@ def _copy(data: Dataset, chosen: range, writer: SplitWriter, source: Path, progr
             for batch in batches:
                 indices = chosen[batch.start : batch.stop]
                 with writer.batch(batch) as output:
-                    if data.problem.steady:
-                        output.write_inputs(inputs.kept(data.read_exact(indices, inputs=True))[:, 0])
-                    for frame in outputs.kept(data.read_exact(indices)).swapaxes(0, 1):
-                        output.write(frame)
+                    read = {part: rounding[part].kept(data.read_exact(indices, part=part)) for part in rounding}
+                    if "static" in read:
+                        output.write_static(read["static"])
+                    if "parameters" in read:
+                        output.write_parameters(read["parameters"])
+                    if "mask" in parts:
+                        output.write_mask(data.read_exact(indices, part="mask"))
+                    for index, frame in enumerate(read["state"].swapaxes(0, 1)):
+                        output.write(frame, read["forcing"][:, index] if "forcing" in read else None)
                 bar.advance(len(batch))
-        outputs.require_digits()
-        inputs.require_digits()
+        for rounded in rounding.values():
+            rounded.require_digits()
         writer.finish()
     except UserError:
         writer.discard()
@@ -164,7 +180,7 @@ def _contents(data: Dataset, chosen: range, given: Mapping[str, Any], origin: Ma
     numbers = {name: float(value) for name, value in given.items() if type(value) in (int, float)}
     file = data.files[0] if isinstance(data, StoredDataset) else None
     if file:
-        stored = {item.name for item in (*data.problem.inputs, *data.problem.outputs)}
+        stored = {item.name for item in stored_fields(data.problem)}
         provenance["left_out"] = [name for name in file.field_names if name not in stored]
     return Contents(
         problem=data.problem,
@@ -202,19 +218,22 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, str]:
 def _batch_size(data: Dataset) -> int:
     """Trajectories at a time: many, because reading one of an array may mean reading all of it."""
     problem = data.problem
-    per_trajectory = 4 * data.num_frames * problem.grid.num_points * problem.num_output_channels
+    per_trajectory = 4 * data.num_frames * problem.grid.num_points * num_channels(varying_fields(problem))
     return max(1, BYTES_AT_A_TIME // per_trajectory)
 
 
-def is_well(path: Path) -> bool:
-    with open_hdf5(path) as file:
+def is_well(path: Path, *, allow_external: bool = False) -> bool:
+    with open_hdf5(path, allow_external=allow_external) as file:
         return "n_trajectories" in file.attrs and "dimensions" in file and "t0_fields" in file
 
 
-def _well_dataset(path: Path, problem: Any, split: str, settings: Sequence[str]) -> tuple[Dataset, Mapping[str, Any]]:
+def _well_dataset(
+    path: Path, problem: Any, split: str, settings: Sequence[str], allow_external: bool
+) -> tuple[Dataset, Mapping[str, Any]]:
     description = None if problem is None else describe_problem(problem, settings)
     given = describe_changes(settings) if description is None else description.said
-    file = SplitFile(path, **{name: value for name, value in given.items() if name in GRID_KEYS})
+    of_grid = {name: value for name, value in given.items() if name in GRID_KEYS}
+    file = SplitFile(path, allow_external=allow_external, **of_grid)
     # files of others do not tell how much a model should see and predict
     usual = file.problem if description is None or file.is_ours else description
     context, horizon = (given.get(name, getattr(usual, name)) for name in ("num_context_frames", "horizon"))
@@ -223,10 +242,11 @@ def _well_dataset(path: Path, problem: Any, split: str, settings: Sequence[str])
     changes |= {"num_context_frames": context, "horizon": horizon}
     parameters = given.get("parameters", {})
     if description is None:
-        data = StoredDataset([path], split, **changes)
+        data = StoredDataset([path], split, allow_external=allow_external, **changes)
         require_parameters(data.problem.name, parameters, path)
         return data, parameters
-    data = StoredDataset([path], split, **{**changes, "name": description.name, "outputs": description.output_fields})
+    changes |= {"name": description.name, "state": description.state_fields}
+    data = StoredDataset([path], split, allow_external=allow_external, **changes)
     description.require(data.problem, data.num_frames, path)
     return data, parameters
 
@@ -240,8 +260,8 @@ def _array_dataset(
     resolution: int | None,
 ) -> ImportedDataset:
     path, said = found.path, description.said
-    steady = bool(description.input_fields)
-    outputs, inputs = (
+    steady = description.num_context_frames == 0
+    state, static = (
         assign_columns(
             path,
             found.arrays,
@@ -249,13 +269,13 @@ def _array_dataset(
             names,
             num_axes=description.num_axes,
             layout=layout,
-            steady=steady,
-            all_there=not steady,
+            steady=timeless,
+            all_there=not description.static,
         )
-        for fields in (description.output_fields, description.input_fields)
+        for fields, timeless in ((description.state_fields, steady), (description.static_fields, True))
     )
-    shape = _common_shape(path, [*outputs, *inputs], "".join(AXIS_NAMES[: description.num_axes]))
-    num_frames = outputs[0].size("t")
+    shape = _common_shape(path, [*state, *static], "".join(AXIS_NAMES[: description.num_axes]))
+    num_frames = state[0].size("t")
     problem = description.problem(
         shape,
         num_frames,
@@ -266,14 +286,14 @@ def _array_dataset(
     description.require(problem, num_frames, path)
     step = _step(problem.grid, resolution)
     problem = problem.with_grid(problem.grid.every(step))
-    in_use = {column.name for column in (*outputs, *inputs)}
+    in_use = {column.name for column in (*state, *static)}
     notes = {
         "parameters": description.parameters,
         "assumed": [name for name in found.assumed if name not in said],
         "left_out": [name for name in found.arrays if name not in in_use],
     }
     known = {key: value for key, value in notes.items() if value}
-    return ImportedDataset(path, problem, outputs, inputs, split, step, known)
+    return ImportedDataset(path, problem, state, static, split, step, known)
 
 
 def _common_shape(path: Path, columns: Sequence[Column], axes: str) -> list[int]:

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from pydantic import Field as Value
 from pydantic import PrivateAttr, field_validator
 
 from factformer import catalog
-from factformer.config import Config, apply_overrides, unknown_name
+from factformer.config import Config, apply_overrides, read_yaml, unknown_name
 from factformer.data.agreement import describe_difference, require_open_end
 from factformer.data.formats.well import GRID_KEYS, grid_from_axes
 from factformer.errors import UserError
 from factformer.grid import Grid, per_axis
-from factformer.problem import Boundary, Field, Problem
+from factformer.pdes import find_pde
+from factformer.problem import Boundary, Field, Problem, migrated
 
 CHANGEABLE = ("name", *GRID_KEYS, "frame_dt", "num_context_frames", "horizon", "boundary")
 """What may be said of a problem that a file describes."""
@@ -29,14 +29,15 @@ CHANGEABLE = ("name", *GRID_KEYS, "frame_dt", "num_context_frames", "horizon", "
 class ProblemDescription(Config):
     """Everything of a problem but the numbers of points, which the data say.
 
-    ``outputs`` and ``inputs`` map field names to numbers of channels; a value for an axis may be one for
-    all of them. ``coordinates`` are for axes that are not evenly spaced: an increasing list each, null for the others.
+    ``state`` and ``static`` map field names to numbers of channels; a problem without context frames is steady and
+    its static fields decide its state. A value for an axis may be one for all of them. ``coordinates`` are for axes
+    that are not evenly spaced: an increasing list each, null for the others.
     """
 
     name: str = Value(min_length=1)
     num_axes: int
-    outputs: dict[str, int]
-    inputs: dict[str, int] = Value(default_factory=dict)
+    state: dict[str, int]
+    static: dict[str, int] = Value(default_factory=dict)
     extent: float | list[float] = 1.0
     periodic: bool | list[bool] = False
     points: str | list[str] = "nodes"
@@ -45,7 +46,6 @@ class ProblemDescription(Config):
     num_context_frames: int = 4
     horizon: int = 16
     boundary: Literal["periodic", "zero", "reflect"] | None = None
-    steady: bool = False
     parameters: dict[str, Any] = Value(default_factory=dict)
     """What the data were made with, as far as it is known; of a PDE of the catalog only."""
 
@@ -65,13 +65,12 @@ class ProblemDescription(Config):
         return {name: getattr(self, name) for name in sorted(self._said) if getattr(self, name) is not None}
 
     @property
-    def output_fields(self) -> tuple[Field, ...]:
-        return tuple(Field(name, count) for name, count in self.outputs.items())
+    def state_fields(self) -> tuple[Field, ...]:
+        return tuple(Field(name, count) for name, count in self.state.items())
 
     @property
-    def input_fields(self) -> tuple[Field, ...]:
-        """The fields that a steady problem maps to its outputs; other problems have none of their own."""
-        return tuple(Field(name, count) for name, count in self.inputs.items()) if self.steady else ()
+    def static_fields(self) -> tuple[Field, ...]:
+        return tuple(Field(name, count) for name, count in self.static.items())
 
     def problem(
         self,
@@ -88,19 +87,19 @@ class ProblemDescription(Config):
         Context and horizon shrink to what ``num_frames`` allow, unless somebody has said them.
         """
         grid = self._grid(shape, axes, where)
-        context, horizon = frame_counts(num_frames, self.steady, self.num_context_frames, self.horizon, self.said)
+        steady = bool(self.static) and self.num_context_frames == 0
+        context, horizon = frame_counts(num_frames, steady, self.num_context_frames, self.horizon, self.said)
         if "boundary" in self.said:
             require_open_end(grid, self.boundary)
         return Problem(
             name=self.name,
             grid=grid,
-            outputs=self.output_fields,
-            inputs=self.input_fields,
+            state=self.state_fields,
+            static=self.static_fields,
             frame_dt=self.frame_dt if frame_dt is None or "frame_dt" in self.said else frame_dt,
             num_context_frames=context,
             horizon=horizon,
             boundary=self._boundary(grid),
-            steady=self.steady,
         )
 
     def require(self, found: Problem, num_frames: int, where: str | Path) -> None:
@@ -112,13 +111,15 @@ class ProblemDescription(Config):
         if self._of_catalog:
             difference = describe_difference(self.problem(found.grid.shape, num_frames), found)
             advice = "; say which one holds with --set frame_dt=, extent=, periodic=, points= or boundary="
-        elif (self.num_axes, self.steady) != (found.grid.num_axes, found.steady):
+        elif self.num_axes != found.grid.num_axes:
+            difference = f"num_axes={self.num_axes} expected, {found.grid.num_axes} found"
+        elif bool(self.num_context_frames) != bool(found.num_context_frames):
             difference = (
-                f"num_axes={self.num_axes} and steady={self.steady} expected, "
-                f"{found.grid.num_axes} and {found.steady} found"
+                f"num_context_frames={self.num_context_frames} expected, "
+                f"{found.num_context_frames} found (0 is a steady problem)"
             )
         else:
-            difference = describe_difference(replace(found, inputs=self.input_fields or found.inputs), found)
+            difference = describe_difference(replace(found, static=self.static_fields or found.static), found)
         if difference:
             raise UserError(f"{where} does not fit {self.name!r}: {difference}{advice}")
 
@@ -151,16 +152,21 @@ class ProblemDescription(Config):
 def frame_counts(
     num_frames: int, steady: bool, context: int, horizon: int, said: Collection[str] = ()
 ) -> tuple[int, int]:
-    """Context and horizon in ``num_frames``: what somebody has ``said`` must fit, the rest shrinks until it does."""
-    for name, count in (("num_context_frames", context), ("horizon", horizon)):
+    """Context and horizon in ``num_frames``: what somebody has ``said`` must fit, the rest shrinks until it does.
+
+    A steady problem has no context and predicts one frame.
+    """
+    for name, count in (("num_context_frames", 1 if steady else context), ("horizon", horizon)):
         if name in said and (not isinstance(count, int) or count < 1):
             raise UserError(f"{name}={count} asked for: it is a number of frames, 1 or more")
     for name, count, others in (("num_context_frames", context, 1), ("horizon", horizon, min(context, num_frames - 1))):
         most = 1 if steady else max(1, num_frames - others)
         if name in said and count > most:
             raise UserError(f"{name}={count} asked for, but of {num_frames} frames at most {most} are left for it")
-    context = 1 if steady else max(1, min(context, num_frames - 1))
-    return context, 1 if steady else max(1, min(horizon, num_frames - context))
+    if steady:
+        return 0, 1
+    context = max(1, min(context, num_frames - 1))
+    return context, max(1, min(horizon, num_frames - context))
 
 
 def describe_problem(problem: str | Path | Mapping[str, Any], settings: Sequence[str] = ()) -> ProblemDescription:
@@ -169,9 +175,10 @@ def describe_problem(problem: str | Path | Mapping[str, Any], settings: Sequence
     ``settings`` are assignments such as ``frame_dt=0.1``.
     """
     if isinstance(problem, Mapping):
+        problem = migrated(problem)
         return describe_values(problem, settings, said=problem)
     if Path(problem).suffix in (".yaml", ".yml", ".json"):
-        values = _read_values(Path(problem))
+        values = migrated(_read_values(Path(problem)))
         return describe_values(values, settings, said=values, where=str(problem))
     description = describe_values(_catalog_values(str(problem)), settings)
     description._of_catalog = True
@@ -198,7 +205,7 @@ def describe_changes(settings: Sequence[str]) -> dict[str, Any]:
         if name not in (*CHANGEABLE, "parameters"):
             raise unknown_name("attribute of a problem", name, (*CHANGEABLE, "parameters"))
     parameters = given.pop("parameters")
-    rest = {"name": "what the file says", "num_axes": 1, "outputs": {}}
+    rest = {"name": "what the file says", "num_axes": 1, "state": {}}
     description = ProblemDescription.parse({**rest, **given}, "problem")
     said = {name: getattr(description, name) for name in given}
     return {**{name: value for name, value in said.items() if value is not None}, "parameters": parameters}
@@ -213,29 +220,26 @@ def require_parameters(name: str, parameters: Any, where: str | Path) -> None:
             f"{where}: parameters are those of a PDE of the catalog, and {name!r} is none; name one, or leave them out"
         )
     if parameters:
-        catalog.find("pdes", name).pde.parameters.parse(parameters, "parameters")
+        find_pde(name).parameters.parse(parameters, "parameters")
 
 
 def _read_values(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    if not path.exists():
         raise UserError(f"no problem file {path}")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold names and values, such as `frame_dt: 0.1`")
     return values
 
 
 def _catalog_values(name: str) -> dict[str, Any]:
-    problem: Problem = catalog.find("pdes", name).pde.problem(32)
+    problem = find_pde(name).problem(32)
     grid = problem.grid
     return {
         "name": problem.name,
         "num_axes": grid.num_axes,
-        "outputs": {item.name: item.num_channels for item in problem.outputs},
-        "inputs": {item.name: item.num_channels for item in problem.inputs} if problem.steady else {},
+        "state": {item.name: item.num_channels for item in problem.state},
+        "static": {item.name: item.num_channels for item in problem.static},
         "extent": list(grid.extent),
         "periodic": list(grid.periodic),
         "points": list(grid.points),
@@ -243,5 +247,4 @@ def _catalog_values(name: str) -> dict[str, Any]:
         "num_context_frames": problem.num_context_frames,
         "horizon": problem.horizon,
         "boundary": problem.boundary,
-        "steady": problem.steady,
     }

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from factformer.config import fingerprint
 from factformer.data.formats.well import infer_problem, read_scalars, read_times, regridded
 from factformer.data.identity import identity
-from factformer.data.layout import FORMAT, Entry, entries, read_problem
-from factformer.data.statistics import KINDS
+from factformer.data.layout import FORMAT, MASK, Entry, entries, read_problem, statistics_names, stored_fields
+from factformer.data.opening import open_hdf5, short
 from factformer.errors import UserError
 from factformer.problem import Field, Problem, channel_slices
 
@@ -31,8 +31,9 @@ class SplitFile:
     ``said`` is what the caller says of the grid (`GRID_KEYS`); the rest of it comes from the file's coordinates.
     """
 
-    def __init__(self, path: Path, **said: Any) -> None:
+    def __init__(self, path: Path, *, allow_external: bool = False, **said: Any) -> None:
         self.path = path
+        self._allow_external = allow_external
         self.is_ours = False
         self._handle: h5py.File | None = None
         self._owner = -1
@@ -51,8 +52,8 @@ class SplitFile:
                 ) from None
             if said and isinstance(error, (ValueError, TypeError)):
                 told = ", ".join(f"{name}={value!r}" for name, value in said.items())
-                raise UserError(f"{path} cannot be read with {told}: {_short(error)}") from None
-            raise UserError(f"{path} is damaged: {_short(error)}; copy or generate it again") from None
+                raise UserError(f"{path} cannot be read with {told}: {short(error)}") from None
+            raise UserError(f"{path} is damaged: {short(error)}; copy or generate it again") from None
         finally:
             self.close()
 
@@ -72,23 +73,45 @@ class SplitFile:
         return fingerprint({"name": self.problem.name, **identity(self.path, arrays)})
 
     def read(
-        self, trajectories: Sequence[int], frames: slice, problem: Problem, *, exact: bool = False
+        self,
+        trajectories: Sequence[int],
+        frames: slice,
+        problem: Problem,
+        part: str = "state",
+        *,
+        exact: bool = False,
     ) -> NDArray[Any]:
-        """``(trajectory, frame, *grid, channel)`` of the problem's outputs, in float32 or as ``exact`` as stored."""
+        """One part of the problem (`Dataset.read`), in float32 or as ``exact`` as stored."""
+        if part == "parameters":
+            return self._read_parameters(trajectories, problem)
+        if part == "mask":
+            return self._read(trajectories, range(1), problem, (MASK,), False)[:, 0, ..., 0].astype(bool)
+        if part == "static":
+            return self._read(trajectories, range(1), problem, problem.static, exact)[:, 0]
         chosen = range(*frames.indices(self.num_frames))
-        return self._read(trajectories, chosen, problem, problem.outputs, exact)
+        return self._read(trajectories, chosen, problem, getattr(problem, part), exact)
 
-    def read_inputs(self, trajectories: Sequence[int], problem: Problem, *, exact: bool = False) -> NDArray[Any]:
-        """``(trajectory, 1, *grid, channel)`` of a steady problem's inputs."""
-        return self._read(trajectories, range(1), problem, problem.inputs, exact)
+    def _read_parameters(self, trajectories: Sequence[int], problem: Problem) -> NDArray[Any]:
+        """``(trajectory, parameter)``: a number of the file where all of its trajectories share one."""
+        group = self._open()["scalars"]
+        columns = [np.atleast_1d(group[name][()]) for name in problem.parameters]
+        chosen = [
+            column[list(trajectories)] if len(column) > 1 else column.repeat(len(trajectories)) for column in columns
+        ]
+        return np.stack(chosen, axis=-1).astype(np.float32)
 
     def selected_statistics(self, problem: Problem) -> Statistics:
         """The stored statistics of those fields that ``problem`` has."""
         assert self.statistics is not None
-        inputs = _channels(self.problem.inputs, problem.inputs)
-        outputs = _channels(self.problem.outputs, problem.outputs)
-        chosen = {"input": inputs, "output": outputs, "increment": outputs}
-        mean, std = ({kind: table[kind][chosen[kind]] for kind in KINDS} for table in self.statistics)
+        state = _channels(self.problem.state, problem.state)
+        chosen = {
+            "state": state,
+            "increment": state,
+            "static": _channels(self.problem.static, problem.static),
+            "forcing": _channels(self.problem.forcing, problem.forcing),
+            "parameters": [self.problem.parameters.index(name) for name in problem.parameters],
+        }
+        mean, std = ({kind: table[kind][chosen[kind]] for kind in table if chosen[kind]} for table in self.statistics)
         return mean, std
 
     def close(self) -> None:
@@ -120,17 +143,18 @@ class SplitFile:
         self.problem = regridded(read_problem(file), self.path, said)
         self._carried = str(file.attrs["fingerprint"])
         self.provenance = dict(json.loads(file.attrs["provenance"]))
-        fields = {item.name: item for item in (*self.problem.inputs, *self.problem.outputs)}
+        fields = {item.name: item for item in stored_fields(self.problem)}
         self._entries = {name: entries([item], self.problem.grid.num_axes) for name, item in fields.items()}
         if "statistics" in file:
+            names = statistics_names(self.problem, version)
             self.statistics = (
-                {kind: file[f"statistics/{kind}_mean"][:] for kind in KINDS},
-                {kind: file[f"statistics/{kind}_std"][:] for kind in KINDS},
+                {kind: file[f"statistics/{name}_mean"][:] for kind, name in names.items()},
+                {kind: file[f"statistics/{name}_std"][:] for kind, name in names.items()},
             )
 
     def _require_arrays(self, file: h5py.File) -> None:
         """Every field is there, with as many trajectories, frames and points as the file says it holds."""
-        for item in dict.fromkeys((*self.problem.inputs, *self.problem.outputs)):
+        for item in stored_fields(self.problem):
             for entry in self._entries[item.name]:
                 values = file[entry.path]
                 if values.dtype.kind not in "fiub":
@@ -142,6 +166,13 @@ class SplitFile:
                         f"{self.path} is damaged: {entry.path} of shape {values.shape} does not hold "
                         f"{self.num_trajectories} trajectories of {self.num_frames} frames on {self.problem.grid.shape}"
                     )
+        for name in self.problem.parameters:
+            shape = file["scalars"][name].shape
+            if shape not in ((), (1,), (self.num_trajectories,)):
+                raise UserError(
+                    f"{self.path} is damaged: scalars/{name} of shape {shape} is no number of each of "
+                    f"{self.num_trajectories} trajectories"
+                )
 
     def _read(
         self, trajectories: Sequence[int], frames: range, problem: Problem, fields: tuple[Field, ...], exact: bool
@@ -158,7 +189,7 @@ class SplitFile:
             try:
                 self._source(entry).read(trajectories, frames, target)
             except (OSError, RuntimeError, KeyError) as error:
-                raise UserError(f"{self.path} is damaged at {entry.path}: {_short(error)}") from None
+                raise UserError(f"{self.path} is damaged at {entry.path}: {short(error)}") from None
             start += width
         return result
 
@@ -170,7 +201,7 @@ class SplitFile:
 
     def _open(self) -> h5py.File:
         if self._handle is None or self._owner != os.getpid():  # HDF5 handles do not survive a fork
-            self._handle = open_hdf5(self.path)
+            self._handle = open_hdf5(self.path, allow_external=self._allow_external)
             self._owner = os.getpid()
             self._sources = {}
         return self._handle
@@ -206,29 +237,13 @@ class Source:
             target[position] = values if frames.step > 0 else values[::-1]
 
 
-def open_hdf5(path: Path) -> h5py.File:
-    """Open for reading; what is wrong with the file is said in one line."""
-    try:
-        return h5py.File(path, "r", locking="best-effort")
-    except FileNotFoundError:
-        raise UserError(f"no file {path}") from None
-    except PermissionError:
-        raise UserError(f"cannot read {path}: permission denied") from None
-    except OSError as error:
-        text = str(error)
-        if "signature not found" in text:
-            raise UserError(f"{path} is not an HDF5 file (or an empty or broken one)") from None
-        what = "truncated" if "truncated" in text else "damaged"
-        raise UserError(f"{path} is {what}: {_short(error)}; copy or generate it again") from None
-
-
-def said_split(path: Path) -> str:
+def said_split(path: Path, *, allow_external: bool = False) -> str:
     """The split that a file of ours says it is of, whatever is known of its grid; empty for others."""
-    with open_hdf5(path) as file:
+    with open_hdf5(path, allow_external=allow_external) as file:
         try:
             return str(file.attrs["split"]) if _is_ours(file) else ""
         except (KeyError, RuntimeError, OSError) as error:
-            raise UserError(f"{path} is damaged: {_short(error)}; copy or generate it again") from None
+            raise UserError(f"{path} is damaged: {short(error)}; copy or generate it again") from None
 
 
 def _is_ours(file: h5py.File) -> bool:
@@ -238,7 +253,3 @@ def _is_ours(file: h5py.File) -> bool:
 def _channels(stored: tuple[Field, ...], wanted: tuple[Field, ...]) -> list[int]:
     slices = channel_slices(stored)
     return [channel for item in wanted for channel in range(slices[item.name].start, slices[item.name].stop)]
-
-
-def _short(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -3,7 +3,9 @@
 Scalars live in ``t0_fields``, vectors in ``t1_fields``, tensors in ``t2_fields``, each as
 ``(trajectory, frame, *grid, *components)``. A field whose number of channels is neither is kept as that many
 scalars ``name_0, name_1, …``. What The Well's layout cannot say (where points sit, context and horizon,
-solver settings) is in root attributes as JSON, and per-channel statistics in the group ``statistics``.
+solver settings, which fields are static or forcing) is in root attributes as JSON, and per-channel statistics in the
+group ``statistics``. Static fields, and the mask among the scalars, have no axis of frames; parameters are scalars that
+vary by trajectory.
 
 Arrays are contiguous and allocated when the file is created, so that values can be written in place by
 several processes, in any order, and the bytes of the finished file depend on its content alone.
@@ -23,11 +25,14 @@ import numpy as np
 
 import factformer
 from factformer.config import fingerprint
-from factformer.data.statistics import KINDS
+from factformer.data.statistics import moment_sizes
 from factformer.errors import UserError
 from factformer.problem import Field, Problem
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 is the first edition's: it names statistics otherwise (`statistics_names`)."""
+MASK = Field("mask")
+"""How a mask is stored: as a scalar that does not vary in time, 1 inside the domain and 0 outside."""
 FIELD_GROUPS = ("t0_fields", "t1_fields", "t2_fields")
 AXIS_NAMES = ("x", "y", "z", "w")
 ALIGNMENT = 4096  # arrays start on a page, so that they can be mapped into memory
@@ -51,8 +56,8 @@ class Contents:
         """Equal exactly when problem, solver settings, seeds, sizes and format are."""
         return fingerprint(
             {
-                "format": FORMAT,
-                "problem": self.problem.to_dict(),
+                "format": 1,  # files of both formats hold the same values
+                "problem": self.problem.identity(),
                 "split": self.split,
                 "num_trajectories": self.num_trajectories,
                 "num_frames": self.num_frames,
@@ -71,6 +76,27 @@ class Entry:
     path: str
     channels: slice
     components: tuple[int, ...]
+
+
+def varying_fields(problem: Problem) -> tuple[Field, ...]:
+    """The fields that are stored for every frame."""
+    return (*problem.state, *problem.forcing)
+
+
+def constant_fields(problem: Problem) -> tuple[Field, ...]:
+    """The fields that are stored once per trajectory."""
+    return (*problem.static, *([MASK] if problem.masked else []))
+
+
+def stored_fields(problem: Problem) -> tuple[Field, ...]:
+    """All fields of a file."""
+    return (*varying_fields(problem), *constant_fields(problem))
+
+
+def statistics_names(problem: Problem, version: int) -> dict[str, str]:
+    """What each kind of statistics is called in a file of a format."""
+    renamed = {"state": "output", "static": "input"} if version == 1 else {}
+    return {kind: renamed.get(kind, kind) for kind in moment_sizes(problem)}
 
 
 def entries(fields: Sequence[Field], num_axes: int) -> list[Entry]:
@@ -101,15 +127,18 @@ def create_file(path: Path, contents: Contents) -> None:
         _write_dimensions(file, contents)
         _write_boundaries(file, problem)
         scalars = file.create_group("scalars")
-        scalars.attrs["field_names"] = _strings(contents.scalars)
+        scalars.attrs["field_names"] = _strings([*contents.scalars, *problem.parameters])
         for name, value in contents.scalars.items():
             scalars.create_dataset(name, data=np.float32(value))
             scalars[name].attrs.update(sample_varying=False, time_varying=False)
+        for name in problem.parameters:
+            _reserve(file, f"scalars/{name}", (contents.num_trajectories,), np.dtype("<f4"))
+            scalars[name].attrs.update(sample_varying=True, time_varying=False)
         if contents.seeds:
             file.create_dataset("seeds", data=np.array(contents.seeds, dtype=np.int64))
         _reserve_fields(file, contents)
         if contents.split == "train":
-            for kind, size in _statistics_sizes(problem).items():
+            for kind, size in moment_sizes(problem).items():
                 for moment in ("mean", "std"):
                     _reserve(file, f"statistics/{kind}_{moment}", (size,), np.dtype("<f8"))
 
@@ -120,18 +149,22 @@ def offsets(path: Path) -> dict[str, int]:
         found: dict[str, int] = {}
 
         def visit(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset) and name.split("/")[0] in (*FIELD_GROUPS, "statistics"):
+            if isinstance(item, h5py.Dataset) and name.split("/")[0] in (*FIELD_GROUPS, "scalars", "statistics"):
                 found[name] = item.id.get_offset()
 
         file.visititems(visit)
         return found
 
 
-def file_fingerprint(path: Path) -> str:
-    """The fingerprint a file carries; empty for a file that is damaged or not ours."""
+def file_fingerprint(path: Path, *, unfinished: bool = False) -> str:
+    """The fingerprint a file carries; empty for a file that is damaged or not ours.
+
+    An ``unfinished`` file of another format has none either: nobody can write the rest of it.
+    """
     try:
         with h5py.File(path, "r") as file:
-            return str(file.attrs.get("fingerprint", ""))
+            other = unfinished and int(file.attrs.get("format", 0)) != FORMAT
+            return "" if other else str(file.attrs.get("fingerprint", ""))
     except OSError:
         return ""
 
@@ -202,9 +235,8 @@ def _reserve_fields(file: h5py.File, contents: Contents) -> None:
     problem = contents.problem
     grid = problem.grid
     leading: dict[str, tuple[int, ...]] = {}
-    listed = [(entry, True) for entry in entries(problem.outputs, grid.num_axes)]
-    if problem.steady:
-        listed += [(entry, False) for entry in entries(problem.inputs, grid.num_axes)]
+    listed = [(entry, True) for entry in entries(varying_fields(problem), grid.num_axes)]
+    listed += [(entry, False) for entry in entries(constant_fields(problem), grid.num_axes)]
     names: dict[str, list[str]] = {group: [] for group in FIELD_GROUPS}
     for name in FIELD_GROUPS:
         file.create_group(name)
@@ -232,11 +264,6 @@ def _reserve(file: h5py.File, path: str, shape: tuple[int, ...], dtype: np.dtype
     links.set_create_intermediate_group(True)
     space = h5py.h5s.create_simple(shape)
     h5py.h5d.create(file.id, path.encode(), h5py.h5t.py_create(dtype), space, dcpl=properties, lcpl=links)
-
-
-def _statistics_sizes(problem: Problem) -> dict[str, int]:
-    sizes = {"input": problem.num_input_channels}
-    return {kind: sizes.get(kind, problem.num_output_channels) for kind in KINDS}
 
 
 def _strings(values: Any) -> np.ndarray[Any, Any]:

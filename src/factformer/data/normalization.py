@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from factformer.config import unknown_name
+from factformer.errors import UserError
 from factformer.metrics import LEAST
+from factformer.problem import Problem
 
 WEAKEST = 0.1
 """Of a field's deviation, what the truth of a training window counts as at least: a weaker one must not outweigh the
@@ -17,72 +20,129 @@ FAR = 3.0
 """Deviations that a mean lies from zero at most for errors to be relative to the whole field."""
 
 
-class Normalizer(nn.Module):
-    """Statistics of input and output channels, kept as buffers so that they travel with the weights.
+KINDS = ("context", "static", "forcing", "parameters", "state")
+"""What has a mean and a deviation: what a surrogate sees, part by part, and the state that it predicts."""
+FIRST_EDITION = {"state_mean": "output_mean", "state_std": "output_std"}
+"""Its names of statistics; ``input`` is that of what a surrogate saw (`first_edition_names`)."""
 
-    ``increment_std`` is that of the difference between consecutive frames.
+
+class Normalizer(nn.Module):
+    """Statistics of every channel and parameter, kept as buffers so that they travel with the weights.
+
+    ``context`` and ``state`` are the same fields: a constant field has deviation 1 where it is seen, so that one can
+    divide by it, and 0 where it is predicted. ``increment_std`` is that of the difference between consecutive frames.
+    Parts that a problem does not have are None.
     """
 
-    input_mean: Tensor
-    input_std: Tensor
-    output_mean: Tensor
-    output_std: Tensor
+    context_mean: Tensor | None
+    context_std: Tensor | None
+    static_mean: Tensor | None
+    static_std: Tensor | None
+    forcing_mean: Tensor | None
+    forcing_std: Tensor | None
+    parameters_mean: Tensor | None
+    parameters_std: Tensor | None
+    state_mean: Tensor
+    state_std: Tensor
     increment_std: Tensor
 
     def __init__(
         self,
-        input_mean: Sequence[float],
-        input_std: Sequence[float],
-        output_mean: Sequence[float],
-        output_std: Sequence[float],
+        *,
+        state_mean: Sequence[float],
+        state_std: Sequence[float],
         increment_std: Sequence[float],
+        **known: Sequence[float],
     ) -> None:
         super().__init__()
-        for name, values in (
-            ("input_mean", input_mean),
-            ("input_std", input_std),
-            ("output_mean", output_mean),
-            ("output_std", output_std),
-            ("increment_std", increment_std),
-        ):
-            self.register_buffer(name, torch.tensor([float(v) for v in values], dtype=torch.float32))
+        given = {**known, "state_mean": state_mean, "state_std": state_std, "increment_std": increment_std}
+        names = [f"{kind}_{moment}" for kind in KINDS for moment in ("mean", "std")] + ["increment_std"]
+        for name in given:
+            if name not in names:
+                raise unknown_name("statistic", name, names)
+        for name in names:
+            values = given.get(name)
+            filled = None if values is None else torch.tensor([float(v) for v in values], dtype=torch.float32)
+            self.register_buffer(name, filled)
 
     @classmethod
-    def identity(cls, num_input_channels: int, num_output_channels: int) -> Self:
-        """Zero mean and unit deviation: for fields that need no scaling."""
-        ones = [1.0] * num_output_channels
-        return cls([0.0] * num_input_channels, [1.0] * num_input_channels, [0.0] * num_output_channels, ones, ones)
+    def identity(cls, problem: Problem) -> Self:
+        """Zero mean and unit deviation: for values that need no scaling."""
+        sizes = channel_counts(problem)
+        mean = {f"{kind}_mean": [0.0] * size for kind, size in sizes.items()}
+        std = {f"{kind}_std": [1.0] * size for kind, size in sizes.items()}
+        return cls(**mean, **std, increment_std=[1.0] * sizes["state"])
 
-    def normalize(self, frames: Tensor) -> Tensor:
-        """Input frames in physical units to zero mean and unit deviation."""
-        return (frames - self.input_mean) / self.input_std
+    def require(self, problem: Problem) -> None:
+        """Raise where there are not exactly the statistics that ``problem`` needs."""
+        sizes = channel_counts(problem)
+        for kind in (*KINDS, "increment"):
+            for moment in ("mean", "std") if kind != "increment" else ("std",):
+                name, wanted = f"{kind}_{moment}", sizes["state"] if kind == "increment" else sizes.get(kind, 0)
+                buffer = getattr(self, name)
+                found = 0 if buffer is None else len(buffer)
+                if found != wanted:
+                    raise UserError(f"the normaliser's {name} has {found} channels, the problem {wanted}")
 
     def denormalize(self, values: Tensor) -> Tensor:
-        """Output values back to physical units."""
-        return values * self.output_std + self.output_mean
+        """Predicted values back to physical units."""
+        return values * self.state_std + self.state_mean
 
     @property
     def deviation(self) -> Tensor:
-        """Of the output channels; of a constant one its size or, where it is zero, 1."""
-        level = self.output_mean.abs()
-        return torch.where(self.output_std > 0, self.output_std, torch.where(level > 0, level, 1.0))
+        """Of the state's channels; of a constant one its size or, where it is zero, 1."""
+        level = self.state_mean.abs()
+        return torch.where(self.state_std > 0, self.state_std, torch.where(level > 0, level, 1.0))
 
     def yardstick(self) -> tuple[Tensor, Tensor | None]:
-        """Deviation and offset of the output channels for the loss (`factformer.metrics.grouped_relative_l2`).
+        """Deviation and offset of the state's channels for the loss (`factformer.metrics.grouped_relative_l2`).
 
         Of a temperature near 300 that varies by one, errors relative to 300 would teach nothing beside other fields.
         A mean that is `FAR` from zero is taken off, and what is left counts as one deviation at least; a field near
         zero counts as `WEAKEST` of one at least.
         """
-        deviation, far = self.deviation / LEAST, self.output_mean.abs() > FAR * self.output_std
+        deviation, far = self.deviation / LEAST, self.state_mean.abs() > FAR * self.state_std
         if not bool(far.any()):
             return WEAKEST * deviation, None
-        zero = torch.zeros_like(self.output_mean)
-        return torch.where(far, deviation, WEAKEST * deviation), torch.where(far, self.output_mean, zero)
+        zero = torch.zeros_like(self.state_mean)
+        return torch.where(far, deviation, WEAKEST * deviation), torch.where(far, self.state_mean, zero)
+
+    def first_edition_names(self) -> dict[str, str]:
+        """The names of this edition with those of the first: ``input`` was the context, or what is static."""
+        seen = "static" if self.context_mean is None else "context"
+        return {**FIRST_EDITION, f"{seen}_mean": "input_mean", f"{seen}_std": "input_std"}
 
     def to_dict(self) -> dict[str, list[float]]:
         return {name: buffer.tolist() for name, buffer in self.named_buffers()}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Any], problem: Problem) -> Self:
+        """Read what `to_dict` gave for ``problem``, in this edition or the first."""
+        if "output_mean" in values:
+            names = {old: new for new, old in cls.identity(problem).first_edition_names().items()}
+            values = {names.get(name, name): numbers for name, numbers in values.items()}
         return cls(**values)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        migrate_state(state_dict, self, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def migrate_state(tensors: dict[str, Any], normalizer: Normalizer, prefix: str = "") -> None:
+    """Give the statistics of a first edition's checkpoint or bundle their names of today, in place."""
+    for new, old in normalizer.first_edition_names().items():
+        if prefix + old in tensors:
+            tensors[prefix + new] = tensors.pop(prefix + old)
+
+
+def channel_counts(problem: Problem) -> dict[str, int]:
+    """How many channels, or parameters, each kind of statistics has for ``problem``; kinds without any are left out."""
+    state = problem.num_state_channels
+    counts = {
+        "context": state if problem.num_context_frames else 0,
+        "static": problem.num_static_channels,
+        "forcing": problem.num_forcing_channels,
+        "parameters": len(problem.parameters),
+        "state": state,
+    }
+    return {kind: count for kind, count in counts.items() if count}

@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from factformer.batch import as_mask, as_tensor
 from factformer.data.statistics import SMALLEST, Moments
 from factformer.errors import UserError
-from factformer.problem import Problem
+from factformer.problem import Problem, num_channels
 
 MOST_LOST = 0.01
 """Part of a channel's variation that rounding to float32 may take at most."""
@@ -25,31 +26,27 @@ LARGEST = 1e36
 """Numbers beyond this leave float32 no room to compute with them."""
 
 
-def as_tensor(values: Tensor | NDArray[Any], what: str) -> Tensor:
-    """An array of any byte order and direction as a tensor; the numbers must be real and all there."""
-    if np.ma.is_masked(values):
-        raise UserError(f"{what} are masked in places; fill these or leave the trajectories out")
-    if isinstance(values, np.ndarray):
-        values = np.asarray(values)
-        native = values.dtype.newbyteorder("=")
-        values = np.require(values.astype(native, copy=False), requirements=["C", "W"])
-    tensor = torch.as_tensor(values)
-    if tensor.is_complex():
-        raise UserError(f"{what} hold complex numbers; give their parts as two channels")
-    return tensor
+AXES = {
+    "state": ("trajectory", "frame"),
+    "forcing": ("trajectory", "frame"),
+    "static": ("trajectory",),
+    "mask": ("trajectory",),
+    "parameters": ("trajectory",),
+}
+"""The axes of each part of a dataset before those of the grid."""
 
 
-def checked(values: Tensor | NDArray[Any], problem: Problem, num_channels: int, what: str) -> Tensor:
-    """``values`` of shape ``(trajectory, frame, *grid, channel)`` in float32, if they are what ``problem`` needs."""
+def checked(values: Tensor | NDArray[Any], problem: Problem, part: str, what: str) -> Tensor:
+    """``values`` of one part of a dataset, in float32 (a mask in booleans), if they are what ``problem`` needs."""
+    leading = AXES[part]
+    if part == "mask":
+        given = as_mask(values).detach().cpu()
+        given = given.expand(1, *given.shape) if given.ndim == problem.grid.num_axes else given
+        _require_shape(given, leading, problem.grid.shape, what)
+        return given.contiguous()
     given = as_tensor(values, what).detach().cpu()
     tensor = given.float()
-    expected = (*problem.grid.shape, num_channels)
-    if tensor.ndim != len(expected) + 2 or tuple(tensor.shape[2:]) != expected:
-        raise UserError(
-            f"{what} must have shape (trajectory, frame, {', '.join(map(str, expected))}), got {tuple(tensor.shape)}"
-        )
-    if tensor.shape[0] < 1 or tensor.shape[1] < 1:
-        raise UserError(f"{what} are empty: shape {tuple(tensor.shape)}")
+    _require_shape(tensor, leading, expected_shape(problem, part), what)
     rounding = Rounding(what)
     rounding.kept((given if given.dtype in WIDE else tensor).numpy())
     bad = ~torch.isfinite(tensor).flatten(1).all(dim=1)
@@ -57,6 +54,23 @@ def checked(values: Tensor | NDArray[Any], problem: Problem, num_channels: int, 
         raise UserError(f"{what} hold NaN or infinite values in trajectory {int(bad.nonzero()[0])}")
     rounding.require_digits()
     return tensor.contiguous()
+
+
+def expected_shape(problem: Problem, part: str) -> tuple[int, ...]:
+    """What follows the leading axes (`AXES`) of a part."""
+    if part == "parameters":
+        return (len(problem.parameters),)
+    if part == "mask":
+        return problem.grid.shape
+    return (*problem.grid.shape, num_channels(getattr(problem, part)))
+
+
+def _require_shape(tensor: Tensor, leading: tuple[str, ...], expected: tuple[int, ...], what: str) -> None:
+    if tensor.ndim != len(expected) + len(leading) or tuple(tensor.shape[len(leading) :]) != expected:
+        wanted = ", ".join((*leading, *map(str, expected)))
+        raise UserError(f"{what} must have shape ({wanted}), got {tuple(tensor.shape)}")
+    if min(tensor.shape[: len(leading)]) < 1:
+        raise UserError(f"{what} are empty: shape {tuple(tensor.shape)}")
 
 
 class Rounding:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from factformer.config import unknown_name
 from factformer.data.hdf5 import said_split
+from factformer.data.opening import require_readable
 from factformer.errors import UserError
 
 SPLITS = ("train", "valid", "test")
 SUFFIXES = (".hdf5", ".h5")
 
 
-def split_of(paths: Sequence[Path], asked: str | None = None) -> str:
+def split_of(paths: Sequence[Path], asked: str | None = None, *, allow_external: bool = False) -> str:
     """The split of all of these files: what they say or are called, else what is ``asked`` for, else their folder.
 
     Empty where nothing tells. A file that says one split and is called after another is refused, and so are files of
@@ -21,10 +22,11 @@ def split_of(paths: Sequence[Path], asked: str | None = None) -> str:
     """
     if asked is not None and asked not in SPLITS:
         raise unknown_name("split", asked, SPLITS)
+    require_readable(paths)  # all at once, which takes one child process
     found: dict[str, Path] = {}
     for path in paths:
         name, folder = split_names(path)
-        said = said_split(path)
+        said = said_split(path, allow_external=allow_external)
         if said and name and said != name:
             raise UserError(f"{path} is called after the split {name!r}, but says it is {said!r}: rename it")
         own = said or name
@@ -60,5 +62,5 @@ def split_files(folder: Path, split: str) -> list[Path]:
             return [single]
     for candidate in (folder / "data" / split, folder / split):
         if candidate.is_dir():
-            return sorted(path for path in candidate.iterdir() if path.suffix in SUFFIXES)
+            return sorted(path for path in candidate.iterdir() if path.suffix in SUFFIXES and path.is_file())
     return []

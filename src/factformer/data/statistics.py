@@ -1,4 +1,4 @@
-"""Mean and standard deviation of fields and of their frame-to-frame increments, in one pass.
+"""Mean and standard deviation of fields, parameters and frame-to-frame increments, in one pass.
 
 Moments are taken per trajectory and channel in float64 and merged in the order of the trajectories
 (Chan, Golub & LeVeque 1983), so the result does not depend on batch size, interruptions or processes.
@@ -6,6 +6,7 @@ Moments are taken per trajectory and channel in float64 and merged in the order 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factformer.data.normalization import Normalizer
-from factformer.problem import Field, Problem, channel_slices
+from factformer.problem import Field, Problem, channel_slices, num_channels
 
 Array = NDArray[np.float64]
-KINDS = ("input", "output", "increment")
+KINDS = ("state", "increment", "static", "forcing", "parameters")
 ROUNDING = 1e-7
 """A field that varies by less than this part of its mean is constant: float32 has no more digits."""
 SMALLEST = 1e-37
@@ -68,56 +69,69 @@ class Moments:
         return cls(values["count"], np.array(values["mean"]), np.array(values["squares"]))
 
 
+def moment_sizes(problem: Problem) -> dict[str, int]:
+    """The kinds of statistics that ``problem`` has, with their numbers of channels or parameters."""
+    state = problem.num_state_channels
+    sizes = (state, state, problem.num_static_channels, problem.num_forcing_channels, len(problem.parameters))
+    return {kind: size for kind, size in zip(KINDS, sizes, strict=True) if size}
+
+
 class TrajectoryMoments:
     """Moments of one trajectory, fed frame by frame."""
 
     def __init__(self, problem: Problem) -> None:
-        channels = {"input": problem.num_input_channels, "output": problem.num_output_channels}
-        self._moments = {kind: Moments.empty(channels.get(kind, channels["output"])) for kind in KINDS}
-        self._shares_input = not problem.steady
+        self._moments = {kind: Moments.empty(size) for kind, size in moment_sizes(problem).items()}
         self._previous: NDArray[Any] | None = None
 
-    def add_input(self, values: NDArray[Any]) -> None:
-        self._moments["input"] = self._moments["input"].merge(Moments.of(values))
-
     def add(self, frame: NDArray[Any]) -> None:
-        """The next output frame ``(*grid, channel)``."""
-        self._moments["output"] = self._moments["output"].merge(Moments.of(frame))
+        """The next frame ``(*grid, channel)`` of the state."""
+        self.add_part("state", frame)
         if self._previous is not None:
-            increment = frame.astype(np.float64) - self._previous
-            self._moments["increment"] = self._moments["increment"].merge(Moments.of(increment))
+            self.add_part("increment", frame.astype(np.float64) - self._previous)
         self._previous = frame
 
+    def add_part(self, kind: str, values: NDArray[Any]) -> None:
+        """Static fields or a frame of forcing ``(*grid, channel)``, or the parameters ``(parameter,)``."""
+        self._moments[kind] = self._moments[kind].merge(Moments.of(values))
+
     def moments(self) -> dict[str, Moments]:
-        result = dict(self._moments)
-        if self._shares_input:
-            result["input"] = result["output"]
-        return result
+        return dict(self._moments)
 
 
 def merge_moments(trajectories: list[dict[str, Moments]], problem: Problem) -> dict[str, Moments]:
     """Moments of all trajectories together, merged in the order given."""
     total = TrajectoryMoments(problem).moments()
     for trajectory in trajectories:
-        total = {kind: total[kind].merge(trajectory[kind]) for kind in KINDS}
+        total = {kind: moments.merge(trajectory[kind]) for kind, moments in total.items()}
     return total
 
 
-def normalizer_from(problem: Problem, mean: dict[str, Array], std: dict[str, Array]) -> Normalizer:
-    """A normaliser from per-channel statistics by kind (``input``, ``output``, ``increment``).
+def normalizer_from(problem: Problem, mean: Mapping[str, Array], std: Mapping[str, Array]) -> Normalizer:
+    """A normaliser from per-channel statistics by kind (`KINDS`).
 
     The components of a field share one deviation, the root mean square of theirs, so that a vector keeps
-    its direction. A constant field has deviation 0 as an output, so that it is predicted as what it is, and 1 as an
-    input, by which one can divide. Where there is no increment (one frame), the deviation of the field itself stands
-    in.
+    its direction. A constant field has deviation 0 where it is predicted, so that it is predicted as what it is, and 1
+    where it is seen, by which one can divide. Where there is no increment (one frame), the deviation of the field
+    itself stands in.
     """
-    output_std = _shared(std["output"], mean["output"], problem.outputs, [0.0] * problem.num_output_channels)
+    groups = {
+        "context": ("state", problem.state if problem.num_context_frames else ()),
+        "static": ("static", problem.static),
+        "forcing": ("forcing", problem.forcing),
+        "parameters": ("parameters", tuple(Field(name) for name in problem.parameters)),
+    }
+    known: dict[str, list[float]] = {}
+    for kind, (measured, fields) in groups.items():
+        if fields:
+            known[f"{kind}_mean"] = mean[measured].tolist()
+            ones = [1.0] * num_channels(fields)
+            known[f"{kind}_std"] = _shared(std[measured], mean[measured], fields, ones)
+    state_std = _shared(std["state"], mean["state"], problem.state, [0.0] * problem.num_state_channels)
     return Normalizer(
-        input_mean=mean["input"].tolist(),
-        input_std=_shared(std["input"], mean["input"], problem.inputs, [1.0] * problem.num_input_channels),
-        output_mean=mean["output"].tolist(),
-        output_std=output_std,
-        increment_std=_shared(std["increment"], 0 * std["increment"], problem.outputs, output_std),
+        **known,
+        state_mean=mean["state"].tolist(),
+        state_std=state_std,
+        increment_std=_shared(std["increment"], 0 * std["increment"], problem.state, state_std),
     )
 
 

@@ -11,24 +11,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from factformer.batch import Batch, Window, describe_part
 from factformer.config import fingerprint
 from factformer.data.agreement import changed_problem, describe_difference
 from factformer.data.formats.well import GRID_KEYS
 from factformer.data.formats.well_statistics import read_well_statistics
 from factformer.data.hdf5 import SplitFile
 from factformer.data.normalization import Normalizer
-from factformer.data.numbers import Rounding, checked
+from factformer.data.numbers import AXES, Rounding, checked
+from factformer.data.opening import require_readable
 from factformer.data.splits import SPLITS, split_files, split_of, training_files
-from factformer.data.statistics import KINDS, TrajectoryMoments, merge_moments, normalizer_from
+from factformer.data.statistics import TrajectoryMoments, merge_moments, normalizer_from
 from factformer.errors import UserError
 from factformer.problem import Problem
 
 Selection = Sequence[int] | slice
-Frames = Float[Tensor, "trajectory frame *grid channel"]
+WORDS = {"state": "frames", "static": "static fields"}
+"""What parts are called in messages, where they are not called by their name."""
 
 
 class Dataset(ABC):
@@ -41,16 +43,27 @@ class Dataset(ABC):
     fingerprint: str
 
     @abstractmethod
-    def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
-        """Output fields of some trajectories, float32 on the CPU."""
+    def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
+        """One part of some trajectories, in float32 on the CPU.
 
-    @abstractmethod
-    def read_inputs(self, trajectories: Selection) -> Frames:
-        """Input fields: for a steady problem one frame, otherwise the first frames of context."""
+        The ``state`` and the ``forcing`` are ``(trajectory, frame, *grid, channel)``; what is known once per trajectory
+        has no frames: ``static (trajectory, *grid, channel)``, ``parameters (trajectory, parameter)`` and the boolean
+        ``mask (trajectory, *grid)``.
+        """
 
-    def read_exact(self, trajectories: Selection, frames: slice = slice(None), *, inputs: bool = False) -> NDArray[Any]:
-        """Output fields, or the ``inputs`` of a steady problem, before they are rounded to float32."""
-        return (self.read_inputs(trajectories) if inputs else self.read(trajectories, frames)).numpy()
+    def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
+        """The same before it is rounded to float32."""
+        return self.read(trajectories, frames, part).numpy()
+
+    def window(self, trajectories: Selection, frames: slice = slice(None)) -> Window:
+        """All that is known of some frames of some trajectories."""
+        known = {part: self.read(trajectories, frames, part) for part in self.problem.parts}
+        return Window(self.read(trajectories, frames), Batch(**known))
+
+    def batch(self, trajectories: Selection, start: int = 0, num_frames: int = 1) -> Batch:
+        """What a surrogate sees to predict ``num_frames`` after the context that begins at frame ``start``."""
+        num_context = self.problem.num_context_frames
+        return self.window(trajectories, slice(start, start + num_context + num_frames)).batch(num_context)
 
     @abstractmethod
     def normalizer(self) -> Normalizer:
@@ -77,9 +90,9 @@ class Dataset(ABC):
 
 
 class ArrayDataset(Dataset):
-    """Frames ``(trajectory, frame, *grid, channel)`` in memory.
+    """Frames ``(trajectory, frame, *grid, channel)`` in memory, with all other parts that the problem has.
 
-    A steady problem also needs ``inputs`` of shape ``(trajectory, 1, *grid, input channel)``. Statistics
+    These are shaped as `Dataset.read` gives them; one ``mask (*grid)`` may stand for all trajectories. Statistics
     are those of the training split: other splits are given them as ``normalizer``.
     """
 
@@ -88,41 +101,45 @@ class ArrayDataset(Dataset):
         frames: Tensor | NDArray[Any],
         problem: Problem,
         split: str = "train",
-        inputs: Tensor | NDArray[Any] | None = None,
         *,
         normalizer: Normalizer | None = None,
+        **known: Tensor | NDArray[Any] | None,
     ) -> None:
         self.problem = problem
         self.split = split
-        self._frames = checked(frames, problem, problem.num_output_channels, "frames")
-        self.num_trajectories, self.num_frames = self._frames.shape[:2]
-        self._inputs: Tensor | None = None
-        if problem.steady:
-            if inputs is None:
-                raise UserError(f"the steady problem {problem.name!r} needs inputs beside the frames")
-            self._inputs = checked(inputs, problem, problem.num_input_channels, "inputs")
-            if self.num_frames != 1:
-                raise UserError(f"a steady problem has one frame for each sample, got {self.num_frames}")
-            if self._inputs.shape[:2] != (self.num_trajectories, 1):
-                raise UserError(
-                    f"inputs must hold one frame for each of {self.num_trajectories} samples, "
-                    f"got shape {tuple(self._inputs.shape)}"
-                )
+        self._parts = {"state": checked(frames, problem, "state", "frames")}
+        self.num_trajectories, self.num_frames = self._parts["state"].shape[:2]
+        if problem.steady and self.num_frames != 1:
+            raise UserError(f"a steady problem has one frame for each sample, got {self.num_frames}")
+        given = {part: values for part, values in known.items() if values is not None}
+        for part in given:
+            if part not in problem.parts:
+                raise UserError(f"problem {problem.name!r} has no {part}; leave it out")
+        for part in problem.parts:
+            if part not in given:
+                raise UserError(f"problem {problem.name!r} needs {describe_part(problem, part)} beside the frames")
+            self._parts[part] = self._checked(part, given[part])
         digest = hashlib.sha256()
-        for values in (self._frames, self._inputs):
-            if values is not None:
-                digest.update(values.numpy().tobytes())
-        self.fingerprint = fingerprint({"problem": problem.to_dict(), "values": digest.hexdigest()})
+        for values in self._parts.values():
+            digest.update(values.numpy().tobytes())
+        self.fingerprint = fingerprint({"problem": problem.identity(), "values": digest.hexdigest()})
         self._normalizer = normalizer
 
-    def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
-        chosen = list(range(*frames.indices(self.num_frames)))  # a step may be negative, as in files
-        return self._frames[_index(trajectories)][:, chosen]
+    def _checked(self, part: str, values: Tensor | NDArray[Any]) -> Tensor:
+        tensor = checked(values, self.problem, part, part)
+        if part == "mask" and len(tensor) == 1:
+            tensor = tensor.expand(self.num_trajectories, *tensor.shape[1:])
+        wanted = (self.num_trajectories, self.num_frames)[: len(AXES[part])]
+        if tuple(tensor.shape[: len(wanted)]) != wanted:
+            axes = " and ".join(f"{count} {name} entries" for count, name in zip(wanted, AXES[part], strict=True))
+            raise UserError(f"{part} must hold {axes}, as the frames do; got shape {tuple(tensor.shape)}")
+        return tensor
 
-    def read_inputs(self, trajectories: Selection) -> Frames:
-        if self._inputs is None:
-            return self.read(trajectories, slice(0, self.problem.num_context_frames))
-        return self._inputs[_index(trajectories)].clone()
+    def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
+        values = self._parts[part][_index(trajectories)]
+        if "frame" not in AXES[part]:
+            return values.clone()
+        return values[:, list(range(*frames.indices(self.num_frames)))]  # a step may be negative, as in files
 
     def normalizer(self) -> Normalizer:
         if self._normalizer is None:
@@ -142,11 +159,20 @@ class StoredDataset(Dataset):
     foreign file does not say is inferred; ``changes`` are attributes of the problem, or of its grid, to use instead.
     """
 
-    def __init__(self, paths: Sequence[Path], split: str, *, training: Sequence[Path] = (), **changes: Any) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        split: str,
+        *,
+        training: Sequence[Path] = (),
+        allow_external: bool = False,
+        **changes: Any,
+    ) -> None:
         self.split = split
         of_grid = {name: value for name, value in changes.items() if name in GRID_KEYS}
         others = {name: value for name, value in changes.items() if name not in GRID_KEYS}
-        self._files = [SplitFile(path, **of_grid) for path in paths]
+        require_readable(paths)
+        self._files = [SplitFile(path, allow_external=allow_external, **of_grid) for path in paths]
         first = self._files[0]
         self.problem = changed_problem(first.problem, **others)
         for file in self._files[1:]:
@@ -185,19 +211,12 @@ class StoredDataset(Dataset):
         assumed = [name for name in shared.pop("assumed", ()) if name not in said]
         return {**shared, **({"assumed": assumed} if assumed else {})}
 
-    def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
-        found = self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem))
+    def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
+        found = self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part))
         return torch.from_numpy(found)
 
-    def read_inputs(self, trajectories: Selection) -> Frames:
-        if not self.problem.steady:
-            return self.read(trajectories, slice(0, self.problem.num_context_frames))
-        return torch.from_numpy(self._gather(trajectories, lambda file, local: file.read_inputs(local, self.problem)))
-
-    def read_exact(self, trajectories: Selection, frames: slice = slice(None), *, inputs: bool = False) -> NDArray[Any]:
-        if inputs:
-            return self._gather(trajectories, lambda file, local: file.read_inputs(local, self.problem, exact=True))
-        return self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, exact=True))
+    def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
+        return self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part, exact=True))
 
     def normalizer(self) -> Normalizer:
         if self._normalizer is None:
@@ -258,7 +277,7 @@ def open_dataset(path: str | Path, split: str | None = None, **changes: Any) -> 
     one that a file says (`split_of`); a file that says another than ``split`` is refused.
 
     ``changes`` are attributes of the problem to use instead of those written down or inferred, such as ``grid=``,
-    ``frame_dt=``, ``num_context_frames=``, ``horizon=``, ``boundary=`` or ``outputs=`` (a choice of fields), or of
+    ``frame_dt=``, ``num_context_frames=``, ``horizon=``, ``boundary=`` or ``state=`` (a choice of fields), or of
     its grid: ``extent=``, ``periodic=``, ``points=``, ``coordinates=``.
     """
     path = Path(path)
@@ -288,21 +307,28 @@ def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normali
     """Statistics in one pass over the values, a trajectory at a time; of some ``frames`` if need be."""
     problem = dataset.problem
     where = f"the {dataset.split} split of {problem.name!r}"
-    outputs, inputs = Rounding(f"the frames of {where}"), Rounding(f"the inputs of {where}")
+    rounding = {part: Rounding(f"the {WORDS.get(part, part)} of {where}") for part in ("state", *problem.parts)}
+    rounding.pop("mask", None)
     moments = []
     for index in range(dataset.num_trajectories):
         trajectory = TrajectoryMoments(problem)
-        if problem.steady:
-            trajectory.add_input(inputs.kept(dataset.read_exact([index], inputs=True)[0]))
-        for frame in outputs.kept(dataset.read_exact([index], frames)[0]):
-            trajectory.add(frame)
+        for part, rounded in rounding.items():
+            values = rounded.kept(dataset.read_exact([index], frames, part))[0]
+            if part == "state":
+                for frame in values:
+                    trajectory.add(frame)
+            elif part == "forcing":
+                for frame in values:
+                    trajectory.add_part(part, frame)
+            else:
+                trajectory.add_part(part, values)
         moments.append(trajectory.moments())
-    outputs.require_digits()
-    inputs.require_digits()
+    for rounded in rounding.values():
+        rounded.require_digits()
     total = merge_moments(moments, problem)
-    if not all(np.isfinite(total[kind].mean).all() for kind in KINDS):
+    if not all(np.isfinite(values.mean).all() for values in total.values()):
         raise UserError(f"{where} holds NaN or infinite values")
-    return normalizer_from(problem, {k: total[k].mean for k in KINDS}, {k: total[k].std for k in KINDS})
+    return normalizer_from(problem, {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()})
 
 
 def _shared(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -25,10 +25,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.data.layout import Contents, Entry, create_file, entries, file_fingerprint, offsets
-from factformer.data.statistics import KINDS, Moments, TrajectoryMoments, merge_moments
+from factformer.data.layout import (
+    Contents,
+    Entry,
+    constant_fields,
+    create_file,
+    entries,
+    file_fingerprint,
+    offsets,
+    varying_fields,
+)
+from factformer.data.statistics import Moments, TrajectoryMoments, merge_moments
 from factformer.errors import UserError
 from factformer.files import explained, size_text, sync_folder, write_all, write_atomically
+from factformer.problem import num_channels
 
 KEPT = "finished batches are kept: start again with the same arguments to go on"
 
@@ -68,7 +78,7 @@ class SplitWriter:
             self.work.mkdir(parents=True, exist_ok=True)
             self._acquire()
             if self.partial.exists():
-                found = file_fingerprint(self.partial)
+                found = file_fingerprint(self.partial, unfinished=True)
                 if found == self.contents.fingerprint and self._found_state() == self.state:
                     return
                 if found and self._notes() and not overwrite:  # without a finished batch it is of no use to anybody
@@ -168,11 +178,14 @@ class SplitWriter:
         """Each dataset of the file with its byte position and whether it varies in time."""
         problem = self.contents.problem
         where = offsets(self.partial)
-        outputs = [(entry, where[entry.path], True) for entry in entries(problem.outputs, problem.grid.num_axes)]
-        if not problem.steady:
-            return outputs
-        inputs = entries(problem.inputs, problem.grid.num_axes)
-        return outputs + [(entry, where[entry.path], False) for entry in inputs]
+        axes = problem.grid.num_axes
+        varying = [(entry, where[entry.path], True) for entry in entries(varying_fields(problem), axes)]
+        return varying + [(entry, where[entry.path], False) for entry in entries(constant_fields(problem), axes)]
+
+    def parameter_places(self) -> list[int]:
+        """The byte position of each parameter's numbers."""
+        where = offsets(self.partial) if self.contents.problem.parameters else {}
+        return [where[f"scalars/{name}"] for name in self.contents.problem.parameters]
 
     def bytes_per_frame(self, entry: Entry) -> int:
         num_channels: int = entry.channels.stop - entry.channels.start
@@ -182,13 +195,13 @@ class SplitWriter:
         trajectories: dict[int, dict[str, Moments]] = {}
         for note in self._notes():
             for index, moments in enumerate(note["moments"], start=note["first"]):
-                trajectories[index] = {kind: Moments.from_dict(moments[kind]) for kind in KINDS}
+                trajectories[index] = {kind: Moments.from_dict(values) for kind, values in moments.items()}
         total = merge_moments([trajectories[index] for index in sorted(trajectories)], self.contents.problem)
         where = offsets(self.partial)
         descriptor = os.open(self.partial, os.O_RDWR)
         try:
-            for kind in KINDS:
-                for moment, values in (("mean", total[kind].mean), ("std", total[kind].std)):
+            for kind, found in total.items():
+                for moment, values in (("mean", found.mean), ("std", found.std)):
                     write_all(descriptor, values.astype("<f8").tobytes(), where[f"statistics/{kind}_{moment}"])
             os.fsync(descriptor)
         finally:
@@ -215,12 +228,15 @@ class SplitWriter:
                 for trajectory in trajectories:
                     file.seek(start + trajectory * size)
                     checksum = zlib.crc32(file.read(size), checksum)
+            for start in self.parameter_places():
+                file.seek(start + 4 * trajectories.start)
+                checksum = zlib.crc32(file.read(4 * len(trajectories)), checksum)
         return checksum
 
     def _require_space(self) -> None:
         problem = self.contents.problem
-        channels = problem.num_output_channels * self.contents.num_frames
-        channels += problem.num_input_channels if problem.steady else 0
+        channels = num_channels(varying_fields(problem)) * self.contents.num_frames
+        channels += num_channels(constant_fields(problem))
         needed = 4 * channels * problem.grid.num_points * self.contents.num_trajectories
         free = shutil.disk_usage(self.work).free
         if needed > free:
@@ -241,32 +257,67 @@ class BatchWriter:
         self._trajectories = trajectories
         self._places = writer.places()
         self._num_written = 0
-        self._has_inputs = not problem.steady
+        self._missing = [part for part in problem.parts if part != "forcing"]
 
-    def write_inputs(self, values: NDArray[Any]) -> None:
-        """The inputs ``(batch, *grid, channel)`` of a steady problem."""
-        values = self._checked(values, self._writer.contents.problem.num_input_channels, "its input")
-        self._place(values, time_varying=False)
-        for item, value in zip(self.moments, values, strict=False):
-            item.add_input(value)
-        self._has_inputs = True
+    def write_static(self, values: NDArray[Any]) -> None:
+        """The static fields ``(batch, *grid, channel)``."""
+        values = self._checked(
+            values, (*self._grid, self._writer.contents.problem.num_static_channels), "its static fields"
+        )
+        self._place(values, slice(0, values.shape[-1]), time_varying=False)
+        self._add("static", values)
 
-    def write(self, frame: NDArray[Any]) -> None:
-        """The next output frame ``(batch, *grid, channel)`` of all trajectories of the batch."""
-        values = self._checked(frame, self._writer.contents.problem.num_output_channels, f"frame {self._num_written}")
-        self._place(values, time_varying=True)
+    def write_mask(self, values: NDArray[Any]) -> None:
+        """The mask ``(batch, *grid)``."""
+        values = self._checked(values, self._grid, "its mask")[..., None]
+        first = self._writer.contents.problem.num_static_channels
+        self._place(values, slice(first, first + 1), time_varying=False)
+        self._missing.remove("mask")
+
+    def write_parameters(self, values: NDArray[Any]) -> None:
+        """The parameters ``(batch, parameter)``."""
+        values = self._checked(values, (len(self._writer.contents.problem.parameters),), "its parameters")
+        for column, start in enumerate(self._writer.parameter_places()):
+            write_all(self.descriptor, values[:, column].tobytes(), start + 4 * self._trajectories.start)
+        self._add("parameters", values)
+
+    def write(self, frame: NDArray[Any], forcing: NDArray[Any] | None = None) -> None:
+        """The next frame ``(batch, *grid, channel)`` of all trajectories of the batch, with its forcing if any."""
+        problem, what = self._writer.contents.problem, f"frame {self._num_written}"
+        split = problem.num_state_channels
+        values = self._checked(frame, (*self._grid, split), what)
+        self._place(values, slice(0, split), time_varying=True)
         for item, value in zip(self.moments, values, strict=False):
             item.add(value)
+        if problem.forcing:
+            if forcing is None:
+                raise UserError(f"{problem.name}: {what} comes without its forcing")
+            count = problem.num_forcing_channels
+            values = self._checked(forcing, (*self._grid, count), f"the forcing of {what}")
+            self._place(values, slice(split, split + count), time_varying=True)
+            for item, value in zip(self.moments, values, strict=False):
+                item.add_part("forcing", value)
         self._num_written += 1
 
     def require_complete(self) -> None:
         expected = self._writer.contents.num_frames
-        if self._num_written != expected or not self._has_inputs:
-            raise UserError(f"expected {expected} frames and all inputs, got {self._num_written} frames")
+        if self._num_written != expected or self._missing:
+            lacking = f" without {', '.join(self._missing)}" if self._missing else ""
+            raise UserError(f"expected {expected} frames and all that goes with them, got {self._num_written}{lacking}")
 
-    def _checked(self, values: NDArray[Any], num_channels: int, what: str) -> NDArray[np.float32]:
+    @property
+    def _grid(self) -> tuple[int, ...]:
+        return self._writer.contents.problem.grid.shape
+
+    def _add(self, part: str, values: NDArray[Any]) -> None:
+        """Count a part that is written once per trajectory."""
+        self._missing.remove(part)
+        for item, value in zip(self.moments, values, strict=False):
+            item.add_part(part, value)
+
+    def _checked(self, values: NDArray[Any], shape: tuple[int, ...], what: str) -> NDArray[np.float32]:
         contents = self._writer.contents
-        expected = (len(self._trajectories), *contents.problem.grid.shape, num_channels)
+        expected = (len(self._trajectories), *shape)
         if values.shape != expected:
             raise UserError(f"{contents.problem.name}: {what} has shape {values.shape}, expected {expected}")
         result = np.ascontiguousarray(values, dtype="<f4")
@@ -281,13 +332,15 @@ class BatchWriter:
                 )
         return result
 
-    def _place(self, values: NDArray[np.float32], *, time_varying: bool) -> None:
+    def _place(self, values: NDArray[np.float32], channels: slice, *, time_varying: bool) -> None:
+        """Write ``values``, which are some ``channels`` of all that is stored for a frame or once."""
         num_frames = self._writer.contents.num_frames if time_varying else 1
         for entry, start, varies in self._places:
-            if varies != time_varying:
+            if varies != time_varying or not channels.start <= entry.channels.start < channels.stop:
                 continue
+            own = slice(entry.channels.start - channels.start, entry.channels.stop - channels.start)
             size = self._writer.bytes_per_frame(entry)
             for position, trajectory in enumerate(self._trajectories):
                 frame = trajectory * num_frames + (self._num_written if time_varying else 0)
-                content = values[position][..., entry.channels].tobytes()
+                content = values[position][..., own].tobytes()
                 write_all(self.descriptor, content, start + frame * size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,12 +18,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from factformer import metrics
+from factformer.batch import Batch, field_names
 from factformer.data.agreement import describe_geometry, describe_parameters
 from factformer.data.store import Dataset, compute_normalizer
 from factformer.errors import UserError
+from factformer.evaluation.own_metrics import Metric, OwnMetrics
 from factformer.evaluation.provenance import hardware
+from factformer.evaluation.results import Evaluation, FieldErrors, Floor, Spectrum
 from factformer.evaluation.timing import inference_cost, resolve_device, roll_out
-from factformer.problem import Problem
+from factformer.problem import FIELD_GROUPS, Problem
 from factformer.surrogate import Surrogate
 
 DEFAULT_STARTS = 4
@@ -33,12 +36,12 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Batch:
+class Predicted:
     """Windows of some trajectories that start at one frame, with what the surrogate made of them."""
 
     trajectories: list[int]
     start: int
-    context: Float[Tensor, "batch context *grid channel"]
+    batch: Batch
     truth: Float[Tensor, "batch frame *grid channel"]
     prediction: Float[Tensor, "batch frame *grid channel"]
 
@@ -54,14 +57,17 @@ def evaluate(
     precision: str = "32-true",
     timing: bool = True,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Errors, floor, parameters and cost of ``surrogate`` on all trajectories of ``dataset``, ready for JSON.
+    metrics: Mapping[str, Metric] | None = None,
+) -> Evaluation:
+    """Errors, floor, parameters and cost of ``surrogate`` on all trajectories of ``dataset``.
 
     Roll-outs of ``num_frames`` (the problem's horizon) begin at up to ``num_starts`` frames spread evenly
     over each trajectory. ``standard_error`` is that of the mean over trajectories, since windows of one
     trajectory are not independent; with a single trajectory it is over its windows. ``seconds_per_batch`` is
     the time of one roll-out of ``batch_size`` sequences (the paper's inference time; by default its batch
     sizes, 10 in two dimensions and 4 in three), ``seconds_per_sequence`` that divided by the batch size.
+    ``metrics`` are functions of one's own, ``f(prediction, target, problem)``, that give one number per sample; the
+    result holds their means under ``metrics``.
     """
     target = resolve_device(device)
     num_frames = num_frames or surrogate.problem.horizon
@@ -71,57 +77,59 @@ def evaluate(
     was_training = surrogate.training
     surrogate = surrogate.to(target).eval()
 
-    floor_mean = surrogate.normalizer.output_mean.to(target) if surrogate.problem.steady else None
     deviation = _deviation(dataset).to(target)
     even = all(dataset.problem.grid.is_even(m) for m in range(dataset.problem.grid.num_axes))
-    scores = {name: _Scores(deviation[s], even) for name, s in surrogate.problem.output_slices.items()}
+    scores = {name: _Scores(deviation[s], even) for name, s in surrogate.problem.state_slices.items()}
+    own = OwnMetrics(metrics or {}, surrogate.problem.with_grid(dataset.problem.grid))
     owners: list[int] = []
     total = dataset.num_trajectories * len(starts)
     began = time.perf_counter()
-    for batch in predicted_batches(surrogate, dataset, num_frames, starts, size, target, precision):
-        owners.extend(batch.trajectories)
-        for name, channels in surrogate.problem.output_slices.items():
-            truth, prediction = batch.truth[..., channels], batch.prediction[..., channels]
-            if floor_mean is None:
-                floor = batch.context[:, -1:, ..., channels].expand_as(truth)
-            else:
-                floor = floor_mean[channels].expand_as(truth)
-            scores[name].add(prediction, truth, floor, surrogate.problem.frame_dt)
+    for predicted in predicted_batches(surrogate, dataset, num_frames, starts, size, target, precision):
+        owners.extend(predicted.trajectories)
+        floor = _floor(surrogate, predicted)
+        for name, channels in surrogate.problem.state_slices.items():
+            truth, prediction = predicted.truth[..., channels], predicted.prediction[..., channels]
+            scores[name].add(prediction, truth, floor[..., channels], surrogate.problem.frame_dt)
+        own.add(predicted.prediction, predicted.truth, floor)
         if progress is not None:
             progress(len(owners), total)
     groups = torch.tensor(owners)
     fields = {name: score.summary(groups) for name, score in scores.items()}
-    result: dict[str, Any] = {
-        "fields": fields,
-        "persistence": {name: field["persistence"]["relative_l2"] for name, field in fields.items()},
-        "floor": "training mean" if surrogate.problem.steady else "last context frame",
-        "parameters": surrogate.num_parameters,
-        "seconds_per_sequence": None,
-        "seconds_per_batch": None,
-        "peak_memory_mb": None,
-        "batch_size": size,
-        "num_windows": len(owners),
-        "num_trajectories": dataset.num_trajectories,
-        "num_diverged": int(max(score.num_diverged() for score in scores.values())),
-        "num_frames": num_frames,
-        "frame_dt": surrogate.problem.frame_dt,
-        "problem": surrogate.problem.name,
-        "model": surrogate.config.name,
-        "grid": list(dataset.problem.grid.shape),
-        "split": dataset.split,
-        "other_parameters": other_parameters(surrogate, dataset.provenance),
-        "dataset_fingerprint": dataset.fingerprint,
-        "precision": precision,
-        "hardware": hardware(target),
-        "evaluation_seconds": time.perf_counter() - began,
-    }
+    result = Evaluation(
+        fields=fields,
+        persistence={name: errors.persistence.relative_l2 for name, errors in fields.items()},
+        floor="last context frame" if surrogate.problem.num_context_frames else "training mean",
+        parameters=surrogate.num_parameters,
+        seconds_per_sequence=None,
+        seconds_per_batch=None,
+        peak_memory_mb=None,
+        batch_size=size,
+        num_windows=len(owners),
+        num_trajectories=dataset.num_trajectories,
+        num_diverged=int(max(score.num_diverged() for score in scores.values())),
+        num_frames=num_frames,
+        frame_dt=surrogate.problem.frame_dt,
+        problem=surrogate.problem.name,
+        model=surrogate.config.name,
+        grid=list(dataset.problem.grid.shape),
+        split=dataset.split,
+        other_parameters=other_parameters(surrogate, dataset.provenance),
+        dataset_fingerprint=dataset.fingerprint,
+        precision=precision,
+        hardware=hardware(target),
+        evaluation_seconds=time.perf_counter() - began,
+        metrics=own.summary(lambda values: clustered_standard_error(values, groups)),
+    )
     if timing:
-        context = read_context(surrogate, dataset, [0], starts[0]).to(target)
-        repeats = [size] + [1] * (context.ndim - 1)
-        cost = inference_cost(surrogate, context.repeat(*repeats), num_frames, precision=precision)
-        result["seconds_per_batch"] = cost.seconds
-        result["seconds_per_sequence"] = cost.seconds / size
-        result["peak_memory_mb"] = cost.peak_memory_mb
+        one = read_batch(surrogate, dataset, [0], starts[0], num_frames).to(target)
+        batch = one.map(lambda part: part.repeat(size, *[1] * (part.ndim - 1)))
+        cost = inference_cost(surrogate, batch, num_frames, precision=precision)
+        result = replace(
+            result,
+            seconds_per_batch=cost.seconds,
+            seconds_per_sequence=cost.seconds / size,
+            peak_memory_mb=cost.peak_memory_mb,
+        )
     surrogate.train(was_training)
     return result
 
@@ -135,27 +143,35 @@ def predicted_batches(
     device: torch.device,
     precision: str = "32-true",
     trajectories: Sequence[int] | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[Predicted]:
     """Roll-outs of all windows, a batch at a time; only that batch is in memory."""
     chosen = list(range(dataset.num_trajectories)) if trajectories is None else list(trajectories)
-    num_context = 0 if surrogate.problem.steady else surrogate.problem.num_context_frames
+    num_context = surrogate.problem.num_context_frames
     for start in starts:
         for first in range(0, len(chosen), batch_size):
             members = chosen[first : first + batch_size]
-            span = slice(start + num_context, start + num_context + num_frames)
-            context, truth = read_context(surrogate, dataset, members, start), dataset.read(members, span)
-            for values in (context, truth):
+            window = dataset.window(members, slice(start, start + num_context + num_frames))
+            for values in (window.frames, *window.known.tensors):
                 _require_finite(values, dataset, members)
-            context, truth = context.to(device), truth.to(device)
-            prediction = roll_out(surrogate, context, num_frames, precision=precision)
-            yield Batch(members, start, context, truth, prediction.to(truth.dtype))
+            window = window.to(device)
+            batch, truth = window.batch(num_context), window.frames[:, num_context:]
+            prediction = roll_out(surrogate, batch, num_frames, precision=precision)
+            yield Predicted(members, start, batch, truth, prediction.to(truth.dtype))
 
 
-def read_context(surrogate: Surrogate, dataset: Dataset, trajectories: Sequence[int], start: int) -> Tensor:
-    """What the surrogate sees: the input fields of a steady problem, the context frames of another."""
-    if surrogate.problem.steady:
-        return dataset.read_inputs(trajectories)
-    return dataset.read(trajectories, slice(start, start + surrogate.problem.num_context_frames))
+def read_batch(
+    surrogate: Surrogate, dataset: Dataset, trajectories: Sequence[int], start: int, num_frames: int
+) -> Batch:
+    """What the surrogate sees to predict ``num_frames`` after the context that begins at ``start``."""
+    num_context = surrogate.problem.num_context_frames
+    return dataset.window(trajectories, slice(start, start + num_context + num_frames)).batch(num_context)
+
+
+def _floor(surrogate: Surrogate, predicted: Predicted) -> Tensor:
+    """What costs nothing: the last context frame repeated or, where there is none, the mean of the training data."""
+    context = predicted.batch.context
+    known = surrogate.normalizer.state_mean if context is None else context[:, -1:]
+    return known.to(predicted.truth.device).expand_as(predicted.truth)
 
 
 def _require_finite(values: Tensor, dataset: Dataset, trajectories: Sequence[int]) -> None:
@@ -172,8 +188,6 @@ def start_frames(surrogate: Surrogate, dataset: Dataset, num_frames: int, num_st
     """Up to ``num_starts`` first frames, spread evenly from the first possible window to the last."""
     if num_starts < 1:
         raise UserError(f"the number of start frames must be at least 1, got {num_starts}")
-    if surrogate.problem.steady:
-        return [0]
     last = dataset.num_frames - surrogate.problem.num_context_frames - num_frames
     if num_starts == 1 or last == 0:
         return [0]
@@ -185,17 +199,24 @@ def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) ->
     mine, theirs = surrogate.problem, dataset.problem
     if dataset.num_trajectories < 1:
         raise UserError(f"split {dataset.split!r} holds no trajectories; generate it or choose another split")
-    if (mine.inputs, mine.outputs) != (theirs.inputs, theirs.outputs):
+    for group in FIELD_GROUPS:
+        ours, found = getattr(mine, group), getattr(theirs, group)
+        if ours != found:
+            word = "" if group == "state" else f"{group} "
+            raise UserError(
+                f"the surrogate's {word}fields {field_names(ours) or 'none'} are not the dataset's "
+                f"{field_names(found) or 'none'}: evaluate on data of the problem it was trained on"
+            )
+    if (mine.parameters, mine.masked) != (theirs.parameters, theirs.masked):
         raise UserError(
-            f"the surrogate's fields {_names(mine.outputs)} are not the dataset's {_names(theirs.outputs)}: "
-            "evaluate on data of the problem it was trained on"
+            f"the surrogate knows the parts {', '.join((*mine.parts, *mine.parameters)) or 'none'} beside its fields, "
+            f"the dataset {', '.join((*theirs.parts, *theirs.parameters)) or 'none'}: evaluate on data of its problem"
         )
     check_setting(mine, theirs)
     needed = mine.num_context_frames + num_frames
-    if mine.steady:
-        if num_frames != 1:
-            raise UserError(f"a steady problem has one frame to predict, got {num_frames} frames")
-    elif dataset.num_frames < needed:
+    if mine.steady and num_frames != 1:
+        raise UserError(f"a steady problem has one frame to predict, got {num_frames} frames")
+    if dataset.num_frames < needed:
         raise UserError(
             f"trajectories of split {dataset.split!r} hold {dataset.num_frames} frames, but "
             f"{mine.num_context_frames} context and {num_frames} predicted ones are needed: ask for fewer"
@@ -214,7 +235,7 @@ def check_setting(mine: Problem, theirs: Problem) -> None:
         geometry = f"boundary {mine.boundary!r} expected, {theirs.boundary!r} found"
     if geometry:
         raise UserError(f"the dataset is not of the surrogate's problem: {geometry}; only the resolution may differ")
-    if not mine.steady and not math.isclose(mine.frame_dt, theirs.frame_dt, rel_tol=1e-6):
+    if mine.num_context_frames and not math.isclose(mine.frame_dt, theirs.frame_dt, rel_tol=1e-6):
         raise UserError(
             f"the surrogate advances {mine.frame_dt:g} per frame and the dataset {theirs.frame_dt:g}: "
             "take data with the same frame interval"
@@ -282,29 +303,29 @@ class _Scores:
         """Windows whose roll-out left the finite numbers."""
         return int((~torch.cat(self.values["relative_l2"]).isfinite()).sum())
 
-    def summary(self, owners: Tensor) -> dict[str, Any]:
+    def summary(self, owners: Tensor) -> FieldErrors:
         values = {name: torch.cat(parts) for name, parts in self.values.items()}
         per_frame, floor = values["relative_l2_per_frame"], values["floor_per_frame"]
-        return {
-            "relative_l2": float(values["relative_l2"].mean()),
-            "relative_l2_final": float(per_frame[:, -1].mean()),
-            "relative_l2_per_frame": per_frame.mean(0).tolist(),
-            "standard_error": clustered_standard_error(values["relative_l2"], owners),
-            "standard_error_final": clustered_standard_error(per_frame[:, -1], owners),
-            "vrmse": float(values["vrmse"].mean()),
-            "spectrum_error": float(values["spectrum_error"].mean()) if self.even else None,
-            "correlation_time": float(values["correlation_time"].mean()),
-            "persistence": {
-                "relative_l2": float(values["floor"].mean()),
-                "relative_l2_final": float(floor[:, -1].mean()),
-                "relative_l2_per_frame": floor.mean(0).tolist(),
-            },
-            "spectrum": self.mean_spectra() if self.even else None,
-        }
+        return FieldErrors(
+            relative_l2=float(values["relative_l2"].mean()),
+            relative_l2_final=float(per_frame[:, -1].mean()),
+            relative_l2_per_frame=per_frame.mean(0).tolist(),
+            standard_error=clustered_standard_error(values["relative_l2"], owners),
+            standard_error_final=clustered_standard_error(per_frame[:, -1], owners),
+            vrmse=float(values["vrmse"].mean()),
+            spectrum_error=float(values["spectrum_error"].mean()) if self.even else None,
+            correlation_time=float(values["correlation_time"].mean()),
+            persistence=Floor(
+                relative_l2=float(values["floor"].mean()),
+                relative_l2_final=float(floor[:, -1].mean()),
+                relative_l2_per_frame=floor.mean(0).tolist(),
+            ),
+            spectrum=self.mean_spectra() if self.even else None,
+        )
 
-    def mean_spectra(self) -> dict[str, list[float] | list[int]]:
+    def mean_spectra(self) -> Spectrum:
         means = {name: (total / self.num_spectra / self.unit**2).tolist() for name, total in self.spectra.items()}
-        return {"wavenumber": list(range(len(means["truth"]))), **means}
+        return Spectrum(list(range(len(means["truth"]))), **means)
 
 
 def clustered_standard_error(values: Float[Tensor, "window"], owners: Tensor) -> float:
@@ -313,7 +334,3 @@ def clustered_standard_error(values: Float[Tensor, "window"], owners: Tensor) ->
     if len(names) == 1:
         return metrics.standard_error(values)
     return metrics.standard_error(torch.stack([values[owners == name].mean() for name in names]))
-
-
-def _names(fields: Sequence[Any]) -> str:
-    return ", ".join(f"{item.name} ({item.num_channels})" for item in fields)

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.evaluation.spectra import (
     cumulative_energy,
@@ -45,20 +46,21 @@ class Analysis:
     """``A⁽ᵐ⁾`` of the first sample under (layer, axis), both counted from 0; empty for full attention."""
 
 
-def analyse_attention(surrogate: Surrogate, contexts: Iterable[Tensor]) -> Analysis:
+def analyse_attention(surrogate: Surrogate, contexts: Iterable[Batch | Tensor]) -> Analysis:
     """Spectra, stationarity and symmetry, averaged over heads and over the samples in ``contexts``.
 
-    ``contexts`` holds batches ``(batch, frame, *grid, channel)`` of what the surrogate sees, on its device.
+    ``contexts`` holds batches of what the surrogate sees, on its device; a bare tensor is the context alone.
     """
     means: dict[tuple[int, int | None], _Mean] = {}
     kernels: dict[tuple[int, int], Tensor] = {}
     num_samples = 0
     generator = torch.Generator().manual_seed(0)
     for context in contexts:
-        for layer, calls in enumerate(record_attention(surrogate, context)):
+        batch = Batch.of(surrogate.problem, context)
+        for layer, calls in enumerate(record_attention(surrogate, batch)):
             for module, u, grid in calls:
                 _analyse_call(module, u, grid, layer, means, kernels, generator)
-        num_samples += context.shape[0]
+        num_samples += batch.size
     if num_samples == 0:
         raise UserError("there are no samples to look at: choose a split that holds some")
     return Analysis(
@@ -73,7 +75,7 @@ def analyse_attention(surrogate: Surrogate, contexts: Iterable[Tensor]) -> Analy
     )
 
 
-def record_attention(surrogate: Surrogate, context: Tensor) -> list[list[tuple[nn.Module, Tensor, Grid]]]:
+def record_attention(surrogate: Surrogate, batch: Batch) -> list[list[tuple[nn.Module, Tensor, Grid]]]:
     """The inputs of every attention layer during one call, layer by layer."""
     modules = [module for module in surrogate.modules() if isinstance(module, ATTENTION)]
     if not modules:
@@ -89,7 +91,7 @@ def record_attention(surrogate: Surrogate, context: Tensor) -> list[list[tuple[n
 
     with _hooks(modules, record), torch.no_grad():
         # Not `forward`: on a GPU it may replay a recorded call, in which no hook is heard.
-        surrogate.eval().predict(context, 1, surrogate.check(context, 1, None))
+        surrogate.eval().predict(batch, 1, surrogate.check(batch, 1, None))
     if not all(calls.values()):
         raise RuntimeError("an attention layer was not called: its forward is bypassed, so its kernels are unknown")
     return list(calls.values())

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from factformer import catalog
-from factformer.evaluation.cost import OUT_OF_MEMORY, Case, measure
+from factformer.evaluation.cost import OUT_OF_MEMORY, Case, measure, random_batch
 from factformer.evaluation.provenance import finite, provenance
 from factformer.evaluation.timing import inference_cost, resolve_device
+from factformer.models import find_model
 from factformer.pdes import find_pde
 from factformer.surrogate import Surrogate
 
@@ -92,10 +93,10 @@ def all_models(
 ) -> list[Case]:
     """Every model of the catalog on one problem, in its default sizes or with ``overrides`` by model name."""
     target = find_pde(problem).problem(size)
-    steps = marching_steps or (1 if target.steady else 4)
+    steps = marching_steps or (4 if target.num_context_frames else 1)
     chosen = catalog.names("models") if models is None else models
     for name in chosen:
-        catalog.find("models", name)
+        find_model(name)
     return [
         Case(
             name,
@@ -143,15 +144,13 @@ def inference(
     frames = num_frames or problem.horizon
     surrogate = surrogate.to(target).eval()
     generator = torch.Generator().manual_seed(0)
-    mean, std = surrogate.normalizer.input_mean, surrogate.normalizer.input_std
     rows: list[dict[str, Any]] = []
     for precision in precisions:
         for size in batch_sizes:
-            shape = (size, problem.num_context_frames, *problem.grid.shape, problem.num_input_channels)
-            context = torch.randn(shape, generator=generator).to(target) * std + mean
+            batch = random_batch(surrogate, size, frames, generator)
             row: dict[str, Any] = {"batch_size": size, "precision": precision, "num_frames": frames}
             try:
-                cost = inference_cost(surrogate, context, frames, precision=precision)
+                cost = inference_cost(surrogate, batch, frames, precision=precision)
             except torch.OutOfMemoryError:
                 row["status"] = OUT_OF_MEMORY
             else:

@@ -116,7 +116,7 @@ def _measure_here(way: str, contest: Contest, device: str, *, only_prepare: bool
 
 
 def _floor(contest: Contest, ours: dict[str, Any]) -> dict[str, Any]:
-    from factformer.nn.fused.plan import floor_seconds
+    from factformer.kernels.estimates import floor_seconds
 
     floors = floor_seconds(contest.surrogate("cpu"), contest.batch, contest.steps)
     floor = {f"{mode}_ms": 1e3 * seconds for mode, seconds in zip(MODES, floors, strict=True)}

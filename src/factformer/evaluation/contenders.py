@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from factformer import metrics
+from factformer.batch import Batch
 from factformer.grid import Grid
+from factformer.kernels.graphs import StepGraphs
 from factformer.nn.axial_kernel import AxialKernel, axial_mean
-from factformer.nn.graphs import StepGraphs
 from factformer.problem import Field, Problem
 from factformer.surrogate import Surrogate, build_surrogate
 
@@ -83,7 +84,7 @@ class Contender(ABC):
         """One training step."""
 
     def loss(self, prediction: Tensor) -> Tensor:
-        return metrics.loss(prediction, self.target, self.surrogate.problem.output_slices)
+        return metrics.loss(prediction, self.target, self.surrogate.problem.state_slices)
 
 
 class TextbookKernel(AxialKernel):
@@ -118,7 +119,7 @@ class Textbook(Contender):
 
     def call(self) -> Tensor:
         with textbook(), torch.autocast(self.device, torch.bfloat16, enabled=self.compiled):
-            return self.predict(self.context, self.contest.steps, self.surrogate.problem.grid)
+            return self.predict(Batch(self.context), self.contest.steps, self.surrogate.problem.grid)
 
     def infer(self) -> None:
         with torch.no_grad():
@@ -152,14 +153,14 @@ class Ours(Contender):
         grid, steps = self.surrogate.problem.grid, self.contest.steps
         with torch.inference_mode(), self.autocast():
             if self.device == "cpu":
-                self.surrogate.predict(self.context, steps, grid)
+                self.surrogate.predict(Batch(self.context), steps, grid)
             else:
-                call: Callable[[Tensor], Tensor] = lambda x: self.surrogate.predict(x, steps, grid)  # noqa: E731
+                call: Callable[[Tensor], Tensor] = lambda x: self.surrogate.predict(Batch(x), steps, grid)  # noqa: E731
                 self.surrogate.graphs(self.surrogate, steps, call, self.context)
 
     def compute(self, context: Tensor, _: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         with self.autocast():
-            prediction = self.surrogate.predict(context, self.contest.steps, self.surrogate.problem.grid)
+            prediction = self.surrogate.predict(Batch(context), self.contest.steps, self.surrogate.problem.grid)
         return self.loss(prediction), {}
 
     def train(self) -> None:
@@ -258,7 +259,7 @@ def prepare(runner: Contender, mode: str) -> float:
 @contextmanager
 def _no_graphs() -> Iterator[None]:
     """A step whose memory is to be seen must not run inside the memory of a record."""
-    from factformer.nn import graphs
+    from factformer.kernels import graphs
 
     largest, graphs.LARGEST = graphs.LARGEST, -1
     try:

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.evaluation.memory import MEGABYTE, peak_memory
 from factformer.evaluation.provenance import finite
@@ -51,10 +52,8 @@ class Case:
         steps = self.marching_steps
         return build_surrogate(self.problem, self.model, marching_steps=steps, **self.overrides)
 
-    def context(self) -> Tensor:
-        problem = self.problem
-        shape = (problem.num_context_frames, *problem.grid.shape, problem.num_input_channels)
-        return torch.randn(self.batch_size, *shape)
+    def batch(self, surrogate: Surrogate) -> Batch:
+        return random_batch(surrogate, self.batch_size, self.marching_steps)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; `Case.from_dict` reads it back."""
@@ -64,6 +63,22 @@ class Case:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Case:
         return cls(**{**values, "problem": Problem.from_dict(values["problem"])})
+
+
+def random_batch(surrogate: Surrogate, size: int, num_frames: int, generator: torch.Generator | None = None) -> Batch:
+    """White noise with the statistics of the surrogate's data, enough to predict ``num_frames``."""
+    problem, normalizer = surrogate.problem, surrogate.normalizer
+    grid, context = problem.grid.shape, problem.num_context_frames
+    shapes = {"context": (context, *grid), "static": grid, "forcing": (context + num_frames, *grid), "parameters": ()}
+    parts: dict[str, Tensor] = {}
+    for kind, shape in shapes.items():
+        mean, std = (getattr(normalizer, f"{kind}_{moment}") for moment in ("mean", "std"))
+        if mean is not None:
+            noise = torch.randn(size, *shape, len(mean), generator=generator)
+            parts[kind] = noise.to(mean.device) * std + mean
+    if problem.masked:
+        parts["mask"] = torch.ones(size, *grid, dtype=torch.bool, device=normalizer.state_mean.device)
+    return Batch(**parts)
 
 
 def measure(case: Case, *, memory_limit_mb: float | None = None, timeout_seconds: float = 900.0) -> dict[str, Any]:
@@ -93,14 +108,15 @@ def flops(case: Case) -> dict[str, Any]:
     """
     # Fake tensors carry shapes alone, so the count costs neither time nor memory.
     with FakeTensorMode():
-        surrogate, context = case.build(), case.context()
+        surrogate = case.build()
+        batch = case.batch(surrogate)
         result: dict[str, Any] = {"parameters": surrogate.num_parameters}
         with FlopCounterMode(display=False) as forward, torch.no_grad():
-            _predict(surrogate, context, case)
+            _predict(surrogate, batch, case)
         result["forward_flops"] = forward.get_total_flops()
         if case.training:
             with FlopCounterMode(display=False) as training:
-                _predict(surrogate.train(), context, case).square().mean().backward()
+                _predict(surrogate.train(), batch, case).square().mean().backward()
             result["training_flops"] = training.get_total_flops()
     return result
 
@@ -114,17 +130,18 @@ def measure_here(case: Case) -> dict[str, Any]:
     """
     device = torch.device(case.device)
     torch.manual_seed(0)
-    surrogate, context = case.build().to(device), case.context().to(device)
+    surrogate = case.build().to(device)
+    batch = case.batch(surrogate).to(device)
     result: dict[str, Any] = {}
     with torch.no_grad(), autocast(device, case.precision):
         surrogate.eval()
-        _predict(surrogate, context, case)  # kernels compiled and tables built are not the call's own
+        _predict(surrogate, batch, case)  # kernels compiled and tables built are not the call's own
         with peak_memory(device) as peak:
-            _predict(surrogate, context, case)
+            _predict(surrogate, batch, case)
         result["forward_memory_mb"] = peak.megabytes
-        result["forward_seconds"] = median_seconds(lambda: _predict(surrogate, context, case), device)
-        result["encoder_seconds"] = median_seconds(lambda: _encode(surrogate, context, case), device)
-        latent = _encode(surrogate, context, case)
+        result["forward_seconds"] = median_seconds(lambda: _predict(surrogate, batch, case), device)
+        result["encoder_seconds"] = median_seconds(lambda: _encode(surrogate, batch, case), device)
+        latent = _encode(surrogate, batch, case)
         steps = case.marching_steps
         result["propagator_seconds"] = median_seconds(lambda: surrogate.marching(latent, steps), device)
         del latent
@@ -134,7 +151,7 @@ def measure_here(case: Case) -> dict[str, Any]:
         def step() -> None:
             surrogate.zero_grad(set_to_none=True)
             with autocast(device, case.precision):
-                loss = _predict(surrogate, context, case).square().mean()
+                loss = _predict(surrogate, batch, case).square().mean()
             loss.backward()
 
         step()
@@ -157,17 +174,16 @@ def free_memory_mb() -> float:
     return free / MEGABYTE
 
 
-def _encode(surrogate: Surrogate, context: Tensor, case: Case) -> Tensor:
-    latent: Tensor = surrogate.backbone(
-        surrogate.encoder(surrogate.normalizer.normalize(context)), surrogate.problem.grid
-    )
+def _encode(surrogate: Surrogate, batch: Batch, case: Case) -> Tensor:
+    frames = surrogate.encoder(surrogate.encoded_frames(batch), surrogate.encoder_statistics())
+    latent: Tensor = surrogate.backbone(frames, surrogate.problem.grid)
     if surrogate.boundary_block is not None:
         latent = surrogate.boundary_block(latent)
     return latent
 
 
-def _predict(surrogate: Surrogate, context: Tensor, case: Case) -> Tensor:
-    return surrogate.predict(context, case.marching_steps, surrogate.problem.grid)
+def _predict(surrogate: Surrogate, batch: Batch, case: Case) -> Tensor:
+    return surrogate.predict(batch, case.marching_steps, surrogate.problem.grid)
 
 
 def _measure_guarded(case: Case) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from factformer.batch import Batch
 from factformer.bundle import load
 from factformer.data.store import Dataset
-from factformer.evaluation.accuracy import Progress, check_compatible, read_context, start_frames
+from factformer.evaluation.accuracy import Progress, check_compatible, read_batch, start_frames
 from factformer.evaluation.attention import Analysis, analyse_attention
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.evaluation.run import check_writable, chosen_data
@@ -66,7 +66,7 @@ def sample_contexts(
     device: torch.device,
     progress: Progress | None = None,
     batch_size: int = 4,
-) -> Iterator[Tensor]:
+) -> Iterator[Batch]:
     """Contexts of ``num_samples`` windows: as many trajectories as there are, then further start frames."""
     check_compatible(surrogate, dataset, 1)
     per_trajectory = -(-num_samples // dataset.num_trajectories)
@@ -76,7 +76,7 @@ def sample_contexts(
             last = min(first + batch_size, dataset.num_trajectories, first + num_samples - done)
             if last <= first:
                 return
-            yield read_context(surrogate, dataset, range(first, last), start).to(device)
+            yield read_batch(surrogate, dataset, range(first, last), start, 1).to(device)
             done += last - first
             if progress is not None:
                 progress(done, num_samples)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from factformer.errors import UserError
+
 MEGABYTE = 2**20
 
 
@@ -43,6 +45,18 @@ def peak_memory(device: torch.device | str) -> Iterator[Peak]:
     end = _resident("VmHWM")
     if start is not None and end is not None:
         peak.megabytes = max(end - start, 0.0)
+
+
+@contextlib.contextmanager
+def memory_explained(advice: str) -> Iterator[None]:
+    """Turn running out of memory into one line that ends with ``advice``."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # a CPU allocation of torch that fails is a plain RuntimeError
+        known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+        if not known and "can't allocate memory" not in str(error):
+            raise
+        raise UserError(f"there is not enough memory: {advice}") from error
 
 
 def _return_free_pages() -> None:

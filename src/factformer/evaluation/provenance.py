@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import platform
 import shlex
@@ -17,6 +15,8 @@ from typing import Any
 import torch
 
 import factformer
+from factformer.documents import finite as finite
+from factformer.documents import json_text
 from factformer.files import whole_file
 
 
@@ -73,18 +73,7 @@ def hardware(device: torch.device | str = "cpu") -> str:
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write strict JSON at once: a reader never sees half a file, and a number that is not finite is null."""
     with whole_file(path) as partial:
-        partial.write_text(json.dumps(finite(values), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def finite(values: Any) -> Any:
-    """A copy of a JSON-like value in which NaN and infinity, which JSON does not know, are None."""
-    if isinstance(values, Mapping):
-        return {str(key): finite(value) for key, value in values.items()}
-    if isinstance(values, (list, tuple)):
-        return [finite(value) for value in values]
-    if isinstance(values, float) and not math.isfinite(values):
-        return None
-    return values
+        partial.write_text(json_text(values), encoding="utf-8")
 
 
 def _processor() -> str:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import torch
-import yaml
 from numpy.typing import NDArray
 
 from factformer.bundle import load
 from factformer.data.normalization import Normalizer
 from factformer.data.store import Dataset, StoredDataset, open_dataset
+from factformer.documents import json_text, read_json, read_yaml
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import (
     DEFAULT_STARTS,
@@ -25,15 +28,20 @@ from factformer.evaluation.accuracy import (
     predicted_batches,
     start_frames,
 )
-from factformer.evaluation.provenance import provenance, write_json
+from factformer.evaluation.memory import memory_explained
+from factformer.evaluation.own_metrics import Metric
+from factformer.evaluation.provenance import provenance
+from factformer.evaluation.results import EVALUATION_FILE, ROLLOUTS_FILE, Evaluation
 from factformer.evaluation.timing import resolve_device
-from factformer.files import whole_file
+from factformer.files import clean_leftovers, regular_file, whole_file, write_together
 from factformer.surrogate import Surrogate
 
-EVALUATION_FILE = "evaluation.json"
-ROLLOUTS_FILE = "rollouts.npz"
 DRAWN = ("error-*.png", "spectrum-*.png", "rollout-*.png")
 """What is drawn of an evaluation, under ``figures/``."""
+FIGURE_MARK = b"Software\0factformer"
+"""What our figures hold near their beginning, by which they are known from others of the same name."""
+SAMPLES = {"truth", "prediction", "context", "fields", "frame_dt", "trajectories", "grid"}
+"""The arrays of `rollouts.npz`."""
 SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows", "grid", "precision")
 
 
@@ -65,20 +73,24 @@ def evaluate_run(
     timing: bool = True,
     overwrite: bool = False,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+    metrics: Mapping[str, Metric] | None = None,
+) -> Evaluation:
     """`evaluate` of a run folder or bundle, with its provenance.
 
     Writes ``evaluation.json`` and, of ``num_samples`` trajectories, ``rollouts.npz`` into ``out``, by default the
     run folder; a bundle without a run folder is left as it is. ``data`` defaults to the test split of the folder that
     the run trained on; the windows of a single file that it trained on are evaluated only if ``data`` or ``split``
     asks for them. An evaluation on other data or settings is replaced, with what was drawn of it, only with
-    ``overwrite``.
+    ``overwrite``; files that no evaluation wrote are never replaced.
     """
     began = time.perf_counter()
     surrogate = load(path)
     folder = Path(out) if out is not None else run_folder(path)
     if folder is not None:
         check_writable(folder)
+        check_ours(folder)
+        clean_leftovers(folder)
+        clean_leftovers(folder / "figures")
     dataset = chosen_data(path, data, split)
     if data is None and split is None and Path(file := trained_on(path)).is_file():
         raise UserError(
@@ -99,39 +111,55 @@ def evaluate_run(
                 "precision": precision,
             },
         )
-    result = evaluate(
-        surrogate,
-        dataset,
-        num_frames=num_frames,
-        num_starts=num_starts,
-        batch_size=batch_size,
-        device=device,
-        precision=precision,
-        timing=timing,
-        progress=progress,
-    )
-    device = resolve_device(device)
-    seed = surrogate.provenance.get("seed")
-    result |= provenance(seed=seed, seconds=time.perf_counter() - began, device=device)
+    with memory_explained("pass a smaller --batch-size or fewer --frames"):
+        result = evaluate(
+            surrogate,
+            dataset,
+            num_frames=num_frames,
+            num_starts=num_starts,
+            batch_size=batch_size,
+            device=device,
+            precision=precision,
+            timing=timing,
+            progress=progress,
+            metrics=metrics,
+        )
+    device, seed = resolve_device(device), surrogate.provenance.get("seed")
+    seed = seed if isinstance(seed, int) and seed >= 0 else None
+    result = replace(result, **provenance(seed=seed, seconds=time.perf_counter() - began, device=device))
     if folder is not None:
-        if (folder / EVALUATION_FILE).exists():
-            remove_drawn(folder)
+        text, writers = json_text(result.to_dict()), dict[Path, Callable[[Path], object]]()
         if num_samples:
-            save_samples(folder / ROLLOUTS_FILE, surrogate, dataset, result["num_frames"], num_samples, precision)
-        write_json(folder / EVALUATION_FILE, result)
+            arrays = sample_arrays(surrogate, dataset, result.num_frames, num_samples, precision)
+            writers[folder / ROLLOUTS_FILE] = lambda path: _save_arrays(path, arrays)
+        writers[folder / EVALUATION_FILE] = lambda path: path.write_text(text, encoding="utf-8")
+        # The old numbers go first and the new ones come last: beside roll-outs and figures of others they never are.
+        write_together(writers, retired=[folder / EVALUATION_FILE, *drawn_files(folder)])
     return result
 
 
 def _fits_half(normalizer: Normalizer) -> bool:
     """Whether half precision shows fields of such means and deviations: neither overflow nor a staircase."""
-    level, spread = normalizer.output_mean.abs(), normalizer.deviation
+    level, spread = normalizer.state_mean.abs(), normalizer.deviation
     return bool(((level + 20 * spread < 6e4) & (spread > 1e-3) & (level < 100 * spread)).all())
 
 
 def save_samples(
     path: Path, surrogate: Surrogate, dataset: Dataset, num_frames: int, num_samples: int, precision: str
 ) -> None:
-    """Write truth and prediction ``(sample, frame, *grid, channel)`` of trajectories spread over the split.
+    """Write `sample_arrays` to ``path``."""
+    with whole_file(path) as partial:
+        _save_arrays(partial, sample_arrays(surrogate, dataset, num_frames, num_samples, precision))
+
+
+def _save_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    np.savez_compressed(path, allow_pickle=False, **arrays)
+
+
+def sample_arrays(
+    surrogate: Surrogate, dataset: Dataset, num_frames: int, num_samples: int, precision: str
+) -> dict[str, NDArray[Any]]:
+    """Truth and prediction ``(sample, frame, *grid, channel)`` of trajectories spread over the split.
 
     Three-dimensional fields are stored in half precision where it can hold them: the file is there to look at.
     """
@@ -141,28 +169,36 @@ def save_samples(
     device = next(surrogate.parameters()).device
     starts = start_frames(surrogate, dataset, num_frames, 1)
     batches = list(predicted_batches(surrogate, dataset, num_frames, starts, 1, device, precision, chosen))
-    arrays: dict[str, NDArray[Any]] = {
-        name: torch.cat([getattr(batch, name) for batch in batches]).float().cpu().numpy()
-        for name in ("context", "truth", "prediction")
+    found = {
+        "context": [one.batch.seen for one in batches],
+        "truth": [one.truth for one in batches],
+        "prediction": [one.prediction for one in batches],
     }
+    arrays: dict[str, NDArray[Any]] = {name: torch.cat(parts).float().cpu().numpy() for name, parts in found.items()}
     if dataset.problem.grid.num_axes > 2 and _fits_half(surrogate.normalizer):
         with np.errstate(over="ignore"):  # a prediction that left all bounds is infinite then
             arrays = {name: values.astype(np.float16) for name, values in arrays.items()}
-    fields = json.dumps([[item.name, item.num_channels] for item in surrogate.problem.outputs])
-    arrays |= {
+    fields = json.dumps([[item.name, item.num_channels] for item in surrogate.problem.state])
+    return arrays | {
         "fields": np.array(fields),
         "frame_dt": np.array(surrogate.problem.frame_dt),
         "trajectories": np.array(chosen),
         "grid": np.array(json.dumps(dataset.problem.grid.to_dict())),
     }
-    with whole_file(path) as partial:
-        np.savez_compressed(partial, allow_pickle=False, **arrays)
 
 
-def remove_drawn(folder: Path) -> None:
-    """Remove the roll-outs and figures of an earlier evaluation: beside new numbers they would pass for theirs."""
-    for path in (folder / ROLLOUTS_FILE, *(path for name in DRAWN for path in (folder / "figures").glob(name))):
-        path.unlink(missing_ok=True)
+def drawn_files(folder: Path) -> list[Path]:
+    """Roll-outs and figures of an earlier evaluation: beside new numbers they would pass for theirs."""
+    figures = [path for name in DRAWN for path in sorted((folder / "figures").glob(name)) if is_our_figure(path)]
+    return [folder / ROLLOUTS_FILE, *figures]
+
+
+def is_our_figure(path: Path) -> bool:
+    """Whether a figure was drawn by this package."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return FIGURE_MARK in file.read(4096)
 
 
 def run_folder(path: str | Path) -> Path | None:
@@ -177,10 +213,9 @@ def trained_on(path: str | Path) -> str:
     """The dataset that a run was trained on, from its configuration."""
     folder = run_folder(path)
     if folder is not None:
-        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        data = config.get("data", {}).get("path") if isinstance(config, dict) else None
-        if data:
-            return str(data)
+        section = read_yaml(folder / "config.yaml").get("data")
+        if isinstance(section, dict) and isinstance(section.get("path"), str) and section["path"]:
+            return str(section["path"])
     raise UserError(f"{path} does not say what it was trained on: name the dataset with --data DIR")
 
 
@@ -191,14 +226,27 @@ def check_writable(folder: Path) -> None:
         raise UserError(f"cannot write results into {folder}: name another folder for them with --out DIR")
 
 
+def check_ours(folder: Path) -> None:
+    """Raise where a file that `evaluate_run` would write is there already and is not of an evaluation."""
+    advice = "is not of an evaluation and is not replaced: move it away or name another folder with --out DIR"
+    numbers, samples = folder / EVALUATION_FILE, folder / ROLLOUTS_FILE
+    if numbers.exists() and not set(SAME_MEASUREMENT) <= set(read_json(numbers)):
+        raise UserError(f"{numbers} {advice}")
+    if samples.exists():
+        try:
+            with ZipFile(regular_file(samples)) as file:
+                names = {name.removesuffix(".npy") for name in file.namelist()}
+        except (BadZipFile, OSError, NotImplementedError):
+            names = set()
+        if names != SAMPLES:
+            raise UserError(f"{samples} {advice}")
+
+
 def check_replaceable(path: Path, result: dict[str, Any]) -> None:
     """Raise unless ``path`` is free or holds the same measurement, made again."""
     if not path.is_file():
         return
-    try:
-        old = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return
+    old = read_json(path)
     changed = [key for key in SAME_MEASUREMENT if old.get(key) != result[key]]
     if changed:
         raise UserError(

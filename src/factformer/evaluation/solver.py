@@ -17,7 +17,7 @@ from torch import Tensor
 from factformer import metrics
 from factformer.data.store import StoredDataset
 from factformer.errors import UserError
-from factformer.evaluation.accuracy import check_compatible, evaluate, read_context
+from factformer.evaluation.accuracy import check_compatible, evaluate, read_batch
 from factformer.evaluation.provenance import finite, provenance
 from factformer.evaluation.timing import inference_cost, median_seconds, resolve_device
 from factformer.pdes import PDE, find_pde
@@ -42,7 +42,8 @@ def benchmark_solver(
     """
     began = time.perf_counter()
     target = resolve_device(device)
-    problem, steady = surrogate.problem, surrogate.problem.steady
+    problem = surrogate.problem
+    evolves = problem.num_context_frames > 0
     made_by = dataset.provenance
     if "pde" not in made_by:
         raise UserError("the dataset does not say which solver made it: benchmark on data of `factformer generate`")
@@ -59,11 +60,11 @@ def benchmark_solver(
         precision=precision,
         timing=False,
     )
-    context = read_context(surrogate, dataset, range(size), 0).to(target)
-    cost = inference_cost(surrogate.eval(), context, problem.horizon, precision=precision)
-    errors = {name: values["relative_l2"] for name, values in scores["fields"].items()}
-    span = size * (1.0 if steady else problem.horizon * problem.frame_dt)
-    rate = "solutions_per_second" if steady else "simulated_seconds_per_second"
+    batch = read_batch(surrogate, dataset, range(size), 0, problem.horizon).to(target)
+    cost = inference_cost(surrogate.eval(), batch, problem.horizon, precision=precision)
+    errors = {name: values.relative_l2 for name, values in scores.fields.items()}
+    span = size * (problem.horizon * problem.frame_dt if evolves else 1.0)
+    rate = "simulated_seconds_per_second" if evolves else "solutions_per_second"
 
     def row(name: str, resolution: int, seconds: float, relative_l2: Any) -> dict[str, Any]:
         return {
@@ -114,8 +115,8 @@ def _reference_states(equation: PDE, resolution: int, size: int, device: torch.d
 
 def _frames(equation: PDE, start: Tensor, num_frames: int, frame_dt: float, parameters: Any) -> Iterator[Tensor]:
     """``start`` and the ``num_frames`` frames after it; of a steady problem its solution alone."""
-    steady = equation.problem(start.shape[1]).steady
-    yield from equation.frames(start, 1 if steady else num_frames + 1, frame_dt, parameters)
+    evolves = not equation.steady
+    yield from equation.frames(start, num_frames + 1 if evolves else 1, frame_dt, parameters)
 
 
 def _coarse_row(
@@ -129,12 +130,12 @@ def _coarse_row(
 ) -> tuple[float, dict[str, float]] | None:
     """Seconds and errors of the solver at ``resolution`` from the last known frame; None where it cannot."""
     problem = dataset.problem
-    shape = (resolution,) * problem.grid.num_axes
-    if problem.steady:
-        start = dataset.read_inputs(range(size))[:, 0].to(device)
+    shape = equation.problem(resolution).grid.shape
+    context = surrogate.problem.num_context_frames
+    if not context:
+        start = dataset.read(range(size), part="static").to(device)
         truth = dataset.read(range(size)).to(device)
     else:
-        context = surrogate.problem.num_context_frames
         window = dataset.read(range(size), slice(context - 1, context + surrogate.problem.horizon)).to(device)
         candidate = _state(equation, window[:, 0], surrogate, parameters)
         if candidate is None:
@@ -150,16 +151,16 @@ def _coarse_row(
 
     def solve() -> Tensor:
         frames = list(_frames(equation, start, horizon, frame_dt, parameters))
-        return torch.stack(frames if problem.steady else frames[1:], 1)
+        return torch.stack(frames[1:] if context else frames, 1)
 
     prediction = solve()
-    errors = metrics.grouped_relative_l2(prediction, truth, problem.output_slices)
+    errors = metrics.grouped_relative_l2(prediction, truth, problem.state_slices)
     return median_seconds(solve, device, repeats=3), {name: float(value) for name, value in errors.items()}
 
 
 def _state(equation: PDE, frame: Tensor, surrogate: Surrogate, parameters: Any) -> Tensor | None:
     """The solver's state that a frame shows, if starting from it gives that frame back; else None."""
-    for channels in surrogate.problem.output_slices.values():
+    for channels in surrogate.problem.state_slices.values():
         if channels.stop - channels.start != equation.num_initial_channels:
             continue
         state = frame[..., channels].contiguous()

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from factformer.batch import Batch
 from factformer.errors import NonFinite, UserError
 from factformer.evaluation.memory import peak_memory
 from factformer.pdes import require_device
@@ -19,7 +20,6 @@ from factformer.rollout import rollout
 from factformer.surrogate import Surrogate
 
 PRECISIONS = ("32-true", "bf16-mixed")
-Context = Float[Tensor, "batch context *grid channel"]
 
 
 @dataclass(frozen=True)
@@ -47,38 +47,38 @@ def autocast(device: torch.device, precision: str) -> contextlib.AbstractContext
 
 
 def roll_out(
-    surrogate: Surrogate, context: Context, num_frames: int, *, precision: str
+    surrogate: Surrogate, batch: Batch, num_frames: int, *, precision: str
 ) -> Float[Tensor, "batch frame *grid channel"]:
     """All frames of `factformer.rollout` in one tensor, without gradients; NaN where a sample diverged."""
     frames: list[Tensor] = []
     try:
-        with torch.no_grad(), autocast(context.device, precision):
-            for frame in rollout(surrogate, context, num_frames):
+        with torch.no_grad(), autocast(batch.device, precision):
+            for frame in rollout(surrogate, batch, num_frames):
                 frames.append(frame.float())
     except NonFinite as error:
         if error.frame == 0:  # the context itself
             raise
-        if context.shape[0] > 1:
-            samples = context.split(1)
+        if batch.size > 1:
+            samples = batch.split(1)
             return torch.cat([roll_out(surrogate, one, num_frames, precision=precision) for one in samples])
         frames += [torch.full_like(frames[0], float("nan"))] * (num_frames - len(frames))
     return torch.stack(frames, dim=1)
 
 
-def inference_cost(surrogate: Surrogate, context: Context, num_frames: int, *, precision: str) -> Cost:
+def inference_cost(surrogate: Surrogate, batch: Batch, num_frames: int, *, precision: str) -> Cost:
     """Time and peak memory of rolling out a batch."""
 
     def call() -> None:
-        with torch.no_grad(), autocast(context.device, precision):
-            for _ in rollout(surrogate, context, num_frames):
+        with torch.no_grad(), autocast(batch.device, precision):
+            for _ in rollout(surrogate, batch, num_frames):
                 pass
 
-    with torch.no_grad(), autocast(context.device, precision):
-        next(iter(rollout(surrogate, context[:1], 1)))  # what the first call of all keeps is not this batch's
-    with peak_memory(context.device) as peak:
+    with torch.no_grad(), autocast(batch.device, precision):
+        next(iter(rollout(surrogate, batch.rows(slice(1)), 1)))  # what the first call of all keeps is not this batch's
+    with peak_memory(batch.device) as peak:
         call()
     call()  # on a GPU repeated calls are recorded the second time and replayed from then on
-    return Cost(median_seconds(call, context.device), peak.megabytes)
+    return Cost(median_seconds(call, batch.device), peak.megabytes)
 
 
 def median_seconds(

@@ -1,20 +1,24 @@
-"""What a model file offers: a `Config` and a `Backbone` from latent fields to latent fields.
+"""What a model is: a `Backbone` from latent fields to latent fields, and its `ModelConfig`.
 
-The file ``models/<name>.py`` defines ``class Config(ModelConfig)`` and ``class Model(Backbone)``. Encoder,
-latent marching and decoder around it are the same for every model (`factformer.surrogate`).
+The two know each other: the class names its configuration as ``config_class``, and an object of that configuration
+finds the class again (`backbone_of`). The file ``models/<name>.py`` defines both, as ``Config`` and ``Model``; a
+user's own may be defined anywhere. Encoder, latent marching and decoder around it are the same for every model
+(`factformer.surrogate`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from factformer import catalog
 from factformer.config import Config
+from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.problem import Problem
 
@@ -22,7 +26,10 @@ Latent = Float[Tensor, "batch *grid dim"]
 
 
 class ModelConfig(Config):
-    """Options that every model understands; a model's own `Config` adds to them."""
+    """Options that every model understands; a model's own configuration adds to them, and says its ``name``."""
+
+    backbone_class: ClassVar[type[Backbone] | None] = None
+    """The model that this configures, known once it is defined."""
 
     name: str
     dim: int = Field(128, ge=1)
@@ -41,8 +48,15 @@ class ModelConfig(Config):
 
 
 class Backbone(nn.Module, ABC):
-    """Latent field in, latent field out, on any grid with the problem's number of axes."""
+    """Latent field in, latent field out, on any grid with the problem's number of axes.
 
+    A subclass sets ``config_class`` to a `ModelConfig` of its own, of which it takes its name.
+    """
+
+    config_class: ClassVar[type[ModelConfig]]
+    """The model's configuration, with a default for ``name``."""
+    name: ClassVar[str]
+    """The name in that configuration: what bundles and the catalog call the model."""
     wants_boundary_block = False
     """Whether ``boundary_block="auto"`` adds the boundary convolutions on non-periodic problems."""
     wants_residual = False
@@ -51,6 +65,22 @@ class Backbone(nn.Module, ABC):
     """Whether layers see the axes in turn, so that their number should be a multiple of that of the axes."""
     paper_optimizer: Literal["adam", "adamw"] = "adamw"
     """What the paper trains the model with: Adam from 5e-4 to 5e-6, or AdamW with a one-cycle schedule."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        config = cls.__dict__.get("config_class")
+        if config is None:
+            return
+        if not (isinstance(config, type) and issubclass(config, ModelConfig)):
+            raise UserError(f"config_class of {cls.__name__} must be a subclass of ModelConfig, got {config!r}")
+        name = config.model_fields["name"].default
+        if not isinstance(name, str) or not name:
+            raise UserError(f'the configuration of {cls.__name__} needs a name: name: Literal["mine"] = "mine"')
+        other = config.__dict__.get("backbone_class")
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise UserError(f"{cls.__name__} and {other.__name__} share a configuration: give each one of its own")
+        config.backbone_class = cls
+        cls.name = name
 
     def __init__(self, config: ModelConfig, problem: Problem) -> None:
         super().__init__()
@@ -66,3 +96,28 @@ class Backbone(nn.Module, ABC):
         else:
             result = layer(z, grid)
         return result  # type: ignore[no-any-return]
+
+
+def find_model(name: str) -> type[Backbone]:
+    """The model of the catalog with this name; an unknown one lists the choices."""
+    return check_model(catalog.lookup("models", name))
+
+
+def check_model(model: object) -> type[Backbone]:
+    """``model`` itself, if it is a model class with a configuration of its own."""
+    if not (isinstance(model, type) and issubclass(model, Backbone)):
+        raise UserError(f"a model is a subclass of Backbone, got {model!r}")
+    config: type[ModelConfig] | None = getattr(model, "config_class", None)
+    if config is None or config.__dict__.get("backbone_class") != model:
+        raise UserError(f"the model {model.__name__} needs a configuration of its own: set config_class in the class")
+    return model
+
+
+def backbone_of(config: ModelConfig) -> type[Backbone]:
+    """The model that a configuration is of."""
+    model: type[Backbone] | None = type(config).__dict__.get("backbone_class")
+    if model is None:
+        raise UserError(f"{type(config).__name__} is the configuration of no model: set it as config_class in one")
+    if config.name != model.name:
+        raise UserError(f"the model {model.__name__} is called {model.name!r}; its configuration says {config.name!r}")
+    return check_model(model)

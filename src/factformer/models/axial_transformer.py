@@ -50,6 +50,7 @@ class Layer(nn.Module):
 
 
 class Model(PositionedBackbone):
+    config_class = Config
     wants_boundary_block = True
     one_axis_per_layer = True
 

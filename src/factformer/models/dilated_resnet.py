@@ -58,6 +58,7 @@ class Block(nn.Module):
 
 
 class Model(PositionedBackbone):
+    config_class = Config
     paper_optimizer = "adam"
 
     def __init__(self, config: Config, problem: Problem) -> None:

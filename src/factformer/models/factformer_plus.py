@@ -18,12 +18,12 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from factformer.grid import Grid
+from factformer.kernels import local_fits, working_dtype
 from factformer.models._backbone import Backbone
 from factformer.models.factformer import AttentionConfig
 from factformer.models.factformer import Layer as AttentionLayer
 from factformer.nn.convolution import Convolution
 from factformer.nn.fourier_features import FourierMode
-from factformer.nn.fused import local_fits, working_dtype
 from factformer.nn.mlp import MLP
 from factformer.nn.rotary import Rotary
 from factformer.problem import Boundary, Problem
@@ -66,7 +66,7 @@ class LocalBranch(nn.Module):
         fits = local_fits(u.shape[1:-1], self.convolution.padding, weight.shape[2:], step, u.shape[-1])
         dtype = working_dtype(u, fits, u.shape[-1])
         if dtype is not None:
-            from factformer.nn.fused.local import local_block
+            from factformer.kernels.local.op import local_block
 
             return local_block(self, u, dtype, weight, step)
         result: Tensor = u + self(u, grid)
@@ -100,6 +100,7 @@ class Layer(nn.Module):
 
 
 class Model(Backbone):
+    config_class = Config
     wants_boundary_block = True
     wants_residual = True
 

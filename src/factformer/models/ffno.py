@@ -56,6 +56,7 @@ class Layer(nn.Module):
 
 
 class Model(PositionedBackbone):
+    config_class = Config
     paper_optimizer = "adam"
 
     def __init__(self, config: Config, problem: Problem) -> None:

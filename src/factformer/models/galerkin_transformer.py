@@ -56,6 +56,8 @@ class Layer(nn.Module):
 
 
 class Model(Backbone):
+    config_class = Config
+
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
         self.shapes = [_coarse_shape(problem.grid, factor) for factor in (config.coarsening / 2, config.coarsening)]

@@ -61,6 +61,7 @@ class Layer(nn.Module):
 
 
 class Model(Backbone):
+    config_class = Config
     wants_boundary_block = True
 
     def __init__(self, config: Config, problem: Problem) -> None:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.kernels import attention_fits, working_dtype
 from factformer.nn.axial_kernel import AxialKernel, KernelOptions
-from factformer.nn.fused import attention_fits, working_dtype
 from factformer.nn.mlp import MLP
 from factformer.nn.norms import cached_domain_weights, domain_normalize
 from factformer.nn.tables import TableCache
@@ -76,7 +76,7 @@ class FactorizedAttention(nn.Module):
         fits = not self.parallel and attention_fits(self.dim, head_dim, self.axes()[0].kernel_dim)
         dtype = working_dtype(u, fits, min(self.dim, head_dim))
         if dtype is not None:
-            from factformer.nn.fused.attention import attention_block
+            from factformer.kernels.attention.op import attention_block
 
             self.check(u, grid)
             return attention_block(self, u, encoding, grid, dtype)

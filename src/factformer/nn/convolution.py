@@ -145,7 +145,7 @@ class Convolution(nn.Module):
         )
         weight: Tensor = self.weight
         with torch.autocast(weight.device.type, enabled=False):  # it would mix number formats from the second axis on
-            for matrix in matrices:  # the axis in front goes, its stretched twin comes at the end
+            for matrix in matrices:  # the axis in front goes, the stretched one comes at the end
                 weight = torch.tensordot(weight, matrix, dims=([2], [0]))
         return weight
 

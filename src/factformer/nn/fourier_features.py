@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.nn.fused import working_dtype
+from factformer.kernels import working_dtype
 from factformer.nn.tables import TableCache
 
 FourierMode = Literal["paper", "periodic", "off"]
@@ -54,7 +54,7 @@ class FourierFeatures(nn.Module):
         dtype = working_dtype(weight, self.linear.in_features <= 256, self.linear.in_features)
         (features,) = self.tables.get("features", grid, 0, weight, lambda: (self.features(grid),), dtype)
         if dtype is not None:
-            from factformer.nn.fused.positions import encode_positions
+            from factformer.kernels.attention.positions import encode_positions
 
             return encode_positions(features, weight, self.linear.bias)
         encoded: Tensor = self.linear(features)

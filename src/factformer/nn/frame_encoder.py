@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from factformer.nn.fused import encoder_fits, working_dtype
+from factformer.kernels import encoder_fits, working_dtype
 
 
 class FrameEncoder(nn.Module):
@@ -31,7 +31,7 @@ class FrameEncoder(nn.Module):
         """The latent field; with mean and deviation of each channel as ``statistics``, of normalised frames."""
         dtype = working_dtype(frames, encoder_fits(self.dim, self.num_frames, self.num_channels), self.dim)
         if dtype is not None:
-            from factformer.nn.fused.encoder import encode_frames
+            from factformer.kernels.encoder.op import encode_frames
 
             if statistics is None:
                 zeros = torch.zeros(self.num_channels, device=frames.device)

@@ -1,4 +1,7 @@
-"""The problems, one file each, and `simulate`, which solves any of them."""
+"""The equations, one file each, and `simulate`, which solves any of them and those of a user.
+
+A new one is a subclass of `PDE`: docs/how-to/add-a-pde.md.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,35 @@ import torch
 from torch import Tensor
 
 from factformer import catalog
+from factformer.config import Config
 from factformer.errors import UserError
 from factformer.pdes._base import PDE as PDE
-from factformer.pdes._base import Preset as Preset
+from factformer.pdes._base import Frames as Frames
+from factformer.pdes._base import State as State
+from factformer.pdes._base import Symmetries as Symmetries
+from factformer.pdes._presets import Preset as Preset
+from factformer.pdes._presets import Task as Task
 
-__all__ = ["PDE", "Preset", "find_pde", "simulate"]
+__all__ = ["PDE", "Frames", "Preset", "State", "Symmetries", "Task", "find_pde", "simulate"]
 
 
 def find_pde(name: str) -> PDE:
     """The PDE of the catalog with this name; an unknown one lists the choices."""
-    pde = catalog.find("pdes", name).pde
-    assert isinstance(pde, PDE)
+    return as_pde(catalog.lookup("pdes", name))
+
+
+def as_pde(pde: str | PDE) -> PDE:
+    """The PDE itself, or the one of this name."""
+    if isinstance(pde, str):
+        return find_pde(pde)
+    if not isinstance(pde, PDE):
+        hint = "; make one with ()" if isinstance(pde, type) else ""
+        raise UserError(f"a PDE is a name or an object of a subclass of PDE, got {pde!r}{hint}")
     return pde
 
 
 def simulate(
-    pde: str,
+    pde: str | PDE,
     initial: Any,
     num_frames: int | None = None,
     frame_dt: float | None = None,
@@ -37,29 +53,31 @@ def simulate(
 ) -> Tensor:
     """Solve a PDE from given initial states ``(batch, *grid, channel)``; ``(batch, frame, *grid, channel)``.
 
-    ``pde`` is a name of the catalog and ``parameters`` are its own; an unknown one names the closest. Frame 0
-    is the initial state and frame j the solution at ``j · frame_dt``; ``num_frames`` counts both. Defaults:
-    the context and horizon of the problem, its frame interval, and the dtype and device of ``initial``.
-    A steady problem maps the given coefficient to its solution, ``(batch, 1, *grid, channel)``.
+    ``pde`` is a name of the catalog or a `PDE` of one's own, and ``parameters`` are its own; an unknown one names the
+    closest. Those that it calls ``varying`` are a number, or one for each trajectory. Frame 0 is the initial state
+    and frame j the solution at ``j · frame_dt``; ``num_frames`` counts both. Defaults: the context and horizon of the
+    problem, its frame interval, and the dtype and device of ``initial``. A steady problem maps the given coefficient
+    to its solution, ``(batch, 1, *grid, channel)``.
     """
-    equation = find_pde(pde)
+    equation = as_pde(pde)
+    name = equation.name
     if device is not None:
         require_device(device)
     try:
         state = torch.as_tensor(np.ascontiguousarray(initial) if isinstance(initial, np.ndarray) else initial)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"{pde}: the initial state is no array of numbers: {error}") from None
+        raise UserError(f"{name}: the initial state is no array of numbers: {error}") from None
     if state.is_complex():
-        raise UserError(f"{pde}: the initial state holds complex numbers, need real ones")
+        raise UserError(f"{name}: the initial state holds complex numbers, need real ones")
     if dtype is None:
         dtype = state.dtype if state.dtype in (torch.float32, torch.float64) else torch.float32
     if dtype not in (torch.float32, torch.float64):
         raise UserError(f"simulate works in float32 and float64, got dtype {dtype}")
     state = state.to(device=device, dtype=dtype)
-    problem = equation.problem(equation.presets["small"].resolution)
-    _check_initial(equation, state, problem.grid.num_axes)
+    _check_initial(equation, state)
+    problem = equation.problem(tuple(state.shape[1:-1]))
     if num_frames is None:
-        num_frames = 1 if problem.steady else problem.num_context_frames + problem.horizon
+        num_frames = problem.num_context_frames + problem.horizon
     try:
         num_frames, frame_dt = index(num_frames), float(problem.frame_dt if frame_dt is None else frame_dt)
     except (TypeError, ValueError):
@@ -68,16 +86,43 @@ def simulate(
     if num_frames < 1 or not 0 < frame_dt < math.inf:
         raise UserError(f"num_frames must be ≥ 1 and frame_dt > 0 and finite, got {num_frames} and {frame_dt}")
     if problem.steady and num_frames != 1:
-        raise UserError(f"{pde} is steady: it has one frame, got num_frames={num_frames}")
-    values = equation.parameters.parse(parameters)
+        raise UserError(f"{name} is steady: it has one frame, got num_frames={num_frames}")
     result: Tensor | None = None
-    for number, frame in enumerate(equation.frames(state, num_frames, frame_dt, values)):
-        if result is None:
-            result = frame.new_empty((len(frame), num_frames, *frame.shape[1:]))
-        result[:, number] = frame
+    for rows, values in _parameter_groups(equation, parameters, len(state)):
+        for number, frame in enumerate(equation.frames(state[rows], num_frames, frame_dt, values)):
+            if result is None:
+                result = frame.new_empty((len(state), num_frames, *frame.shape[1:]))
+            result[rows, number] = frame
     assert result is not None
-    check_finite(pde, result)
+    check_finite(name, result)
     return result
+
+
+def _parameter_groups(equation: PDE, given: dict[str, Any], count: int) -> list[tuple[Any, Config]]:
+    """Trajectories that share all parameters, and these: solvers take one value for a whole batch."""
+    each: dict[str, list[Any]] = {}
+    common: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, (Tensor, np.ndarray, np.generic)):
+            value = value.tolist()
+            if isinstance(value, list) and name not in equation.varying:
+                known = f"; one for each may be {', '.join(equation.varying)}" if equation.varying else ""
+                raise UserError(f"{equation.name}: {name} takes one value for all trajectories{known}")
+        if not isinstance(value, (list, tuple)) or name not in equation.varying:
+            common[name] = value
+            continue
+        if len(value) != count:
+            raise UserError(f"{equation.name}: {name} has {len(value)} values for {count} trajectories")
+        each[name] = list(value)
+    if not each:
+        return [(slice(None), equation.parameters.parse(common))]
+    groups: dict[str, list[int]] = {}
+    for row, values in enumerate(zip(*each.values(), strict=True)):
+        groups.setdefault(repr(values), []).append(row)
+    return [
+        (rows, equation.parameters.parse({**common, **{name: values[rows[0]] for name, values in each.items()}}))
+        for rows in groups.values()
+    ]
 
 
 def require_device(device: torch.device | str) -> None:
@@ -111,9 +156,13 @@ def check_finite(pde: str, frames: Tensor, labels: list[str] | None = None) -> N
     )
 
 
-def _check_initial(equation: PDE, state: Tensor, num_axes: int) -> None:
-    channels = equation.num_initial_channels
-    if state.ndim != num_axes + 2 or state.shape[-1] != channels or min(state.shape[1:-1], default=0) < 2:
+def _check_initial(equation: PDE, state: Tensor) -> None:
+    channels, num_axes = equation.num_initial_channels, equation.dimensions[0]
+    if (
+        state.ndim - 2 not in equation.dimensions
+        or state.shape[-1] != channels
+        or min(state.shape[1:-1], default=0) < 2
+    ):
         shape = "(batch, " + ", ".join(["size"] * num_axes) + f", {channels})"
         raise UserError(f"{equation.name}: the initial state has shape {tuple(state.shape)}, need {shape}")
     if not len(state):

@@ -1,11 +1,13 @@
-"""What a PDE file offers: fields and grid, initial states, the solution in time, symmetries and presets."""
+"""What a PDE is: its parameters, fields and grid, its initial states, the solution in time, and its symmetries.
+
+How datasets of it are made (`Preset`) and what is learned from them (`Task`) are beside it, in ``pdes/_presets.py``.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -14,56 +16,78 @@ from torch import Tensor
 from factformer.config import Config, unknown_name
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.pdes._presets import Preset, Task
 from factformer.pdes._symmetry import Generators
-from factformer.problem import Problem
+from factformer.problem import Boundary, Field, Problem
 
 Frames = Float[Tensor, "batch frame *grid channel"]
 State = Float[Tensor, "batch *grid channel"]
 Symmetries = Mapping[str, Callable[[Frames], Frames]]
 
 
-@dataclass(frozen=True)
-class Preset:
-    """How a dataset is made: solver and stored grid, frames, what passes before the first, and how many.
-
-    The first stored frame is at time ``warmup``, a whole number of frame intervals: of the frames that the
-    solver gives, counting the initial state, the first `num_dropped` are not stored. ``initial`` and
-    ``downsampling`` are passed on to `PDE.sample_initial` and `PDE.downsample`.
-    """
-
-    resolution: int
-    simulation_resolution: int
-    num_frames: int
-    frame_dt: float
-    num_trajectories: Mapping[str, int]
-    warmup: float = 0.0
-    batch_size: int = 8
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    initial: str | None = None
-    downsampling: str | None = None
-
-    @property
-    def num_dropped(self) -> int:
-        """How many frames pass before the first stored one."""
-        return round(self.warmup / self.frame_dt)
-
-
 class PDE(ABC):
-    """One problem. The file ``pdes/<name>.py`` defines a subclass and binds an instance to ``pde``."""
+    """One equation. The file ``pdes/<name>.py`` defines a subclass and binds an object of it to ``pde``.
+
+    A user's own may be defined anywhere; `simulate` and `generate` take the object.
+    """
 
     name: ClassVar[str]
     parameters: ClassVar[type[Config]]
-    presets: ClassVar[Mapping[str, Preset]]
-    initial_kinds: ClassVar[tuple[str, ...]] = ("default",)
+    """Numbers and choices of the equation and its solver, each with a default."""
+    varying: ClassVar[tuple[str, ...]] = ()
+    """Parameters that may have another value in each trajectory; the others are the same for all."""
+
+    state: ClassVar[tuple[Field, ...]]
+    """The fields that a frame holds, in channel order."""
+    static: ClassVar[tuple[Field, ...]] = ()
+    """Fields that stay as they are. An equation without time is solved from them."""
+    boundary: ClassVar[Boundary] = "periodic"
+    dimensions: ClassVar[tuple[int, ...]] = (2,)
+    """How many axes the equation may have; the first is the default."""
+
     num_initial_channels: ClassVar[int] = 1
+    initial_kinds: ClassVar[tuple[str, ...]] = ("default",)
     downsamplings: ClassVar[tuple[str, ...]] = ()
     """Ways from the solver's grid to a coarser stored one; the first is the default."""
-    symmetry_parameters: tuple[str, ...] = ()
+    symmetry_parameters: ClassVar[tuple[str, ...]] = ()
     """Parameters that decide what is symmetric: data that do not tell them cannot be augmented."""
 
+    task: ClassVar[Task] = Task()
+    presets: ClassVar[Mapping[str, Preset]] = {}
+
     @abstractmethod
-    def problem(self, resolution: int) -> Problem:
-        """Fields, grid, frame interval, context, horizon and boundary, at ``resolution`` points per axis."""
+    def grid(self, shape: Sequence[int]) -> Grid:
+        """The box with so many points along each axis."""
+
+    def shape(self, resolution: int) -> tuple[int, ...]:
+        """Points along each axis that ``resolution`` stands for; by default the same on all of them."""
+        return (resolution,) * self.dimensions[0]
+
+    def fields(self, num_axes: int) -> tuple[Field, ...]:
+        """`state` on so many axes; a vector has a channel for each."""
+        return self.state
+
+    @property
+    def steady(self) -> bool:
+        """Whether the equation has no time: it is solved from its static fields."""
+        return self.task.num_context_frames == 0
+
+    def problem(self, resolution: int | Sequence[int]) -> Problem:
+        """Fields, grid and task, at ``resolution`` points or on a grid of this shape."""
+        shape = self.shape(resolution) if isinstance(resolution, int) else tuple(resolution)
+        if len(shape) not in self.dimensions:
+            known = " or ".join(map(str, self.dimensions))
+            raise UserError(f"{self.name} has {known} axes, got the shape {shape}")
+        return Problem(
+            self.name,
+            self.grid(shape),
+            self.fields(len(shape)),
+            self.static,
+            frame_dt=self.task.frame_dt,
+            num_context_frames=self.task.num_context_frames,
+            horizon=self.task.horizon,
+            boundary=self.boundary,
+        )
 
     @abstractmethod
     def sample_initial(

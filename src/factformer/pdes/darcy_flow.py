@@ -9,8 +9,8 @@ the condition number is then at most max a / min a, whatever the grid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import torch
 from pydantic import Field as Value
@@ -29,9 +29,10 @@ from factformer.numerics.elliptic import (
 from factformer.numerics.interpolation import spline_matrix
 from factformer.numerics.random_fields import neumann_field
 from factformer.numerics.trigonometric import multiply_axis
-from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
+from factformer.pdes import _presets
+from factformer.pdes._base import PDE, Frames, State, Symmetries
 from factformer.pdes._symmetry import Generators, draw, take
-from factformer.problem import Field, Problem
+from factformer.problem import Field
 
 SPECTRAL_DECAY, INVERSE_LENGTH = 2.0, 3.0  # α and τ of the random field g
 LOW, HIGH = 3.0, 12.0  # the coefficient where g < 0 and where g ≥ 0
@@ -51,15 +52,15 @@ class DarcyFlow(PDE):
     name = "darcy_flow"
     downsamplings = ("points",)
     parameters = Parameters
-    presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": Preset(421, 421, 1, 1.0, {"train": 1000, "valid": 50, "test": 100}, batch_size=20),
-        "small": Preset(61, 121, 1, 1.0, {"train": 512, "valid": 32, "test": 64}, batch_size=8),
-        "tiny": Preset(22, 43, 1, 1.0, {"train": 16, "valid": 4, "test": 4}, batch_size=8),
-    }
+    varying = ("source",)
+    state = (Field("solution"),)
+    static = (Field("coefficient"),)
+    boundary = "zero"
+    task = _presets.DARCY_FLOW_TASK
+    presets = _presets.DARCY_FLOW
 
-    def problem(self, resolution: int) -> Problem:
-        grid = Grid((resolution, resolution), 1.0, periodic=False, points="nodes")
-        return Problem(self.name, grid, (Field("solution"),), (Field("coefficient"),), boundary="zero", steady=True)
+    def grid(self, shape: Sequence[int]) -> Grid:
+        return Grid(shape, 1.0, periodic=False, points="nodes")
 
     def sample_initial(
         self,
@@ -95,7 +96,7 @@ class DarcyFlow(PDE):
             raise UserError(
                 f"darcy_flow: the coefficient must be positive, that of sample {row} falls to {float(low[row]):g}"
             )
-        grid = self.problem(2).grid.resample(coefficient.shape[1:])
+        grid = self.grid(coefficient.shape[1:])
         if parameters.points == "nodes":
             yield _solve(coefficient, grid, parameters).unsqueeze(-1).to(initial.dtype)
             return

@@ -10,9 +10,9 @@ multiplied by the one factor that brings the energy back to its start value. The
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field as Value
@@ -20,15 +20,16 @@ from torch import Tensor
 
 from factformer.config import Config
 from factformer.grid import Grid
-from factformer.numerics.fused import from_planes, product_shape, to_planes
+from factformer.kernels.solvers import from_planes, product_shape, to_planes
+from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.projection import fourier_divergence, fourier_projection
 from factformer.numerics.random_fields import mirror_modes, uniform_modes
-from factformer.numerics.replay import repeated
 from factformer.numerics.spectral import Spectrum, full_cutoff, padded_shape, resample
 from factformer.numerics.timestepping import Function, num_steps, runge_kutta4, runge_kutta4_stages
-from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
+from factformer.pdes import _presets
+from factformer.pdes._base import PDE, Frames, State, Symmetries
 from factformer.pdes._symmetry import Generators, draw, moved_points, reflect_periodic, take
-from factformer.problem import Field, Problem
+from factformer.problem import Field
 
 VISCOSITY = 50.0 ** (-4 / 3)  # ν = k_d^(-4/3) for the dissipation wavenumber k_d = 50
 START_ENERGY = 84 * (50 * VISCOSITY) ** 2 / math.sqrt(20 / 3)  # of ½⟨|u|²⟩, for Re_λ = 84
@@ -52,37 +53,14 @@ class IsotropicTurbulence(PDE):
     initial_kinds = ("rogallo", "released")
     num_initial_channels = 3
     downsamplings = ("truncate",)
-    presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": Preset(60, 60, 20, 0.05, {"train": 1000, "valid": 50, "test": 100}, warmup=0.05, batch_size=10),
-        "released": Preset(
-            60, 60, 20, 0.05, {"train": 1000, "valid": 50, "test": 100}, warmup=0.05, batch_size=10, initial="released"
-        ),
-        "small": Preset(
-            24,
-            24,
-            20,
-            0.05,
-            {"train": 48, "valid": 6, "test": 8},
-            warmup=0.05,
-            batch_size=2,
-            parameters={"viscosity": 0.02, "dt": 0.01},
-        ),
-        "tiny": Preset(
-            12,
-            12,
-            20,
-            0.05,
-            {"train": 4, "valid": 1, "test": 1},
-            warmup=0.05,
-            batch_size=6,
-            parameters={"viscosity": 0.04, "dt": 0.025},
-        ),
-    }
+    varying = ("viscosity",)
+    dimensions = (3,)
+    state = (Field("pressure"), Field("velocity", 3))
+    task = _presets.ISOTROPIC_TURBULENCE_TASK
+    presets = _presets.ISOTROPIC_TURBULENCE
 
-    def problem(self, resolution: int) -> Problem:
-        grid = Grid((resolution,) * 3, 2 * math.pi, periodic=True)
-        fields = (Field("pressure"), Field("velocity", 3))
-        return Problem(self.name, grid, fields, frame_dt=0.05, num_context_frames=10, horizon=10)
+    def grid(self, shape: Sequence[int]) -> Grid:
+        return Grid(shape, 2 * math.pi, periodic=True)
 
     def sample_initial(
         self,
@@ -116,7 +94,7 @@ class IsotropicTurbulence(PDE):
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
         """Frames of (pressure, u, v, w). Frame 0 holds the divergence-free part of the given velocity."""
         assert isinstance(parameters, Parameters)
-        grid = Grid(initial.shape[1:-1], 2 * math.pi, periodic=True)
+        grid = self.grid(initial.shape[1:-1])
         spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), dtype=initial.dtype, device=initial.device)
         rate, pressure = _momentum(spectrum, parameters)
         steps = num_steps(frame_dt, parameters.dt)
@@ -208,7 +186,7 @@ def _advance(
     points = product_shape(spectrum)
     if points is None:
         return repeated(_forced(runge_kutta4(rate, dt), _energy_keeper, state, spectrum, parameters), state, steps)
-    from factformer.numerics.fused.cross import cross_stepper
+    from factformer.kernels.solvers.cross import cross_stepper
 
     step = cross_stepper(spectrum, points, parameters.viscosity, runge_kutta4_stages(dt))
     planes = to_planes(state, num_axes)

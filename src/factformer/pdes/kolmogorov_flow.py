@@ -14,9 +14,9 @@ state beyond the cut take no part in the products; the linear terms carry them e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field as Value
@@ -25,9 +25,9 @@ from torch import Tensor
 from factformer.config import Config
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.numerics.fused import from_planes, product_shape, to_planes
+from factformer.kernels.solvers import from_planes, product_shape, to_planes
+from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.random_fields import periodic_field
-from factformer.numerics.replay import repeated
 from factformer.numerics.spectral import Spectrum, full_cutoff, resample, two_thirds_cutoff
 from factformer.numerics.timestepping import (
     Function,
@@ -37,9 +37,10 @@ from factformer.numerics.timestepping import (
     etdrk4_stages,
     num_steps,
 )
-from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
+from factformer.pdes import _presets
+from factformer.pdes._base import PDE, Frames, State, Symmetries
 from factformer.pdes._symmetry import Generators, draw, moved_points, reflect_periodic, take
-from factformer.problem import Field, Problem
+from factformer.problem import Field
 
 INTEGRATORS = {
     "etdrk4": (etdrk4, etdrk4_stages),
@@ -63,18 +64,13 @@ class KolmogorovFlow(PDE):
     downsamplings = ("truncate", "points")
     parameters = Parameters
     symmetry_parameters = ("forcing_wavenumber",)
-    presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": Preset(
-            256, 512, 160, 1 / 16, {"train": 100, "valid": 10, "test": 20}, warmup=2 + 1 / 16, batch_size=20
-        ),
-        "small": Preset(64, 192, 80, 1 / 16, {"train": 16, "valid": 2, "test": 4}, warmup=2 + 1 / 16, batch_size=2),
-        "tiny": Preset(32, 48, 32, 1 / 16, {"train": 4, "valid": 1, "test": 1}, warmup=1.0, batch_size=6),
-    }
+    varying = ("reynolds", "drag")
+    state = (Field("vorticity"),)
+    task = _presets.KOLMOGOROV_FLOW_TASK
+    presets = _presets.KOLMOGOROV_FLOW
 
-    def problem(self, resolution: int) -> Problem:
-        grid = Grid((resolution, resolution), 2 * math.pi, periodic=True)
-        fields = (Field("vorticity"),)
-        return Problem(self.name, grid, fields, frame_dt=1 / 16, num_context_frames=10, horizon=16)
+    def grid(self, shape: Sequence[int]) -> Grid:
+        return Grid(shape, 2 * math.pi, periodic=True)
 
     def sample_initial(
         self,
@@ -102,7 +98,7 @@ class KolmogorovFlow(PDE):
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
         assert isinstance(parameters, Parameters)
-        grid = Grid(initial.shape[1:-1], 2 * math.pi, periodic=True)
+        grid = self.grid(initial.shape[1:-1])
         dtype, device, shape = initial.dtype, initial.device, grid.shape
         spectrum = Spectrum.of_grid(grid, two_thirds_cutoff(shape), dtype=dtype, device=device)
         steps = num_steps(frame_dt, parameters.dt or default_dt(shape))
@@ -219,7 +215,7 @@ def _advance(
     points = product_shape(spectrum)
     if points is None:
         return repeated(plain(rate, nonlinear_term(spectrum, shape, parameters), dt, state.dtype), state, steps)
-    from factformer.numerics.fused.squares import square_stepper
+    from factformer.kernels.solvers.squares import square_stepper
 
     symbols = Symbols.of(spectrum, shape, parameters)
     step = square_stepper(spectrum, points, symbols.velocity, symbols.products, symbols.force, stages(rate, dt))

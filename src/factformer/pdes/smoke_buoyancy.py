@@ -10,8 +10,8 @@ transforms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import torch
 from pydantic import Field as Value
@@ -26,12 +26,12 @@ from factformer.numerics.projection import staggered_projection
 from factformer.numerics.random_fields import periodic_field
 from factformer.numerics.spectral import Spectrum, full_cutoff
 from factformer.numerics.timestepping import num_steps
-from factformer.pdes._base import PDE, Frames, Preset, State, Symmetries
+from factformer.pdes import _presets
+from factformer.pdes._base import PDE, Frames, State, Symmetries
 from factformer.pdes._symmetry import Generators, draw, take
-from factformer.problem import Field, Problem
+from factformer.problem import Field
 
 BOX = 8.0
-FRAME_DT = 0.75
 HIGHEST_MODE = 16  # of the random start: amplitudes fall as |m|^-8, what is beyond is below round-off
 SCALE, SMOOTHNESS = 15.0, 4.0
 
@@ -42,7 +42,7 @@ class Parameters(Config):
 
     viscosity: float = Value(default=0.003, ge=0)
     buoyancy: float = 0.5
-    dt: float = Value(default=FRAME_DT, gt=0)
+    dt: float = Value(default=0.75, gt=0)
     velocity_points: Literal["lower_faces", "cells"] = "lower_faces"
 
 
@@ -50,18 +50,15 @@ class SmokeBuoyancy(PDE):
     name = "smoke_buoyancy"
     parameters = Parameters
     symmetry_parameters = ("velocity_points",)
-    presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": Preset(
-            64, 64, 20, FRAME_DT, {"train": 2000, "valid": 100, "test": 200}, warmup=9 * FRAME_DT, batch_size=8
-        ),
-        "small": Preset(24, 24, 20, FRAME_DT, {"train": 64, "valid": 8, "test": 8}, warmup=9 * FRAME_DT, batch_size=4),
-        "tiny": Preset(12, 12, 20, FRAME_DT, {"train": 4, "valid": 1, "test": 1}, warmup=9 * FRAME_DT, batch_size=6),
-    }
+    varying = ("viscosity", "buoyancy")
+    dimensions = (3,)
+    state = (Field("density"), Field("velocity", 3))
+    boundary = "zero"
+    task = _presets.SMOKE_BUOYANCY_TASK
+    presets = _presets.SMOKE_BUOYANCY
 
-    def problem(self, resolution: int) -> Problem:
-        grid = Grid((resolution,) * 3, BOX, periodic=False, points="cells")
-        fields = (Field("density"), Field("velocity", 3))
-        return Problem(self.name, grid, fields, frame_dt=FRAME_DT, num_context_frames=4, horizon=16, boundary="zero")
+    def grid(self, shape: Sequence[int]) -> Grid:
+        return Grid(shape, BOX, periodic=False, points="cells")
 
     def sample_initial(
         self,

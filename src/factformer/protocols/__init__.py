@@ -5,9 +5,9 @@ from __future__ import annotations
 from factformer import catalog
 from factformer.errors import UserError
 from factformer.problem import Problem
-from factformer.protocols._base import BaseProtocol, Plan, ProtocolConfig, Window
+from factformer.protocols._base import BaseProtocol, Plan, ProtocolConfig
 
-__all__ = ["BaseProtocol", "Plan", "ProtocolConfig", "Window", "build_protocol"]
+__all__ = ["BaseProtocol", "Plan", "ProtocolConfig", "build_protocol"]
 
 
 def build_protocol(config: ProtocolConfig, problem: Problem) -> BaseProtocol:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from factformer import metrics
+from factformer.batch import Window
 from factformer.config import Config
 from factformer.problem import Problem
 
@@ -55,20 +56,6 @@ class ProtocolConfig(Config):
     """Part of training after which all points take part."""
     unroll: int = Field(default=2, ge=1)
     """Calls of one frame each that are rolled out with gradients through all (``autoregressive``)."""
-
-
-class Window(NamedTuple):
-    """A batch of consecutive true frames; ``inputs`` holds the input frame of a steady problem."""
-
-    frames: Frames
-    inputs: Frames | None = None
-
-    def every(self, step: int) -> Window:
-        """The window on every ``step``-th point along each axis."""
-        if step == 1:
-            return self
-        index = (slice(None), slice(None), *[slice(None, None, step)] * (self.frames.ndim - 3))
-        return Window(self.frames[index].contiguous(), None if self.inputs is None else self.inputs[index].contiguous())
 
 
 class BaseProtocol(ABC):
@@ -123,5 +110,5 @@ class BaseProtocol(ABC):
         theirs is not part of what errors are relative to.
         """
         prediction, target = self.predict(surrogate, window, plan)
-        terms = metrics.grouped_relative_l2(prediction, target, self.problem.output_slices, deviation, offset)
+        terms = metrics.grouped_relative_l2(prediction, target, self.problem.state_slices, deviation, offset)
         return torch.stack(list(terms.values())).sum(), {name: term.detach() for name, term in terms.items()}

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from factformer.protocols._base import BaseProtocol, Frames, Plan, Window
+from factformer.batch import Window
+from factformer.protocols._base import BaseProtocol, Frames, Plan
 from factformer.rollout import rollout
 
 if TYPE_CHECKING:
@@ -29,6 +30,5 @@ class Protocol(BaseProtocol):
 
     def predict(self, surrogate: Surrogate, window: Window, plan: Plan) -> tuple[Frames, Frames]:
         num_context = self.problem.num_context_frames
-        context = window.frames[:, :num_context]
-        frames = list(rollout(surrogate, context, plan["unroll"], steps_per_call=1))
+        frames = list(rollout(surrogate, window.batch(num_context), plan["unroll"], steps_per_call=1))
         return torch.stack(frames, dim=1), window.frames[:, num_context : num_context + plan["unroll"]]

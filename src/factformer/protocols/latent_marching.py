@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from factformer.protocols._base import BaseProtocol, Frames, Plan, Window
-from factformer.rollout import rollout
+from factformer.batch import Window
+from factformer.protocols._base import BaseProtocol, Frames, Plan
+from factformer.rollout import following, rollout
 
 if TYPE_CHECKING:
     from factformer.surrogate import Surrogate
@@ -56,12 +57,12 @@ class Protocol(BaseProtocol):
     def predict(self, surrogate: Surrogate, window: Window, plan: Plan) -> tuple[Frames, Frames]:
         num_context, num_steps = self.problem.num_context_frames, plan["marching_steps"]
         num_pushed = plan["pushforward"] * num_steps
-        context = window.frames[:, :num_context]
+        batch = window.batch(num_context)
         if num_pushed:
             with torch.no_grad():
-                pushed = list(rollout(surrogate, context, num_pushed, steps_per_call=num_steps))
-            context = torch.cat([context, torch.stack(pushed, dim=1)], dim=1)[:, -num_context:]
+                pushed = list(rollout(surrogate, batch, num_pushed, steps_per_call=num_steps))
+            batch = following(batch, torch.stack(pushed, dim=1))
         num_frames = num_steps * plan.get("calls", 1)
-        frames = list(rollout(surrogate, context, num_frames, steps_per_call=num_steps))
+        frames = list(rollout(surrogate, batch, num_frames, steps_per_call=num_steps))
         start = num_context + num_pushed
         return torch.stack(frames, dim=1), window.frames[:, start : start + num_frames]

@@ -1,12 +1,13 @@
-"""Steady problems: one input frame to one output frame, as for Darcy flow."""
+"""Steady problems: static fields to one frame of the state, as for Darcy flow."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from factformer.batch import Window
 from factformer.errors import UserError
 from factformer.problem import Problem
-from factformer.protocols._base import BaseProtocol, Frames, Plan, ProtocolConfig, Window
+from factformer.protocols._base import BaseProtocol, Frames, Plan, ProtocolConfig
 
 if TYPE_CHECKING:
     from factformer.surrogate import Surrogate
@@ -31,13 +32,8 @@ class Protocol(BaseProtocol):
     def num_target_frames(self) -> int:
         return 1
 
-    @property
-    def window_length(self) -> int:
-        return 1
-
     def plan(self, update: int, progress: float) -> Plan:
         return {}
 
     def predict(self, surrogate: Surrogate, window: Window, plan: Plan) -> tuple[Frames, Frames]:
-        assert window.inputs is not None
-        return surrogate(window.inputs, 1), window.frames
+        return surrogate(window.batch(0), 1), window.frames

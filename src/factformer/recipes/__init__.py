@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from factformer import catalog
+from factformer.models import find_model
 
 if TYPE_CHECKING:
     from factformer.training.experiment.definition import Experiment
@@ -26,7 +27,7 @@ def build(recipe: str, scale: str = "small", assignments: Sequence[str] = ()) ->
         if key.strip() in ("model.name", "protocol.name"):
             chosen[key.strip().partition(".")[0]] = value.strip()
     if "model" in chosen:
-        catalog.find("models", chosen["model"])
+        find_model(chosen["model"])
     if "protocol" in chosen:
         catalog.find("protocols", chosen["protocol"])
     experiment: Experiment = catalog.find("recipes", recipe).experiment(scale, **chosen)

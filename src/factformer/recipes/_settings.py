@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from factformer import catalog
 from factformer.errors import UserError
+from factformer.models import find_model
+from factformer.pdes import find_pde
 from factformer.training.experiment.definition import Experiment, parse_model
 
 Scale = Literal["small", "paper"]
@@ -68,11 +69,11 @@ def check_scale(scale: str) -> None:
 
 def resolution(problem: str, scale: str) -> int:
     """Points per axis of the dataset that ``factformer generate PROBLEM --preset SCALE`` makes."""
-    return int(catalog.find("pdes", problem).pde.presets[scale].resolution)
+    return int(find_pde(problem).presets[scale].resolution)
 
 
 def num_axes(problem: str, scale: str) -> int:
-    return int(catalog.find("pdes", problem).pde.problem(resolution(problem, scale)).grid.num_axes)
+    return int(find_pde(problem).problem(resolution(problem, scale)).grid.num_axes)
 
 
 def model_section(
@@ -89,12 +90,12 @@ def model_section(
     paper's, but for those that the paper chose for this problem (``baseline``); the Transformers take those of the
     recipe, as in the paper. Where layers see ``num_axes`` in turn, all of these get the same number of layers.
     """
-    module = catalog.find("models", model)
-    if scale == "paper" and module.Model.paper_optimizer == "adam":
+    found = find_model(model)
+    if scale == "paper" and found.paper_optimizer == "adam":
         values = baseline or {}
-    known = module.Config.model_fields
+    known = found.config_class.model_fields
     section = {"name": model, **{key: value for key, value in values.items() if key in known}}
-    if module.Model.one_axis_per_layer and "depth" in section:
+    if found.one_axis_per_layer and "depth" in section:
         section["depth"] = -(-section["depth"] // num_axes) * num_axes
     parse_model(section)
     return section
@@ -102,7 +103,7 @@ def model_section(
 
 def optimizer_section(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """The paper's appendix: AdamW and one cycle for Transformers, Adam from 5e-4 to 5e-6 for the others."""
-    if catalog.find("models", model).Model.paper_optimizer == "adamw":
+    if find_model(model).paper_optimizer == "adamw":
         return {"optimizer": "adamw", "weight_decay": 1e-4, "schedule": "one_cycle", "warmup": 0.2, **values}
     adam = {
         "optimizer": "adam",

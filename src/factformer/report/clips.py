@@ -132,10 +132,10 @@ class _Encoder:
         }
 
     def _input(self, detail: Detail) -> dict[str, Any] | None:
-        """What a steady problem is solved for: its first input component, of the first run."""
+        """What a steady problem is solved for: its first static component, of the first run."""
         run = self.runs[0]
         contexts = [rollout.context for rollout in run.rollouts[: detail.samples]]
-        if run.problem is None or not run.problem.steady or any(context is None for context in contexts):
+        if run.problem is None or run.problem.num_context_frames or any(context is None for context in contexts):
             return None
         frames = np.stack([context[..., 0] for context in contexts if context is not None])
         limits = color_limits(frames, percentile=100)
@@ -148,7 +148,7 @@ class _Encoder:
             for values in frames
         ]
         return {
-            "label": components(run.problem.inputs)[0].label,
+            "label": components(run.problem.static)[0].label,
             "signed": limits.signed,
             "limits": [limits.low, limits.high],
             "range": bounds,

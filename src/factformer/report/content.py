@@ -19,7 +19,7 @@ SPLIT_WORDS = {"train": "training", "valid": "validation"}
 def frame_interval(runs: Sequence[ReportRun]) -> float | None:
     """Time between frames; None for steady problems and where no run knows its problem."""
     problem = known_problem(runs)
-    return problem.frame_dt if problem is not None and not problem.steady else None
+    return problem.frame_dt if problem is not None and problem.num_context_frames else None
 
 
 def known_problem(runs: Sequence[ReportRun]) -> Problem | None:
@@ -137,7 +137,7 @@ def facts(runs: Sequence[ReportRun]) -> list[str]:
     result = []
     if problem is not None:
         result += [problem.name.replace("_", " "), " × ".join(map(str, problem.grid.shape)) + " points"]
-        if not problem.steady:
+        if problem.num_context_frames:
             predicted = evaluation.get("num_frames") or problem.horizon
             result.append(f"{_count(problem.num_context_frames, 'frame')} seen, {predicted} predicted")
     if any(run.evaluation.get("num_windows") for run in runs):

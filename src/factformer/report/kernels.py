@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from factformer.batch import Batch
 from factformer.bundle import load
 from factformer.errors import UserError
 from factformer.evaluation.attention import record_attention
@@ -24,7 +25,9 @@ def learned_kernels(bundle: str | Path, context: Array, *, head: int = 0) -> dic
     surrogate = load(bundle).eval()
     if not any(isinstance(module, FactorizedAttention) for module in surrogate.modules()):
         return {}
-    sample = torch.from_numpy(np.ascontiguousarray(context[:1], dtype=np.float32))
+    sample = Batch.of(surrogate.problem, np.ascontiguousarray(context[:1], dtype=np.float32))
+    if set(surrogate.problem.parts) - set(sample.names):
+        return {}  # the stored roll-outs hold the context alone
     kernels: dict[tuple[int, int], Tensor] = {}
     with torch.no_grad():
         for layer, calls in enumerate(record_attention(surrogate, sample)):

@@ -12,6 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 import yaml
 
+from factformer import catalog
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.problem import Field, Problem
@@ -63,7 +64,7 @@ class ReportRun:
         if "fields" not in self.evaluation:
             raise UserError(f"the evaluation of {self.name!r} has no 'fields'; run `factformer evaluate` again")
         if not self.fields and self.problem is not None:
-            object.__setattr__(self, "fields", self.problem.outputs)
+            object.__setattr__(self, "fields", self.problem.state)
         if self.grid is None and self.problem is not None:
             object.__setattr__(self, "grid", self.problem.grid)
         channels = sum(f.num_channels for f in self.fields)
@@ -95,14 +96,16 @@ def load_run(folder: str | Path, *, kernels: bool = True) -> ReportRun:
     grid = stored.get("grid")
     if problem is not None and grid is not None:  # evaluated at another resolution than trained
         problem = problem.with_grid(grid)
-    fields = stored.get("fields") or (problem.outputs if problem is not None else ())
+    fields = stored.get("fields") or (problem.state if problem is not None else ())
     learned: dict[str, Array] = {}
-    if kernels and "context" in stored and problem is not None:
+    name = str((config.get("model") or {}).get("name") or evaluation.get("model") or path.name)
+    # To draw kernels the model must run; numbers and roll-outs of a user's own are shown without its code.
+    if kernels and "context" in stored and problem is not None and name in catalog.names("models"):
         from factformer.report.kernels import learned_kernels
 
         learned = learned_kernels(path / "bundle", stored["context"])
     return ReportRun(
-        name=str((config.get("model") or {}).get("name") or evaluation.get("model") or path.name),
+        name=name,
         evaluation=evaluation,
         rollouts=stored.get("rollouts", ()),
         fields=fields,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["text", "error", "number", "count", "seconds", "megabytes"]
 MISSING = "–"
+OWN_METRIC = "metric: "
+"""How keys of a user's own metrics begin."""
 ONLY_IN_TIME = (".relative_l2_final", ".correlation_time")
 
 
@@ -153,6 +155,7 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
         ]
     if all(is_steady(run) for run in runs):
         columns = [column for column in columns if not column.key.endswith(ONLY_IN_TIME)]
+    columns += [Column(f"{OWN_METRIC}{name}", name, "number") for name in own_metrics(runs)]
     columns += [
         Column("parameters", "Parameters", "count"),
         Column("seconds_per_sequence", "Seconds per sequence", "seconds", "lowest"),
@@ -163,6 +166,11 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
     known = [*rows, floor]
     used = [column for column in columns if any(_plain(row.get(column.key)) is not None for row in known)]
     return Table("Comparison", used, rows, [floor] if len(floor) > 1 else [])
+
+
+def own_metrics(runs: Sequence[ReportRun]) -> list[str]:
+    """Names of the users' own metrics that any of the runs was evaluated with."""
+    return list(dict.fromkeys(name for run in runs for name in run.evaluation.get("metrics") or {}))
 
 
 def differ_in_split(runs: Sequence[ReportRun]) -> bool:
@@ -193,7 +201,11 @@ def _run_row(run: ReportRun, name: str, columns: Sequence[Column]) -> dict[str, 
     row: dict[str, Any] = {"model": name}
     if run.protocol:
         row["protocol"] = PROTOCOL_LABELS.get(run.protocol, run.protocol)
+    own = run.evaluation.get("metrics") or {}
     for column in columns[2:]:
+        if column.key.startswith(OWN_METRIC):
+            row[column.key] = _plain(own.get(column.title, {}).get("mean"))
+            continue
         group, _, quantity = column.key.rpartition(".")
         source = run.evaluation["fields"].get(group, {}) if group else run.evaluation
         row[column.key] = _plain(source.get(quantity))
@@ -203,6 +215,9 @@ def _run_row(run: ReportRun, name: str, columns: Sequence[Column]) -> dict[str, 
 def _floor_row(runs: Sequence[ReportRun]) -> dict[str, Any]:
     row: dict[str, Any] = {"model": floor_name(runs)}
     for run in runs:
+        for name, values in (run.evaluation.get("metrics") or {}).items():
+            if values.get("floor") is not None:
+                row.setdefault(f"{OWN_METRIC}{name}", values["floor"])
         for group, values in run.evaluation["fields"].items():
             floor = values.get("persistence") or {}
             for quantity in ("relative_l2", "relative_l2_final"):

@@ -27,20 +27,26 @@ class ChannelsFirst(nn.Module):
     @property
     def num_input_channels(self) -> int:
         problem = self.surrogate.problem
-        return problem.num_context_frames * problem.num_input_channels
+        return max(1, problem.num_context_frames) * self._num_field_channels
+
+    @property
+    def _num_field_channels(self) -> int:
+        """Of one frame: the state or, for a steady problem, its static fields."""
+        problem = self.surrogate.problem
+        return problem.num_state_channels if problem.num_context_frames else problem.num_static_channels
 
     @property
     def num_output_channels(self) -> int:
-        return self.num_steps * self.surrogate.problem.num_output_channels
+        return self.num_steps * self.surrogate.problem.num_state_channels
 
     def forward(self, x: Float[Tensor, "batch channel_in *grid"], **_: Any) -> Float[Tensor, "batch channel_out *grid"]:
         problem = self.surrogate.problem
         if x.ndim != problem.grid.num_axes + 2 or x.shape[1] != self.num_input_channels:
             raise UserError(
-                f"expected x of shape (batch, {self.num_input_channels}, *grid) with {problem.num_context_frames} "
-                f"frames of {problem.num_input_channels} channels, got {tuple(x.shape)}"
+                f"expected x of shape (batch, {self.num_input_channels}, *grid): frame after frame, "
+                f"{self._num_field_channels} channels each, got {tuple(x.shape)}"
             )
-        frames = x.unflatten(1, (problem.num_context_frames, problem.num_input_channels)).movedim(2, -1)
+        frames = x.unflatten(1, (-1, self._num_field_channels)).movedim(2, -1)
         predicted: Tensor = self.surrogate(frames, self.num_steps)
         return predicted.movedim(-1, 2).flatten(1, 2)
 

@@ -11,14 +11,17 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer.config import assignments
+from factformer import catalog
+from factformer.batch import as_tensor, joined, joined_parameters
+from factformer.config import assignments, unknown_name
 from factformer.data.agreement import require_open_end
-from factformer.data.numbers import as_tensor
+from factformer.data.normalization import Normalizer
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.models._backbone import Backbone, ModelConfig, backbone_of
 from factformer.problem import Boundary, Field, Problem
-from factformer.surrogate import Surrogate
+from factformer.surrogate import Surrogate, model_config
 from factformer.training.experiment.definition import Experiment
 from factformer.training.loop.machine import Machine
 from factformer.training.loop.train import train
@@ -34,6 +37,12 @@ DECIDED = {
     "data.path": "the arrays or a dataset",
 }
 """Keys of an experiment that say what the data say, and what says it here."""
+VALID_KEYS = ("frames", "static", "forcing", "parameters", "mask")
+EXAMPLES = {
+    "static": "{'depth': array}",
+    "forcing": "{'inflow': array}",
+    "parameters": "{'reynolds': array}",
+}
 
 
 def fit(
@@ -42,15 +51,16 @@ def fit(
     grid: Grid | None = None,
     frame_dt: float | None = None,
     fields: Sequence[str] | Mapping[str, int] | None = None,
-    inputs: Array | None = None,
-    input_fields: Sequence[str] | Mapping[str, int] | None = None,
-    valid_array: Array | Dataset | None = None,
-    valid_inputs: Array | None = None,
+    static: Mapping[str, Array] | None = None,
+    forcing: Mapping[str, Array] | None = None,
+    parameters: Mapping[str, Array] | None = None,
+    mask: Array | None = None,
+    valid_array: Array | Dataset | Mapping[str, Any] | None = None,
     num_context_frames: int | None = None,
     horizon: int | None = None,
     boundary: Boundary | None = None,
     name: str | None = None,
-    model: str = OURS,
+    model: str | ModelConfig | type[Backbone] = OURS,
     updates: int = 1000,
     out: str | Path | None = None,
     resume: bool = False,
@@ -62,14 +72,21 @@ def fit(
     """Train a surrogate on frames ``(trajectory, frame, *grid, channel)`` in physical units.
 
     ``fields`` names the channels: ``["pressure"]`` for scalars, ``{"pressure": 1, "velocity": 2}`` for
-    groups. ``settings`` are dotted keys of an experiment, such as ``{"model.dim": 64}``. A steady problem
-    gives ``inputs`` ``(sample, 1, *grid, channel)`` with their ``input_fields``; its frames then hold one
-    frame per sample. Frames are one unit of time apart (``frame_dt``) and the model sees four of them
-    (``num_context_frames``) unless you say otherwise. Instead of arrays, a `Dataset` such as one of The Well
-    brings all of that along.
+    groups. ``settings`` are dotted keys of an experiment, such as ``{"model.dim": 64}``. Frames are one unit of time
+    apart (``frame_dt``) and the model sees four of them (``num_context_frames``) unless you say otherwise.
 
-    ``model`` is any of the catalog. By default it is `factformer_plus`, trained frame by frame with Muon and a
-    little noise on the context; the others march up to four frames per call and train with AdamW.
+    What else is known of a trajectory goes with it by name: ``static={"depth": (trajectory, *grid)}``,
+    ``forcing={"inflow": (trajectory, frame, *grid)}``, both with an axis of channels at the end where there are
+    several, ``parameters={"reynolds": (trajectory,)}``, and a ``mask`` ``(trajectory, *grid)`` or ``(*grid)`` that is
+    true inside the domain. A steady problem has ``num_context_frames=0``: its static fields decide its one frame.
+
+    ``valid_array`` holds trajectories to validate on; where more than frames is known, it is a mapping such as
+    ``{"frames": …, "static": {"depth": …}}``. Instead of arrays, a `Dataset` such as one of The Well brings all of that
+    along.
+
+    ``model`` is a name of the catalog, a `ModelConfig`, or a `Backbone` class of one's own. By default it is
+    `factformer_plus`, trained frame by frame with Muon and a little noise on the context; the others march up to four
+    frames per call and train with AdamW.
 
     ``out`` keeps the run folder, so that ``resume=True`` can go on with it; ``overwrite=True`` replaces the run that
     is there. A run that is stopped by a signal raises `InterruptedError`.
@@ -79,8 +96,10 @@ def fit(
             "grid": grid,
             "frame_dt": frame_dt,
             "fields": fields,
-            "inputs": inputs,
-            "input_fields": input_fields,
+            "static": static,
+            "forcing": forcing,
+            "parameters": parameters,
+            "mask": mask,
             "num_context_frames": num_context_frames,
             "horizon": horizon,
             "boundary": boundary,
@@ -92,47 +111,49 @@ def fit(
         dataset: Dataset = train_array
     else:
         frames = _as_tensor(train_array)
-        in_time = {"num_context_frames": num_context_frames, "horizon": horizon, "frame_dt": frame_dt}
-        if inputs is not None and any(value is not None for value in in_time.values()):
-            raise UserError(f"inputs= make a steady problem, which has no {', '.join(f'{key}=' for key in in_time)}")
         num_context_frames = 4 if num_context_frames is None else num_context_frames
+        if not num_context_frames and (horizon is not None or frame_dt is not None):
+            raise UserError("num_context_frames=0 is a steady problem, which has no horizon= and no frame_dt=")
         if grid is None or fields is None:
             raise UserError("an array says nothing about itself: give its grid= and the names of its fields=")
-        if (inputs is None) != (input_fields is None):
-            raise UserError("a steady problem needs inputs and input_fields; leave both out for frames in time")
         if not isinstance(grid, Grid):
             raise UserError(f"grid= takes a Grid, such as Grid((64, 64), extent=1.0, periodic=True); got {grid!r}")
         for key, count in (("num_context_frames", num_context_frames), ("horizon", horizon)):
             if count is not None and not isinstance(count, Integral):
                 raise UserError(f"{key}= takes a whole number, got {count!r}")
         require_open_end(grid, boundary)
-        steady, room = inputs is not None, frames.shape[1] - num_context_frames
+        room = frames.shape[1] - num_context_frames
         if horizon is not None and 0 < room < horizon:
             raise UserError(f"horizon={horizon}, but of {frames.shape[1]} frames {room} are left after the context")
         problem = Problem(
             name=name or "custom",
             grid=grid,
-            outputs=_fields(fields),
-            inputs=() if input_fields is None else _fields(input_fields),
+            state=_fields(fields),
+            static=_given_fields(static, grid.num_axes + 1, "static"),
+            forcing=_given_fields(forcing, grid.num_axes + 2, "forcing"),
+            parameters=tuple(parameters or ()),
             frame_dt=1.0 if frame_dt is None else frame_dt,
-            num_context_frames=1 if steady else num_context_frames,
-            horizon=1 if steady else max(1, min(16, room)) if horizon is None else horizon,
+            num_context_frames=num_context_frames,
+            horizon=max(1, min(16, room)) if horizon is None else horizon,
             boundary=boundary or ("periodic" if all(grid.periodic) else "reflect"),
-            steady=steady,
+            masked=mask is not None,
         )
-        dataset = ArrayDataset(frames, problem, "train", inputs=inputs)
-    if valid_inputs is not None and (valid_array is None or not dataset.problem.steady):
-        raise UserError("valid_inputs= belongs to the valid_array= of a steady problem")
+        known = {"static": static, "forcing": forcing, "parameters": parameters, "mask": mask}
+        dataset = _dataset(frames, known, problem, "train")
     if resume and out is None:
         raise UserError("resume=True needs out=, the folder of the run to go on with")
     if not isinstance(machine, Machine):
         raise UserError(f'machine= takes a Machine, such as Machine("cuda"); got {machine!r}')
     if not isinstance(settings or {}, Mapping):
         raise UserError(f'settings= takes a mapping such as {{"model.dim": 64}}, got {settings!r}')
-    held_out = _held_out(valid_array, valid_inputs, dataset)
-    experiment = _experiment(dataset, model, updates, settings or {})
+    held_out = _held_out(valid_array, dataset)
+    chosen = model_config(model)
 
-    with tempfile.TemporaryDirectory(prefix="factformer-") as scratch:
+    with (
+        catalog.using(models=[backbone_of(chosen)]),
+        tempfile.TemporaryDirectory(prefix="factformer-") as scratch,
+    ):
+        experiment = _experiment(dataset, chosen, updates, settings or {})
         outcome = train(
             experiment,
             dataset,
@@ -150,41 +171,69 @@ def fit(
     return outcome.surrogate
 
 
-def _held_out(values: Array | Dataset | None, inputs: Array | None, dataset: Dataset) -> Dataset | None:
+def _held_out(values: Array | Dataset | Mapping[str, Any] | None, dataset: Dataset) -> Dataset | None:
     if values is None:
         return None
     if isinstance(values, Dataset):
         values.require(dataset.problem)
         return values
-    return ArrayDataset(values, dataset.problem, "valid", inputs=inputs, normalizer=dataset.normalizer())
+    given = dict(values) if isinstance(values, Mapping) else {"frames": values}
+    for key in given:
+        if key not in VALID_KEYS:
+            raise unknown_name("part of valid_array", key, VALID_KEYS)
+    if "frames" not in given:
+        raise UserError("valid_array= is a mapping without frames: give them as {'frames': array}")
+    return _dataset(given.pop("frames"), given, dataset.problem, "valid", dataset.normalizer())
 
 
-def _experiment(dataset: Dataset, model: str, updates: int, settings: Mapping[str, Any]) -> Experiment:
+def _dataset(
+    frames: Array, known: Mapping[str, Any], problem: Problem, split: str, normalizer: Normalizer | None = None
+) -> ArrayDataset:
+    """A dataset from frames and what is known beside them, by name."""
+    for part, values in known.items():
+        if values is not None and part != "mask" and not isinstance(values, Mapping):
+            raise UserError(f"{part}= takes arrays by name, such as {EXAMPLES[part]}; got {type(values).__name__}")
+    axes, count = problem.grid.num_axes, len(frames)
+    static, forcing, parameters = (known.get(part) for part in ("static", "forcing", "parameters"))
+    return ArrayDataset(
+        frames,
+        problem,
+        split,
+        static=joined(static, problem.static, axes + 1, "static") if static else None,
+        forcing=joined(forcing, problem.forcing, axes + 2, "forcing") if forcing else None,
+        parameters=joined_parameters(parameters, problem.parameters, count) if parameters else None,
+        mask=known.get("mask"),
+        normalizer=normalizer,
+    )
+
+
+def _experiment(dataset: Dataset, config: ModelConfig, updates: int, settings: Mapping[str, Any]) -> Experiment:
     """Defaults that suit any data: frame by frame and with Muon for the model of ours, which learns most so
     (docs/research-log.md); others march as far as the trajectories allow, up to four frames per call."""
     for key in settings:
         if key in DECIDED:
             raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
-    problem = dataset.problem
+    problem, model = dataset.problem, config.name
     room = dataset.num_frames - problem.num_context_frames
     steps = 1 if model == OURS else min(4, max(1, room // 2))
     ours = {
         "optimizer": "muon",
         "learning_rate": 6e-3 if updates < 3000 else 3e-3,
         "batch_size": 4,
-        "noise": 0.0 if problem.steady else 0.01,
+        "noise": 0.01 if problem.num_context_frames else 0.0,
         "ema_decay": 0.99 if updates < 3000 else 0.999,
         "on_divergence": "halve",
     }
     protocol: dict[str, Any] = {"name": "steady"}
-    if not problem.steady:
+    if problem.num_context_frames:
         pushed = max(0, min(3 if model == OURS else 1, room // steps - 1))
         protocol = {"name": "latent_marching", "marching_steps": steps, "pushforward": pushed}
     every = max(1, updates // 10)
+    in_time = {"residual": True} if problem.num_context_frames else {}
     experiment = Experiment.parse(
         {
             "problem": problem.name,
-            "model": {"name": model, **({} if problem.steady else {"residual": True})},
+            "model": {**in_time, **config.model_dump(exclude_unset=True)},
             "protocol": protocol,
             "training": {
                 "updates": updates,
@@ -204,6 +253,23 @@ def _fields(names: Sequence[str] | Mapping[str, int]) -> tuple[Field, ...]:
     if isinstance(names, str):
         names = [names]
     return tuple(Field(name) for name in names)
+
+
+def _given_fields(arrays: Mapping[str, Array] | None, num_leading: int, what: str) -> tuple[Field, ...]:
+    """Fields with as many channels as their arrays have behind ``num_leading`` axes."""
+    if arrays is None:
+        return ()
+    if not isinstance(arrays, Mapping):
+        raise UserError(f"{what}= takes arrays by name, such as {EXAMPLES[what]}; got {type(arrays).__name__}")
+    fields = []
+    for name, array in arrays.items():
+        shape = tuple(as_tensor(array, f"{what} {name!r}").shape)
+        if len(shape) not in (num_leading, num_leading + 1):
+            raise UserError(
+                f"{what} {name!r} must have {num_leading} axes, or one more for channels; got shape {shape}"
+            )
+        fields.append(Field(name, 1 if len(shape) == num_leading else shape[-1]))
+    return tuple(fields)
 
 
 def _as_tensor(array: Array) -> Tensor:

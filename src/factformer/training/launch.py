@@ -10,6 +10,7 @@ from factformer.config import unknown_name
 from factformer.data.agreement import describe_difference
 from factformer.data.store import Dataset, open_dataset
 from factformer.errors import UserError
+from factformer.pdes import find_pde
 from factformer.problem import Problem
 from factformer.training.experiment.definition import Experiment
 from factformer.training.loop.machine import Machine
@@ -48,8 +49,8 @@ def run_experiment(
 
 def wanted_problem(experiment: Experiment) -> Problem:
     """The problem of an experiment's PDE at the resolution that its data section names, or else its data have."""
-    size = experiment.data.resolution or open_dataset(experiment.data.path, "train").problem.grid.shape[0]
-    return _with_context(catalog.find("pdes", experiment.problem).pde.problem(size), experiment)
+    shape = experiment.data.resolution or open_dataset(experiment.data.path, "train").problem.grid.shape
+    return _with_context(find_pde(experiment.problem).problem(shape), experiment)
 
 
 def _with_context(problem: Problem, experiment: Experiment) -> Problem:

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
-from factformer.data.hdf5 import open_hdf5
+from factformer.data.opening import HDF5_ERRORS, is_hdf5, open_hdf5, require_readable, require_written, short
 from factformer.errors import UserError
+from factformer.files import regular_file
+from factformer.limits import require_memory
 
 SUFFIXES = (".npy", ".npz", ".mat", ".hdf5", ".h5")
 NUMBERS = "fiubc"  # kinds of dtype: floating, integer, unsigned, boolean and, to be refused where wanted, complex
 MATLAB_CLASS = "MATLAB_class"
+TIMES = ("t", "time", "times")
+"""Names of an array beside the frames that holds their times."""
+MAGIC = b"\x93NUMPY"
+NUMPY_ERRORS = (
+    ValueError,
+    TypeError,
+    OSError,
+    EOFError,
+    KeyError,
+    SyntaxError,
+    MemoryError,
+    OverflowError,
+    RecursionError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What NumPy and zipfile raise on damaged files."""
 
 
 class LazyArray(Protocol):
@@ -51,18 +74,17 @@ class Transposed:
         return np.asarray(self._source[tuple(reversed(full))]).T
 
 
-def open_arrays(path: Path) -> Mapping[str, LazyArray]:
+def open_arrays(path: Path, *, allow_external: bool = False) -> Mapping[str, LazyArray]:
     """The numeric arrays of a file by name; those in groups are named ``group/name``."""
-    if not path.is_file():
-        raise UserError(f"no file {path}")
+    regular_file(path)
     if path.suffix not in SUFFIXES:
         raise UserError(f"cannot read {path}: its name must end in one of {', '.join(SUFFIXES)}")
     if path.suffix in (".npy", ".npz"):
         found = _numpy_arrays(path)
-    elif path.suffix == ".mat" and not h5py.is_hdf5(path):
+    elif path.suffix == ".mat" and not is_hdf5(path):
         found = _matlab_arrays(path)
     else:
-        found = _hdf5_arrays(path)
+        found = _hdf5_arrays(path, allow_external)
     if not found:
         raise UserError(f"{path} holds no array of numbers")
     return found
@@ -73,20 +95,49 @@ def _numpy_arrays(path: Path) -> dict[str, LazyArray]:
         if path.suffix == ".npy":
             arrays = {path.stem: np.load(path, mmap_mode="r")}
         else:
+            _require_room(path)
             with np.load(path) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is damaged, truncated or holds objects: {_short(error)}") from None
+    except UserError:
+        raise
+    except NUMPY_ERRORS as error:
+        raise UserError(f"{path} is damaged, truncated or holds objects: {short(error)}") from None
     return {name: values for name, values in arrays.items() if values.dtype.kind in NUMBERS}
+
+
+def _require_room(path: Path) -> None:
+    """Raise where members of an archive are no arrays, hold less than they say, or unpack to more than the memory."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        total = sum(member.file_size for member in members)
+        require_memory(total, f"{path} unpacked", "store its arrays as npy or HDF5 files, which are read in parts")
+        for member in members:
+            with archive.open(member) as file:
+                if not member.filename.endswith(".npy") or file.read(len(MAGIC)) != MAGIC:
+                    raise UserError(
+                        f"{path}: its member {member.filename!r} is no array; write such files with numpy.savez"
+                    )
+            with archive.open(member) as file:
+                shape, dtype = _header(file)
+                if math.prod(shape) * dtype.itemsize > member.file_size:
+                    raise UserError(f"{path} is damaged: {member.filename} holds less than its shape {shape} says")
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype
 
 
 def _matlab_arrays(path: Path) -> dict[str, LazyArray]:
     from scipy.io import loadmat
 
+    require_readable([path], "mat")
     try:
         contents = loadmat(path)
     except Exception as error:  # a broken file makes scipy raise anything, IndexError and zlib.error too
-        raise UserError(f"{path} is not a readable MATLAB file: {_short(error)}") from None
+        raise UserError(f"{path} is not a readable MATLAB file: {short(error)}") from None
     return {
         name: values
         for name, values in contents.items()
@@ -94,16 +145,45 @@ def _matlab_arrays(path: Path) -> dict[str, LazyArray]:
     }
 
 
-def _hdf5_arrays(path: Path) -> dict[str, LazyArray]:
-    file = open_hdf5(path)
+def _hdf5_arrays(path: Path, allow_external: bool) -> dict[str, LazyArray]:
+    file = open_hdf5(path, allow_external=allow_external)
     found: dict[str, LazyArray] = {}
 
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and item.ndim > 0 and (item.dtype.kind in NUMBERS or is_complex(item)):
+            require_written(path, name, item)
             found[name] = Transposed(item) if MATLAB_CLASS in item.attrs else item
 
-    file.visititems(visit)
+    try:
+        file.visititems(visit)
+    except UserError:
+        raise
+    except HDF5_ERRORS as error:
+        raise UserError(f"{path} is damaged: {short(error)}; copy it again") from None
     return found
+
+
+def split_times(
+    path: Path, arrays: Mapping[str, LazyArray], taken: Collection[str] = ()
+) -> tuple[dict[str, LazyArray], NDArray[np.float64] | None]:
+    """The arrays that may be fields, and the times of the frames where one called ``t`` or ``time`` holds them.
+
+    ``taken`` are arrays that were said to be fields.
+    """
+    fields = dict(arrays)
+    names = [name for name in arrays if name.rsplit("/")[-1].lower() in TIMES and name not in taken]
+    lines = {name: fields.pop(name) for name in names if _is_line(arrays[name])}
+    if not lines or not fields:
+        return dict(arrays), None
+    if len(lines) > 1:
+        raise UserError(f"{path} holds several arrays of times: {', '.join(lines)}; say frame_dt and leave them out")
+    (values,) = lines.values()
+    return fields, np.asarray(values[...], dtype=np.float64).reshape(-1)
+
+
+def _is_line(array: LazyArray) -> bool:
+    """Whether an array has one axis, but for those of one entry that MATLAB adds; a single number is none."""
+    return len(array.shape) > 0 and array.dtype.kind in "fiu" and sum(size != 1 for size in array.shape) <= 1
 
 
 def is_complex(array: LazyArray) -> bool:
@@ -114,7 +194,3 @@ def describe_arrays(arrays: Mapping[str, LazyArray]) -> str:
     """Names and shapes in one line."""
     shown = [f"{name} {tuple(array.shape)}" for name, array in list(arrays.items())[:12]]
     return ", ".join(shown) + (", …" if len(arrays) > 12 else "")
-
-
-def _short(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

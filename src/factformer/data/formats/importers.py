@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from factformer.config import fingerprint
 from factformer.data.formats.arrays import LazyArray, describe_arrays, is_complex
 from factformer.data.identity import identity
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.normalization import Normalizer
-from factformer.data.store import Dataset, Frames, Selection, compute_normalizer, positions
+from factformer.data.store import Dataset, Selection, compute_normalizer, positions
 from factformer.errors import UserError
 from factformer.problem import Field, Problem
 
@@ -59,20 +60,20 @@ class ImportedDataset(Dataset):
         self,
         path: Path,
         problem: Problem,
-        outputs: Sequence[Column],
-        inputs: Sequence[Column],
+        state: Sequence[Column],
+        static: Sequence[Column],
         split: str,
         step: int = 1,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         self.path, self.problem, self.split = path, problem, split
         self._provenance = dict(provenance or {})
-        self._outputs, self._inputs, self._step = list(outputs), list(inputs), step
-        columns = [*self._outputs, *self._inputs]
+        self._columns, self._step = {"state": list(state), "static": list(static)}, step
+        columns = [*state, *static]
         counts = {column.name: column.size("n") for column in columns}
         if len(set(counts.values())) > 1:
             raise UserError(f"the arrays of {path} hold different numbers of trajectories: {counts}")
-        lengths = {column.name: column.size("t") for column in self._outputs}
+        lengths = {column.name: column.size("t") for column in state or static}
         if len(set(lengths.values())) > 1:
             raise UserError(f"the arrays of {path} hold different numbers of frames: {lengths}")
         self.num_trajectories = counts[columns[0].name]
@@ -81,7 +82,7 @@ class ImportedDataset(Dataset):
             raise UserError(f"{path} is empty: {self.num_trajectories} trajectories of {self.num_frames} frames")
         self.fingerprint = fingerprint(
             {
-                "problem": problem.to_dict(),
+                "problem": problem.identity(),
                 "columns": [[column.name, column.layout] for column in columns],
                 **identity(path, {column.name: column.array for column in columns}),
             }
@@ -92,22 +93,19 @@ class ImportedDataset(Dataset):
         """What is known of the file: parameters, what was assumed and which arrays are left out."""
         return self._provenance
 
-    def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
-        return torch.from_numpy(_rounded(self.read_exact(trajectories, frames)))
+    def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
+        return torch.from_numpy(_rounded(self.read_exact(trajectories, frames, part)))
 
-    def read_inputs(self, trajectories: Selection) -> Frames:
-        if not self.problem.steady:
-            return self.read(trajectories, slice(0, self.problem.num_context_frames))
-        return torch.from_numpy(_rounded(self.read_exact(trajectories, inputs=True)))
-
-    def read_exact(self, trajectories: Selection, frames: slice = slice(None), *, inputs: bool = False) -> NDArray[Any]:
-        columns, frames = (self._inputs, slice(0, 1)) if inputs else (self._outputs, frames)
+    def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
+        columns = self._columns[part]
+        frames = slice(0, 1) if part == "static" else frames
         axes = "".join(AXIS_NAMES[: self.problem.grid.num_axes])
         parts = [
             np.concatenate([column.read(run, frames, axes, self._step) for column in columns], axis=-1)
             for run in _runs(positions(trajectories, self.num_trajectories))
         ]
-        return np.concatenate(parts)
+        values = np.concatenate(parts)
+        return values[:, 0] if part == "static" else values
 
     def normalizer(self) -> Normalizer:
         if self.split != "train":

@@ -4,7 +4,7 @@ Three layouts are in circulation (doi 10.18419/darus-2986):
 
 * arrays ``(sample, frame, *grid)`` named ``tensor``, or ``density``, ``pressure``, ``Vx``, ``Vy``, ``Vz``,
   with ``x-coordinate`` … and ``t-coordinate`` (which may hold one more entry than there are frames);
-  a steady file has ``nu (sample, *grid)`` as input of ``tensor``;
+  a steady file has ``nu (sample, *grid)`` beside ``tensor``;
 * groups ``0000, 0001, …``, each a sample with ``data (frame, *grid, channel)`` and ``grid/x``, ``grid/t``;
 * ``velocity``, ``particles`` of incompressible flow, ``(sample, frame, *grid, channel)`` with ``t``.
 
@@ -14,7 +14,7 @@ The boundary is not in the files: flow called ``trans`` and grouped samples are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.data.formats.arrays import LazyArray
+from factformer.data.formats.arrays import LazyArray, split_times
 from factformer.data.formats.well import frame_interval
 from factformer.data.layout import AXIS_NAMES
 from factformer.errors import UserError
@@ -30,6 +30,8 @@ from factformer.errors import UserError
 COMPONENTS = ("Vx", "Vy", "Vz")
 SCALARS = ("density", "pressure", "tensor")
 COORDINATE = "-coordinate"
+INTERVAL = "frame_dt"
+"""Name of the number that `factformer rollout` writes beside its frames."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Found:
     arrays: Mapping[str, LazyArray]
     coordinates: Mapping[str, LazyArray]
     times: LazyArray | None = None
+    interval: float | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
@@ -67,11 +70,19 @@ class Found:
     def frame_dt(self, num_frames: int) -> float | None:
         """The interval of the frames, of which there may be one fewer than times; None in a file without times."""
         if self.times is None:
-            return None
+            return self.interval
         shape = tuple(self.times.shape)
-        if len(shape) != 1 or shape[0] < num_frames:
+        if len(shape) != 1 or not num_frames <= shape[0] <= num_frames + 1:
             raise UserError(f"{self.path}: its times have shape {shape}, for {num_frames} frames: say frame_dt")
         return frame_interval(np.asarray(self.times[:], dtype=np.float64)[:num_frames], self.path)
+
+
+def one_number(path: Path, name: str, array: LazyArray) -> float:
+    """The only number of an array."""
+    values = np.asarray(array[...])
+    if values.size != 1 or values.dtype.kind not in "fiu":
+        raise UserError(f"{path}: {name} has shape {values.shape} and must be one number, the time between frames")
+    return float(values.reshape(()))
 
 
 class Samples:
@@ -92,14 +103,14 @@ class Samples:
         return np.stack([array[index[1:]] for array in self._arrays[index[0]]])
 
 
-def describe_file(path: Path, arrays: Mapping[str, LazyArray]) -> Found:
-    """What a file says about itself by the names of its arrays."""
+def describe_file(path: Path, arrays: Mapping[str, LazyArray], taken: Collection[str] = ()) -> Found:
+    """What a file says about itself by the names of its arrays; ``taken`` are those that were said to be fields."""
     grouped = sorted(name for name in arrays if name.endswith("/data") and name.split("/")[0].isdigit())
     if grouped:
         return _describe_groups(path, arrays, grouped)
     if _is_incompressible(arrays):
         return _describe_incompressible(path, arrays)
-    return _describe_arrays(path, arrays)
+    return _describe_arrays(path, arrays, taken)
 
 
 def _is_incompressible(arrays: Mapping[str, LazyArray]) -> bool:
@@ -111,25 +122,29 @@ def _is_incompressible(arrays: Mapping[str, LazyArray]) -> bool:
     return len(velocity) >= 4 and (particles, times) == ((*velocity[:-1], 1), velocity[:2])
 
 
-def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray]) -> Found:
+def _describe_arrays(path: Path, arrays: Mapping[str, LazyArray], taken: Collection[str]) -> Found:
     fields = {name: array for name, array in arrays.items() if not name.endswith(COORDINATE)}
     given = {name.removesuffix(COORDINATE): array for name, array in arrays.items() if name.endswith(COORDINATE)}
-    found = Found(path, fields, given, times=given.pop("t", None))
+    times = given.pop("t", None)
+    if times is None:
+        fields, times = split_times(path, fields, taken)
+    number = fields.pop(INTERVAL) if INTERVAL in fields and INTERVAL not in taken and len(fields) > 1 else None
+    found = Found(path, fields, given, times, None if number is None else one_number(path, INTERVAL, number))
     scalars = [name for name in SCALARS if name in arrays]
     if "x" not in given or not scalars or len(arrays[scalars[0]].shape) < 3:
         return found
     shape = arrays[scalars[0]].shape
     components = [name for name in COMPONENTS if name in arrays]
     names = {name: name for name in scalars}
-    outputs = dict.fromkeys(scalars, 1)
+    state = dict.fromkeys(scalars, 1)
     if components:
         names["velocity"] = ",".join(components)
-        outputs["velocity"] = len(components)
+        state["velocity"] = len(components)
     steady = "nu" in arrays
-    values = {"outputs": outputs, "periodic": not steady and "trans" not in path.stem.lower()}
+    values = {"state": state, "periodic": not steady and "trans" not in path.stem.lower()}
     if steady:
         names["nu"] = "nu"
-        values |= {"inputs": {"nu": 1}, "steady": True, "boundary": "zero"}
+        values |= {"static": {"nu": 1}, "num_context_frames": 0, "boundary": "zero"}
     return _described(found, scalars[0], len(shape) - 2, values, names)
 
 
@@ -145,7 +160,7 @@ def _describe_groups(path: Path, arrays: Mapping[str, LazyArray], grouped: list[
     given = {name.removeprefix(folder): array for name, array in arrays.items() if name.startswith(folder)}
     found = Found(path, {"data": Samples(samples)}, given, times=given.pop("t", None))
     shape = found.arrays["data"].shape
-    values = {"outputs": {"data": shape[-1]}, "periodic": False}
+    values = {"state": {"data": shape[-1]}, "periodic": False}
     return _described(found, "data", len(shape) - 3, values, {"data": "data"})
 
 
@@ -153,7 +168,7 @@ def _describe_incompressible(path: Path, arrays: Mapping[str, LazyArray]) -> Fou
     fields = {name: array for name, array in arrays.items() if name != "t"}
     times = np.asarray(arrays["t"][:])[0] if "t" in arrays else None
     shape = arrays["velocity"].shape
-    values = {"outputs": {"velocity": shape[-1], "particles": 1}, "points": "cells", "boundary": "zero"}
+    values = {"state": {"velocity": shape[-1], "particles": 1}, "points": "cells", "boundary": "zero"}
     names = {"velocity": "velocity", "particles": "particles"}
     return _described(Found(path, fields, {}, times), "velocity", len(shape) - 3, values, names)
 
@@ -165,6 +180,6 @@ def _described(found: Found, name: str, num_axes: int, values: dict[str, Any], n
         raise UserError(f"{found.path}: array {name} of shape {shape} is none of PDEBench's: (sample, frame, *grid)")
     assumed = ["periodic", "boundary"]
     assumed += [] if found.coordinates else ["extent", "points"]
-    assumed += [] if found.times is not None or values.get("steady") else ["frame_dt"]
+    assumed += [] if found.times is not None or values.get("num_context_frames") == 0 else ["frame_dt"]
     common = {"name": found.path.stem, "num_axes": num_axes, "num_context_frames": max(1, min(10, shape[1] // 2))}
     return replace(found, values={**common, **values}, names=names, assumed=tuple(assumed))

@@ -19,6 +19,7 @@ from factformer.data.agreement import changed_problem
 from factformer.data.layout import FIELD_GROUPS, Entry
 from factformer.errors import UserError
 from factformer.grid import TOLERANCE, Grid, evenly_spaced, per_axis, require_increasing
+from factformer.limits import require_memory
 from factformer.problem import Boundary, Field, Problem
 
 NUM_CONTEXT_FRAMES, HORIZON = 4, 16
@@ -29,7 +30,7 @@ def infer_problem(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple
     """The problem of a foreign file and where each of its fields is; ``said`` is what the caller says of its grid.
 
     Fields that vary in time are predicted. A file with a single frame and fields that do not vary in time
-    is a steady problem whose inputs those are; otherwise fields that do not vary in time are left out.
+    is a steady problem whose static fields those are; otherwise fields that do not vary in time are left out.
     """
     num_axes = int(file.attrs["n_spatial_dims"])
     varying, constant, where = _fields(file, num_axes)
@@ -37,24 +38,27 @@ def infer_problem(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple
         raise UserError(f"{path} has no field that varies in time")
     times = read_times(file)
     steady = len(times) == 1 and bool(constant)
-    context = 1 if steady else max(1, min(NUM_CONTEXT_FRAMES, len(times) - 1))
+    context = 0 if steady else max(1, min(NUM_CONTEXT_FRAMES, len(times) - 1))
     grid, boundary = _grid(file, path, said)
     return Problem(
         name=_word(file.attrs.get("dataset_name", path.stem)),
         grid=grid,
-        outputs=tuple(varying),
-        inputs=tuple(constant) if steady else (),
+        state=tuple(varying),
+        static=tuple(constant) if steady else (),
         frame_dt=frame_interval(times, path),
         num_context_frames=context,
         horizon=1 if steady else max(1, min(HORIZON, len(times) - context)),
         boundary=boundary,
-        steady=steady,
     ), where
 
 
 def read_times(file: h5py.File) -> NDArray[np.float64]:
     """The times of the frames, those of the first trajectory where each has its own."""
-    times = np.asarray(file["dimensions"]["time"], dtype=np.float64)
+    source = file["dimensions"]["time"]
+    if not source.ndim or not source.size:
+        raise UserError("its array of times, dimensions/time, is empty")
+    require_memory(8 * source.size, f"dimensions/time of shape {source.shape}", "the file is damaged; copy it again")
+    times = np.asarray(source, dtype=np.float64)
     return times[0] if times.ndim == 2 else times
 
 
@@ -70,8 +74,11 @@ def frame_interval(times: NDArray[np.float64], path: Path) -> float:
     if len(times) < 2:
         return 1.0
     interval = float(times[-1] - times[0]) / (len(times) - 1)
-    if not interval > 0 or np.abs(np.diff(times) - interval).max() > 0.01 * interval:
-        raise UserError(f"the frames of {path} are not evenly spaced in time")
+    if not 0 < interval < np.inf or np.abs(np.diff(times) - interval).max() > 0.01 * interval:
+        raise UserError(
+            f"the frames of {path} are not evenly spaced in time: interpolate them to even times, or say frame_dt "
+            "if the times are wrong"
+        )
     return interval
 
 

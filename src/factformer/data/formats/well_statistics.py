@@ -36,11 +36,11 @@ def write_well_statistics(training_file: Path) -> None:
     table: dict[str, dict[str, Any]] = {
         key: {} for key in ("mean", "std", "rms", "mean_delta", "std_delta", "rms_delta")
     }
-    groups = [(problem.outputs, "output", ""), (problem.outputs, "increment", "_delta")]
-    if problem.steady:  # nothing changes in time: of the increments only a scale is wanted, that of the field
-        mean = {**mean, "increment": np.zeros_like(mean["output"])}
-        std = {**std, "increment": std["output"]}
-        groups.append((problem.inputs, "input", ""))
+    groups = [(problem.state, "state", ""), (problem.state, "increment", "_delta")]
+    groups += [(problem.static, "static", ""), (problem.forcing, "forcing", "")]
+    if file.num_frames == 1:  # nothing changes in time: of the increments only a scale is wanted, that of the field
+        mean = {**mean, "increment": np.zeros_like(mean["state"])}
+        std = {**std, "increment": std["state"]}
     for fields, kind, suffix in groups:
         for entry in entries(fields, problem.grid.num_axes):
             name = entry.path.split("/")[1]
@@ -64,14 +64,14 @@ def read_well_statistics(folder: Path, problem: Problem) -> Statistics | None:
         return None
     try:
         mean = {
-            "input": _flat(table["mean"], problem.inputs),
-            "output": _flat(table["mean"], problem.outputs),
-            "increment": _flat(table["mean_delta"], problem.outputs),
+            "state": _flat(table["mean"], problem.state),
+            "increment": _flat(table["mean_delta"], problem.state),
+            **({"static": _flat(table["mean"], problem.static)} if problem.static else {}),
         }
         std = {
-            "input": _flat(table["std"], problem.inputs),
-            "output": _flat(table["std"], problem.outputs),
-            "increment": _flat(table["std_delta"], problem.outputs),
+            "state": _flat(table["std"], problem.state),
+            "increment": _flat(table["std_delta"], problem.state),
+            **({"static": _flat(table["std"], problem.static)} if problem.static else {}),
         }
     except (KeyError, TypeError, ValueError):
         return None

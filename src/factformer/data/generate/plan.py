@@ -15,7 +15,7 @@ from factformer.config import Config, apply_overrides, unknown_name
 from factformer.data.layout import Contents
 from factformer.data.splits import SPLITS
 from factformer.errors import UserError
-from factformer.pdes._base import PDE, Preset
+from factformer.pdes import PDE, Preset
 from factformer.problem import Problem
 
 
@@ -66,7 +66,7 @@ def describe(equation: PDE, plan: Preset, settings: Config, split: str, count: i
 def stored_problem(equation: PDE, plan: Preset) -> Problem:
     """The PDE's problem on the stored grid; context and horizon shrink to what few frames allow."""
     problem = equation.problem(plan.resolution)
-    if problem.steady:
+    if equation.steady:
         return problem
     context = max(1, min(problem.num_context_frames, plan.num_frames - 1))
     horizon = max(1, min(problem.horizon, plan.num_frames - context))
@@ -76,6 +76,8 @@ def stored_problem(equation: PDE, plan: Preset) -> Problem:
 def chosen_preset(equation: PDE, preset: str | Preset) -> Preset:
     if isinstance(preset, Preset):
         return preset
+    if not equation.presets:
+        raise UserError(f"{equation.name} has no presets: give a Preset, or set presets in its class")
     if preset not in equation.presets:
         raise unknown_name("preset", preset, equation.presets)
     return equation.presets[preset]
@@ -91,7 +93,7 @@ def changed(
         if name not in of_preset | of_equation:
             raise unknown_name("setting", name, of_preset | of_equation)
     changes = PresetChanges.parse({name: value for name, value in given.items() if name in of_preset})
-    if equation.problem(plan.resolution).steady:
+    if equation.steady:
         for name in ("num_frames", "frame_dt", "warmup"):
             if name in given and getattr(changes, name) != getattr(plan, name):
                 raise UserError(f"{equation.name} is steady: {name} has no meaning")
@@ -151,7 +153,7 @@ def _require_downsampling(equation: PDE, plan: Preset) -> None:
     if plan.resolution == plan.simulation_resolution:
         return
     fine, coarse = (equation.problem(size) for size in (plan.simulation_resolution, plan.resolution))
-    blank = torch.zeros(1, 1, *fine.grid.shape, fine.num_output_channels)
+    blank = torch.zeros(1, 1, *fine.grid.shape, fine.num_state_channels)
     try:
         equation.downsample(blank, coarse.grid.shape, plan.downsampling)
     except ValueError as error:

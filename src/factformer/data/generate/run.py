@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from factformer import catalog
-from factformer.config import Config, unknown_name
+from factformer.config import unknown_name
 from factformer.data.agreement import describe_difference
 from factformer.data.formats.well_statistics import write_well_statistics
 from factformer.data.generate.plan import (
@@ -26,18 +25,15 @@ from factformer.data.generate.plan import (
 )
 from factformer.data.generate.progress import ProgressBar
 from factformer.data.generate.ranks import Ranks, joined_ranks
+from factformer.data.generate.solve import Solver
 from factformer.data.hdf5 import SplitFile
 from factformer.data.splits import SPLITS
-from factformer.data.writer import BlowUpError, SplitWriter
+from factformer.data.writer import BatchWriter, BlowUpError, SplitWriter
 from factformer.errors import UserError
-from factformer.grid import Grid
+from factformer.pdes import PDE, Preset, as_pde
 from factformer.pdes import require_device as require_device
-from factformer.pdes._base import PDE, Preset
-from factformer.problem import Problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-THREADED_POINTS = 2**16
-"""Points of a solver's grid from which on several threads pay; below, they spend their time waiting for each other."""
 OTHERWISE = "choose another folder, or make all of its splits anew with --overwrite"
 
 
@@ -68,7 +64,7 @@ def generate(
     ``seed``, split and index alone; its frames then depend on ``batch_size`` only where the device's
     arithmetic does (on the CPU: not at all, but for round-off in smoke on grids of 5, 7, 9 or 11 points).
     """
-    equation = catalog.find("pdes", pde).pde if isinstance(pde, str) else pde
+    equation = as_pde(pde)
     plan, parameters = changed(equation, chosen_preset(equation, preset), parameters or {}, settings)
     counts = split_counts(plan, splits, trajectories)
     plan = with_resolution(equation, plan, resolution, simulation_resolution)
@@ -85,9 +81,9 @@ def generate(
         for split, count in counts.items():
             contents = describe(equation, plan, config, split, count, seed, dtype)
             writer = SplitWriter(Path(out) / f"{split}.hdf5", contents)
-            job = _Job(equation, plan, config, ranks.device(device), DTYPES[dtype], progress)
+            solver = Solver(equation, plan, config, ranks.device(device), DTYPES[dtype])
             try:
-                job.run(writer, ranks, size, overwrite=overwrite)
+                _run(solver, writer, ranks, size, overwrite=overwrite, progress=progress)
             except UserError as error:
                 if ranks.count == 1:
                     writer.discard_if_empty()
@@ -103,102 +99,86 @@ def generate(
     return paths
 
 
-class _Job:
-    """Solving for one split."""
+def _run(
+    solver: Solver, writer: SplitWriter, ranks: Ranks, batch_size: int, *, overwrite: bool, progress: bool
+) -> None:
+    """Solve for what one split still lacks."""
+    finished = writer.is_finished() and not overwrite
+    if ranks.is_first and not finished:
+        _require_same_folder(writer, overwrite)
+        writer.prepare(overwrite=overwrite)
+    ranks.wait()
+    if finished:
+        return
+    batches = writer.pending(batch_size)
+    ranks.wait()  # nobody writes before everybody has seen the same list
+    mine = batches[ranks.rank :: ranks.count]
+    share = sum(len(batch) for batch in mine)
+    title = f"{solver.equation.name} {writer.contents.split}"
+    before = writer.contents.num_trajectories - sum(len(batch) for batch in batches)
+    if ranks.count > 1:  # the first process shows its own share, which speaks for all
+        title, before = f"{title} (1 of {ranks.count} processes)", 0
+    with ProgressBar(
+        title,
+        (before + share) * solver.num_solved,
+        initial=before * solver.num_solved,
+        enabled=progress and ranks.is_first,
+    ) as bar:
+        for batch in mine:
+            seeds = [writer.contents.seeds[index] for index in batch]
+            solver.solve(seeds, [_file_sink(writer, batch)], bar.advance)
+    ranks.wait()
+    if ranks.is_first:
+        writer.finish()
+    ranks.wait()
 
-    def __init__(
-        self,
-        equation: PDE,
-        plan: Preset,
-        settings: Config,
-        device: torch.device,
-        dtype: torch.dtype,
-        progress: bool,
-    ) -> None:
-        self.equation, self.plan, self.settings = equation, plan, settings
-        self.device, self.dtype, self.progress = device, dtype, progress
-        steady = equation.problem(plan.simulation_resolution).steady
-        self.num_solved = 1 if steady else plan.num_dropped + plan.num_frames
 
-    def run(self, writer: SplitWriter, ranks: Ranks, batch_size: int, *, overwrite: bool) -> None:
-        finished = writer.is_finished() and not overwrite
-        if ranks.is_first and not finished:
-            _require_same_folder(writer, overwrite)
-            writer.prepare(overwrite=overwrite)
-        ranks.wait()
-        if finished:
-            return
-        batches = writer.pending(batch_size)
-        ranks.wait()  # nobody writes before everybody has seen the same list
-        mine = batches[ranks.rank :: ranks.count]
-        share = sum(len(batch) for batch in mine)
-        title = f"{self.equation.name} {writer.contents.split}"
-        before = writer.contents.num_trajectories - sum(len(batch) for batch in batches)
-        if ranks.count > 1:  # the first process shows its own share, which speaks for all
-            title, before = f"{title} (1 of {ranks.count} processes)", 0
-        with ProgressBar(
-            title,
-            (before + share) * self.num_solved,
-            initial=before * self.num_solved,
-            enabled=self.progress and ranks.is_first,
-        ) as bar:
-            for batch in mine:
-                self._solve(writer, batch, bar)
-        ranks.wait()
-        if ranks.is_first:
-            writer.finish()
-        ranks.wait()
+@contextmanager
+def _file_sink(writer: SplitWriter, batch: range) -> Iterator[_FileSink]:
+    """A frame is checked and written while the solver is at the next one."""
+    with writer.batch(batch) as output, ThreadPoolExecutor(max_workers=1) as background:
+        sink = _FileSink(writer.contents.problem.grid.shape, output, background)
+        yield sink
+        sink.wait()
 
-    @torch.no_grad()
-    def _solve(self, writer: SplitWriter, batch: range, bar: ProgressBar) -> None:
-        problem = writer.contents.problem
-        grid = self.equation.problem(self.plan.simulation_resolution).grid
-        with _threads_for(grid.num_points):
-            self._solve_on(grid, problem, writer, batch, bar)
 
-    def _solve_on(self, grid: Grid, problem: Problem, writer: SplitWriter, batch: range, bar: ProgressBar) -> None:
-        generators = [torch.Generator().manual_seed(writer.contents.seeds[index]) for index in batch]
-        initial = self.equation.sample_initial(
-            grid, generators, dtype=self.dtype, device=self.device, initial=self.plan.initial
-        )
-        with writer.batch(batch) as output:
-            if problem.steady:
-                output.write_inputs(self._stored(initial, problem)())
-            states = self.equation.frames(initial, self.num_solved, self.plan.frame_dt, self.settings)
-            dropped = 0 if problem.steady else self.plan.num_dropped
-            # a frame is checked and written while the solver is at the next one
-            with ThreadPoolExecutor(max_workers=1) as background:
-                writing: Future[None] | None = None
-                for index, state in enumerate(islice(states, self.num_solved)):
-                    if index >= dropped:
-                        fetch = self._stored(state, problem)
-                        if writing is not None:
-                            writing.result()
-                        writing = background.submit(lambda fetch: output.write(fetch()), fetch)
-                    bar.advance(len(batch))
-                if writing is not None:
-                    writing.result()
+class _FileSink:
+    """A batch of a split on its way into the file."""
 
-    def _stored(self, state: torch.Tensor, problem: Problem) -> Callable[[], np.ndarray[Any, Any]]:
-        """The state as it is stored. From a GPU it is on its way when this returns, and the solver may go on; the
-        call of what is returned waits for it."""
-        if tuple(state.shape[1:-1]) != problem.grid.shape:
-            frames = state.unsqueeze(1)
-            state = self.equation.downsample(frames, problem.grid.shape, self.plan.downsampling).squeeze(1)
-        if not state.is_cuda:
-            # a copy: the solver may go on in the same memory
-            values = state.to(dtype=torch.float32, copy=True).contiguous().numpy()
-            return lambda: values
-        host = torch.empty(state.shape, dtype=torch.float32, pin_memory=True)
-        host.copy_(state.float().contiguous(), non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record(torch.cuda.current_stream(state.device))
+    def __init__(self, shape: tuple[int, ...], output: BatchWriter, background: ThreadPoolExecutor) -> None:
+        self.shape, self.output, self.background = shape, output, background
+        self.writing: Future[None] | None = None
 
-        def fetch() -> np.ndarray[Any, Any]:
-            arrived.synchronize()
-            return host.numpy()
+    def take_static(self, values: Tensor) -> None:
+        self.output.write_static(_fetched(values)())
 
-        return fetch
+    def take(self, values: Tensor) -> None:
+        fetch = _fetched(values)
+        self.wait()
+        self.writing = self.background.submit(lambda: self.output.write(fetch()))
+
+    def wait(self) -> None:
+        """Return when the last frame is written; fail if it cannot be."""
+        if self.writing is not None:
+            self.writing.result()
+
+
+def _fetched(values: Tensor) -> Callable[[], np.ndarray[Any, Any]]:
+    """A copy of ``values`` as it is stored. From a GPU it is on its way when this returns, and the solver may go on;
+    the call of what is returned waits for it."""
+    if not values.is_cuda:
+        copy = values.to(dtype=torch.float32, copy=True).contiguous().numpy()
+        return lambda: copy
+    host = torch.empty(values.shape, dtype=torch.float32, pin_memory=True)
+    host.copy_(values.float().contiguous(), non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record(torch.cuda.current_stream(values.device))
+
+    def fetch() -> np.ndarray[Any, Any]:
+        arrived.synchronize()
+        return host.numpy()
+
+    return fetch
 
 
 def _require_same_folder(writer: SplitWriter, overwrite: bool) -> None:
@@ -215,15 +195,3 @@ def _require_same_folder(writer: SplitWriter, overwrite: bool) -> None:
         for name, value in there.provenance.get("parameters", {}).items():
             if parameters.get(name) != value:
                 raise UserError(f"{path} was made with {name}={value}, asked for {parameters.get(name)}; {OTHERWISE}")
-
-
-@contextmanager
-def _threads_for(num_points: int) -> Iterator[None]:
-    """One thread on small grids: quicker, and the same bits whatever the number of threads."""
-    before = torch.get_num_threads()
-    if num_points < THREADED_POINTS:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -6,9 +6,9 @@ solution, so that models trained on different grids see the same flows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from factformer.data.generate.plan import describe, require_storable, with_resolution
+from factformer.data.generate.solve import Solver
 from factformer.data.layout import Contents
 from factformer.data.normalization import Normalizer
-from factformer.data.statistics import KINDS, Moments, merge_moments, normalizer_from
-from factformer.data.store import Dataset, Frames, Selection, positions
+from factformer.data.statistics import Moments, merge_moments, normalizer_from
+from factformer.data.store import Dataset, Selection, positions
 from factformer.errors import UserError
-from factformer.pdes import find_pde
-from factformer.pdes._base import PDE, Preset
+from factformer.pdes import PDE, Preset, as_pde
 
 Splits = dict[str, "SimulatedDataset"]
 
@@ -30,24 +30,22 @@ Splits = dict[str, "SimulatedDataset"]
 class SimulatedDataset(Dataset):
     """One split in the memory of the device that solved it; `read` gives float32 and leaves it there."""
 
-    def __init__(self, contents: Contents, frames: Tensor, inputs: Tensor | None, normalizer: Normalizer) -> None:
+    def __init__(self, contents: Contents, frames: Tensor, static: Tensor | None, normalizer: Normalizer) -> None:
         self.problem, self.split, self.fingerprint = contents.problem, contents.split, contents.fingerprint
         self.num_trajectories, self.num_frames = contents.num_trajectories, contents.num_frames
-        self.frames, self.inputs = frames, inputs
+        self.frames, self.static = frames, static
         self._provenance, self._normalizer = dict(contents.provenance), normalizer
 
     @property
     def provenance(self) -> dict[str, Any]:
         return self._provenance
 
-    def read(self, trajectories: Selection, frames: slice = slice(None)) -> Frames:
-        chosen = list(range(*frames.indices(self.num_frames)))
-        return self.frames[positions(trajectories, self.num_trajectories)][:, chosen].float()
-
-    def read_inputs(self, trajectories: Selection) -> Frames:
-        if self.inputs is None:
-            return self.read(trajectories, slice(0, self.problem.num_context_frames))
-        return self.inputs[positions(trajectories, self.num_trajectories)].float()
+    def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
+        chosen = positions(trajectories, self.num_trajectories)
+        if part == "static":
+            assert self.static is not None
+            return self.static[chosen].float()
+        return self.frames[chosen][:, list(range(*frames.indices(self.num_frames)))].float()
 
     def normalizer(self) -> Normalizer:
         return self._normalizer
@@ -61,7 +59,7 @@ class SimulatedDataset(Dataset):
 
 @torch.no_grad()
 def simulate_splits(
-    pde: str,
+    pde: str | PDE,
     preset: Preset,
     counts: Mapping[str, int],
     resolutions: Sequence[int] = (),
@@ -77,7 +75,7 @@ def simulate_splits(
     """
     if "train" not in counts:
         raise UserError("statistics come from the training split: simulate it with the others")
-    equation = find_pde(pde)
+    equation = as_pde(pde)
     plans = {size: with_resolution(equation, preset, size, None) for size in resolutions or (preset.resolution,)}
     # One solution for all: the finest of the solver's grids that the resolutions ask for.
     finest = max(plan.simulation_resolution for plan in plans.values())
@@ -85,6 +83,7 @@ def simulate_splits(
     at_once = batch_size or preset.batch_size
     settings = equation.parameters.parse(preset.parameters)
     require_storable(equation, settings)
+    solver = Solver(equation, replace(preset, simulation_resolution=finest), settings, torch.device(device))
     found: dict[int, Splits] = {resolution: {} for resolution in plans}
     normalizers: dict[int, Normalizer] = {}
     for split in ("train", *(name for name in counts if name != "train")):
@@ -94,14 +93,16 @@ def simulate_splits(
         }
         kind = storage if split == "train" else torch.float32
         memory = {size: _Memory(contents, torch.device(device), kind) for size, contents in described.items()}
+        seeds = next(iter(described.values())).seeds
         for first in range(0, counts[split], at_once):
             batch = range(first, min(first + at_once, counts[split]))
-            _solve(equation, replace(preset, simulation_resolution=finest), memory, batch, torch.device(device))
+            sinks = [_memory_sink(place, batch) for place in memory.values()]
+            solver.solve(seeds[batch.start : batch.stop], sinks)
         for resolution, place in memory.items():
             if split == "train":
                 normalizers[resolution] = place.normalizer()
             found[resolution][split] = SimulatedDataset(
-                place.contents, place.frames, place.inputs, normalizers[resolution]
+                place.contents, place.frames, place.static, normalizers[resolution]
             )
     return found
 
@@ -112,13 +113,14 @@ class _Memory:
     def __init__(self, contents: Contents, device: torch.device, storage: torch.dtype) -> None:
         self.contents, problem = contents, contents.problem
         shape = (contents.num_trajectories, contents.num_frames, *problem.grid.shape)
-        self.frames = torch.empty(*shape, problem.num_output_channels, dtype=storage, device=device)
-        self.inputs: Tensor | None = None
-        if problem.steady:
-            self.inputs = torch.empty(*shape, problem.num_input_channels, device=device)
+        self.frames = torch.empty(*shape, problem.num_state_channels, dtype=storage, device=device)
+        self.static: Tensor | None = None
+        if problem.static:
+            once = (contents.num_trajectories, *problem.grid.shape, problem.num_static_channels)
+            self.static = torch.empty(*once, device=device)
         self.moments: list[dict[str, Moments]] = []
 
-    def close(self, batch: range, frames: Tensor, inputs: Tensor | None) -> None:
+    def close(self, batch: range, frames: Tensor, static: Tensor | None) -> None:
         """Take a batch in, whole and in float32, so that statistics do not feel the storage."""
         if not bool(torch.isfinite(frames).all()):
             bad = (~torch.isfinite(frames).flatten(1).all(1)).nonzero()[0].item()
@@ -127,26 +129,45 @@ class _Memory:
                 "holds NaN or infinite values; try a smaller dt or another seed"
             )
         self.frames[batch.start : batch.stop] = frames
-        if self.inputs is not None and inputs is not None:
-            self.inputs[batch.start : batch.stop] = inputs
+        if self.static is not None and static is not None:
+            self.static[batch.start : batch.stop] = static
         if self.contents.split != "train":
             return
-        output = _moments(frames)
-        increment = _moments(frames.diff(dim=1))
-        given = output if inputs is None else _moments(inputs)
-        self.moments += [
-            {"input": a, "output": b, "increment": c} for a, b, c in zip(given, output, increment, strict=True)
-        ]
+        found = {"state": _moments(frames), "increment": _moments(frames.diff(dim=1))}
+        if static is not None:
+            found["static"] = _moments(static)
+        self.moments += [{kind: values[row] for kind, values in found.items()} for row in range(len(batch))]
 
     def normalizer(self) -> Normalizer:
         total = merge_moments(self.moments, self.contents.problem)
         return normalizer_from(
-            self.contents.problem, {k: total[k].mean for k in KINDS}, {k: total[k].std for k in KINDS}
+            self.contents.problem, {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()}
         )
 
 
+@contextmanager
+def _memory_sink(place: _Memory, batch: range) -> Iterator[_MemorySink]:
+    sink = _MemorySink(place.contents.problem.grid.shape)
+    yield sink
+    place.close(batch, torch.stack(sink.frames, dim=1), sink.static)
+
+
+class _MemorySink:
+    """The frames of a batch until it is whole."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape, self.frames = shape, list[Tensor]()
+        self.static: Tensor | None = None
+
+    def take_static(self, values: Tensor) -> None:
+        self.static = values.to(torch.float32, copy=True)
+
+    def take(self, values: Tensor) -> None:
+        self.frames.append(values.to(torch.float32, copy=True))
+
+
 def _moments(values: Tensor) -> list[Moments]:
-    """Moments of each trajectory of ``(trajectory, frame, *grid, channel)``, on the device and in float64."""
+    """Moments of each trajectory of ``(trajectory, …, channel)``, on the device and in float64."""
     found = []
     for trajectory in values:
         points = trajectory.reshape(-1, trajectory.shape[-1]).double()
@@ -157,28 +178,3 @@ def _moments(values: Tensor) -> list[Moments]:
         squares = (points - mean).square().sum(0)
         found.append(Moments(len(points), *(np.asarray(part.cpu()) for part in (mean, squares))))
     return found
-
-
-def _solve(equation: PDE, plan: Preset, memory: Mapping[int, _Memory], batch: range, device: torch.device) -> None:
-    grid = equation.problem(plan.simulation_resolution).grid
-    steady = equation.problem(plan.simulation_resolution).steady
-    contents = next(iter(memory.values())).contents
-    generators = [torch.Generator().manual_seed(contents.seeds[index]) for index in batch]
-    initial = equation.sample_initial(grid, generators, dtype=torch.float32, device=device, initial=plan.initial)
-    settings = equation.parameters.parse(plan.parameters)
-    dropped = 0 if steady else plan.num_dropped
-    states = equation.frames(initial, 1 if steady else dropped + plan.num_frames, plan.frame_dt, settings)
-    kept: dict[int, list[Tensor]] = {resolution: [] for resolution in memory}
-    for state in islice(states, dropped, None):
-        for resolution, place in memory.items():
-            kept[resolution].append(_stored(equation, plan, state, place))
-    for resolution, place in memory.items():
-        inputs = _stored(equation, plan, initial, place).unsqueeze(1) if steady else None
-        place.close(batch, torch.stack(kept[resolution], dim=1), inputs)
-
-
-def _stored(equation: PDE, plan: Preset, state: Tensor, place: _Memory) -> Tensor:
-    shape = place.contents.problem.grid.shape
-    if tuple(state.shape[1:-1]) != shape:
-        state = equation.downsample(state.unsqueeze(1), shape, plan.downsampling).squeeze(1)
-    return state.to(torch.float32, copy=True)  # a copy: the solver may go on in the same memory

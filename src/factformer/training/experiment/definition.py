@@ -9,10 +9,9 @@ from typing import Any, Self
 import yaml
 from pydantic import SerializeAsAny
 
-from factformer import catalog
-from factformer.config import Config, apply_overrides
+from factformer.config import Config, apply_overrides, read_yaml
 from factformer.errors import UserError
-from factformer.models._backbone import ModelConfig
+from factformer.models._backbone import ModelConfig, find_model
 from factformer.protocols import ProtocolConfig
 from factformer.training.experiment.config import DataConfig, TrainingConfig
 
@@ -47,7 +46,7 @@ class Experiment(Config):
         values = self.model_dump(mode="json")
         name = _assigned_model(assignments)
         if name is not None and name != self.model.name:
-            shared = catalog.find("models", name).Config.model_fields
+            shared = find_model(name).config_class.model_fields
             values["model"] = {
                 key: value
                 for key, value in values["model"].items()
@@ -64,22 +63,23 @@ class Experiment(Config):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what `save` wrote."""
-        try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise UserError(f"there is no configuration at {path}") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
+        """Read what `save` wrote, or older versions of it."""
+        if not path.exists():
+            raise UserError(f"there is no configuration at {path}")
+        values = read_yaml(path)
         if not isinstance(values, dict):
             raise UserError(f"{path} is not the configuration of an experiment")
+        return cls.parse_saved(values)
+
+    @classmethod
+    def parse_saved(cls, values: Mapping[str, Any]) -> Self:
+        """Validate what was saved, by this version or an older one."""
         return cls.parse(values)
 
 
 def parse_model(values: Mapping[str, Any]) -> ModelConfig:
     """The model section as the configuration class of the model it names."""
-    config: ModelConfig = catalog.find("models", str(values.get("name"))).Config.parse(values, where="model")
-    return config
+    return find_model(str(values.get("name"))).config_class.parse(values, where="model")
 
 
 def differences(saved: Experiment, wanted: Experiment) -> list[str]:

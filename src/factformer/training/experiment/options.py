@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
-
 from factformer.config import assignments as as_assignments
-from factformer.config import unknown_name
+from factformer.config import read_yaml, unknown_name
 from factformer.errors import UserError
 from factformer.training.experiment.definition import Experiment
 from factformer.training.loop.machine import DeviceKind, Machine, StrategyName
@@ -76,7 +74,7 @@ def _is_file(recipe: str) -> bool:
 def _said_by(path: Path) -> list[str]:
     """What a configuration file says, as assignments; the rest are defaults."""
     Experiment.read(path)  # names what is wrong with it
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values = read_yaml(path)
     said: dict[str, Any] = {}
     for section, value in values.items():
         inner = {f"{section}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {}

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from factformer import catalog
+from factformer.batch import Window
 from factformer.data.store import Dataset
 from factformer.errors import UserError
-from factformer.pdes._base import PDE
+from factformer.pdes import PDE, find_pde
 from factformer.problem import Problem, channel_slices
-from factformer.protocols import Window
 from factformer.training.feed.draws import generators
 
 
@@ -25,9 +25,13 @@ class Augmentation:
                 f"training.augment=true needs the symmetries of a PDE of the catalog and {problem!r} is none; "
                 "set training.augment=false"
             )
-        self.pde: PDE = catalog.find("pdes", problem).pde
+        self.pde = find_pde(problem)
         self.grid = dataset.problem.grid
         self.seed = seed
+        if dataset.problem.masked:
+            raise UserError(
+                "training.augment=true would move the fields and not their mask; set training.augment=false"
+            )
         self.places, self.num_channels = _places(self.pde, dataset.problem)
         # What is symmetric depends on what the data were made with, which those of others may not tell.
         made_with = dataset.provenance.get("parameters", {})
@@ -41,13 +45,18 @@ class Augmentation:
 
     def __call__(self, window: Window, update: int, slots: Sequence[int]) -> Window:
         drawn = generators("symmetry", self.seed, update, slots)
-        if window.inputs is None:
-            return Window(self._moved(window.frames, drawn))
-        # Input and output of a steady problem move together, side by side in the channels.
-        both = torch.cat([window.inputs, window.frames], dim=-1)
-        sizes = [window.inputs.shape[-1], window.frames.shape[-1]]
-        inputs, frames = self._moved(both, drawn).split(sizes, dim=-1)
-        return Window(frames, inputs)
+        frames, known = window
+        if known.static is None and known.forcing is None:
+            return window._replace(frames=self._moved(frames, drawn))
+        # All fields move together, side by side in the channels; parameters have no place to be moved from.
+        beside = [] if known.static is None else [known.static.unsqueeze(1).expand(*frames.shape[:-1], -1)]
+        fields = [*beside, frames, *([] if known.forcing is None else [known.forcing])]
+        moved = list(self._moved(torch.cat(fields, dim=-1), drawn).split([part.shape[-1] for part in fields], dim=-1))
+        if known.forcing is not None:
+            known = known._replace(forcing=moved.pop())
+        if known.static is not None:
+            known = known._replace(static=moved.pop(0)[:, 0])
+        return Window(moved[0], known)
 
     def _moved(self, frames: Tensor, drawn: list[torch.Generator]) -> Tensor:
         if self.places == list(range(self.num_channels)):
@@ -62,11 +71,11 @@ def _places(pde: PDE, problem: Problem) -> tuple[list[int], int]:
 
     A dataset may hold fewer fields, or in another order; symmetries turn components by their places.
     """
-    whole = pde.problem(problem.grid.shape[0])
-    own = [*(whole.inputs if problem.steady else ()), *whole.outputs]
+    whole = pde.problem(problem.grid.shape)
+    own = [*whole.static, *whole.state, *whole.forcing]
     slices = channel_slices(own)
     places: list[int] = []
-    for field in [*(problem.inputs if problem.steady else ()), *problem.outputs]:
+    for field in [*problem.static, *problem.state, *problem.forcing]:
         if field not in own:
             known = ", ".join(f"{one.name!r} ({one.num_channels})" for one in own)
             raise UserError(

@@ -11,15 +11,15 @@ import os
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import torch
 from torch import Tensor
 
+from factformer.batch import Batch, Window
 from factformer.data.store import Dataset
 from factformer.data.windows import Windows
 from factformer.errors import UserError
-from factformer.protocols import Window
 from factformer.training.experiment.config import DataConfig
 
 PREFETCH = 4
@@ -81,9 +81,13 @@ class ResidentFeed(Feed):
     ) -> None:
         super().__init__(dataset, visits, device, storage)
         self.frames = _resident(dataset, device, storage)
-        self.inputs: Tensor | None = None
-        if dataset.problem.steady:
-            self.inputs = dataset.read_inputs(slice(None)).to(device, storage)
+        everything = slice(None)
+        known = Batch(**{part: dataset.read(everything, part=part) for part in dataset.problem.parts})
+        for part in known.tensors:
+            _require_finite(part, dataset, range(dataset.num_trajectories))
+        self.known = _stored(known, storage).to(device)
+        if self.known.forcing is not None:  # gathered as the frames are
+            self.known = self.known._replace(forcing=self.known.forcing.flatten(0, 1))
         self.offsets = torch.arange(visits.windows.length, device=device)
 
     def batches(self, first_update: int) -> Generator[Window]:
@@ -100,9 +104,15 @@ class ResidentFeed(Feed):
         """The windows that begin at the given places in the list of all frames."""
         where = (starts[:, None] + self.offsets).flatten()
         frames = self.frames.index_select(0, where).unflatten(0, (len(starts), -1)).float()
-        if self.inputs is None:
+        known, num_frames = self.known, self.dataset.num_frames
+        if not known.names:
             return Window(frames)
-        return Window(frames, self.inputs.index_select(0, starts).float())
+        forcing = known.forcing
+        if forcing is not None:
+            forcing = forcing.index_select(0, where).unflatten(0, (len(starts), -1)).float()
+        owners = starts if num_frames == 1 else starts // num_frames
+        once = known._replace(forcing=None).map(lambda part: part.index_select(0, owners))
+        return Window(frames, once.to(torch.float32)._replace(forcing=forcing))
 
 
 class StreamingFeed(Feed):
@@ -145,21 +155,14 @@ class StreamingFeed(Feed):
         """The batch of ``update`` on the CPU."""
         windows = self.visits.windows
         chosen = [windows[index] for index in self.visits.at(update)]
-        frames = [self.dataset.read([t], slice(start, start + windows.length)) for t, start in chosen]
-        inputs = [self.dataset.read_inputs([t]) for t, _ in chosen] if self.dataset.problem.steady else None
-        window = Window(torch.cat(frames), None if inputs is None else torch.cat(inputs))
-        if not all(bool(torch.isfinite(part).all()) for part in window if part is not None):
-            raise UserError(
-                f"the {self.dataset.split} split holds NaN or infinite values in trajectory "
-                f"{_first_bad(frames, [t for t, _ in chosen])}; make or convert the data again"
-            )
-        kept = [None if part is None else part.to(self.storage) for part in window]
-        if self.device.type == "cuda":
-            kept = [None if part is None else part.pin_memory() for part in kept]
-        return Window(*kept)  # type: ignore[arg-type]
+        window = Window.cat([self.dataset.window([t], slice(start, start + windows.length)) for t, start in chosen])
+        for part in (window.frames, *window.known.tensors):
+            _require_finite(part, self.dataset, [t for t, _ in chosen])
+        kept = Window(window.frames.to(self.storage), _stored(window.known, self.storage))
+        return kept.map(Tensor.pin_memory) if self.device.type == "cuda" else kept
 
     def _to_device(self, window: Window) -> Window:
-        return Window(*(None if p is None else p.to(self.device, non_blocking=True).float() for p in window))  # type: ignore[arg-type]
+        return window.to(self.device, non_blocking=True).to(torch.float32)
 
 
 def open_feed(dataset: Dataset, visits: Visits, device: torch.device, config: DataConfig) -> Feed:
@@ -180,9 +183,10 @@ def free_memory(device: torch.device) -> int:
 
 def _size(dataset: Dataset, storage: torch.dtype) -> int:
     problem = dataset.problem
-    channels = problem.num_output_channels + (problem.num_input_channels if problem.steady else 0)
-    values = dataset.num_trajectories * dataset.num_frames * problem.grid.num_points * channels
-    return values * storage.itemsize
+    per_frame = problem.num_state_channels + problem.num_forcing_channels
+    values = dataset.num_trajectories * (dataset.num_frames * per_frame + problem.num_static_channels)
+    masks = dataset.num_trajectories if problem.masked else 0
+    return problem.grid.num_points * (values * storage.itemsize + masks)
 
 
 def _resident(dataset: Dataset, device: torch.device, storage: torch.dtype) -> Tensor:
@@ -191,19 +195,25 @@ def _resident(dataset: Dataset, device: torch.device, storage: torch.dtype) -> T
     if held is not None:
         return held.flatten(0, 1)
     problem = dataset.problem
-    shape = (dataset.num_trajectories, dataset.num_frames, *problem.grid.shape, problem.num_output_channels)
+    shape = (dataset.num_trajectories, dataset.num_frames, *problem.grid.shape, problem.num_state_channels)
     frames = torch.empty(shape, dtype=storage, device=device)
     for index in range(dataset.num_trajectories):
         values = dataset.read([index])[0]
-        if not bool(torch.isfinite(values).all()):
-            raise UserError(
-                f"the {dataset.split} split holds NaN or infinite values in trajectory {index}; "
-                "make or convert the data again"
-            )
+        _require_finite(values[None], dataset, [index])
         frames[index].copy_(values)
     return frames.flatten(0, 1)
 
 
-def _first_bad(frames: list[Tensor], trajectories: list[int]) -> int:
-    bad = [t for values, t in zip(frames, trajectories, strict=True) if not bool(torch.isfinite(values).all())]
-    return (bad or trajectories)[0]
+def _stored(known: Batch, storage: torch.dtype) -> Batch:
+    """Fields in the format that frames are kept in; parameters are few and stay as exact as they are."""
+    fields = known._replace(parameters=None).to(storage)
+    return fields._replace(parameters=known.parameters)
+
+
+def _require_finite(values: Tensor, dataset: Dataset, trajectories: Sequence[int]) -> None:
+    if not bool(torch.isfinite(values).all()):
+        bad = trajectories[int((~torch.isfinite(values)).flatten(1).any(1).nonzero()[0])]
+        raise UserError(
+            f"the {dataset.split} split holds NaN or infinite values in trajectory {bad}; "
+            "make or convert the data again"
+        )

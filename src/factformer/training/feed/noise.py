@@ -13,8 +13,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from factformer.batch import Window
 from factformer.data.normalization import Normalizer
-from factformer.protocols import Window
 from factformer.training.feed.draws import generators
 
 
@@ -27,14 +27,14 @@ class ContextNoise:
 
     def __init__(self, level: float, num_context_frames: int, normalizer: Normalizer, seed: int) -> None:
         self.level, self.num_context_frames, self.seed = level, num_context_frames, seed
-        self.deviation = normalizer.output_std.clone()
+        self.deviation = normalizer.state_std.clone()
 
     def __call__(self, window: Window, update: int, slots: Sequence[int]) -> Window:
         drawn = generators("noise", self.seed, update, slots, window.frames.device)
         self.deviation = self.deviation.to(window.frames.device)
         context, later = window.frames.tensor_split([self.num_context_frames], dim=1)
         noisy = context + self.level * self.deviation * _draw(context, drawn)
-        return Window(torch.cat([noisy, later], dim=1), window.inputs)
+        return window._replace(frames=torch.cat([noisy, later], dim=1))
 
 
 def _draw(frames: Tensor, drawn: Sequence[torch.Generator]) -> Tensor:

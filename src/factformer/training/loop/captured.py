@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from factformer.nn.graphs import StepGraphs
-from factformer.protocols import Plan, Window
+from factformer.batch import Window
+from factformer.kernels.graphs import StepGraphs
+from factformer.protocols import Plan
 from factformer.training.loop.objective import Objective
 from factformer.training.loop.step import StepParts, move_weights, set_learning_rate
 
@@ -38,10 +39,10 @@ class CapturedStep:
         if self.whole:
             self.prepare()
         set_learning_rate(parts, learning_rate)
-        tensors = [window.frames] if window.inputs is None else [window.frames, window.inputs]
         num_points = window.frames[:, 0, ..., 0].numel()
         key = tuple(sorted(plan.items()))
-        loss, terms = self.graphs(key, *tensors, num_points=num_points, plan=plan)
+        tensors = (window.frames, *window.known.tensors)
+        loss, terms = self.graphs((key, window.known.names), *tensors, num_points=num_points, plan=plan, like=window)
         return {"loss": loss, **terms, **({} if self.whole else self.finish())}
 
     def prepare(self) -> None:
@@ -59,10 +60,11 @@ class CapturedStep:
         self.rates = [group["lr"] for group in groups]
         self.graphs.clear()
 
-    def compute(self, frames: Tensor, inputs: Tensor | None = None, *, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
+    def compute(self, frames: Tensor, *known: Tensor, plan: Plan, like: Window) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss on the window that has the parts of ``like`` and these tensors: a record has places of its own."""
         objective: nn.Module = self.objective
         with self.parts.fabric.autocast():
-            result: Any = objective(frames, inputs, plan)
+            result: Any = objective(Window(frames, like.known.filled(known)), plan)
         loss, terms = result
         return loss, dict(terms)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
@@ -13,6 +15,8 @@ from factformer.errors import UserError
 from factformer.training.experiment.definition import Experiment
 from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.folder import RunFolder
+
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Diverged(RuntimeError):  # noqa: N818 - says what happened
@@ -34,15 +38,16 @@ def explained(run: RunFolder, experiment: Experiment) -> Iterator[None]:
     except (UserError, Diverged):
         raise
     except (OSError, SafetensorError) as error:
-        if checkpoint.is_disk_full(error):
-            raise UserError(checkpoint.describe_write_error(run.path, error)) from error
+        if checkpoint.is_disk_full(error) or getattr(error, "errno", None) in NOT_WRITABLE:
+            where = Path(getattr(error, "filename", None) or run.path)
+            raise UserError(checkpoint.describe_write_error(where, error)) from error
         raise
     except (MemoryError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise UserError(out_of_memory(experiment)) from error
         if is_lost_process(error):
             raise RuntimeError(
-                "a process of the run was lost; go on from the last checkpoint with "
+                "a process of the run was lost; resume from the last checkpoint with "
                 f"`factformer train --resume --out {run.path}`"
             ) from error
         raise

@@ -6,41 +6,60 @@ import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 
+from factformer.data.normalization import migrate_state
 from factformer.errors import UserError
 from factformer.surrogate import Surrogate
 from factformer.training.experiment.config import TrainingConfig
+from factformer.training.loop.arrival import Expected, check_tensors
 from factformer.training.loop.ema import WeightAverage
 from factformer.training.loop.machine import Agreement, assign, whole
 from factformer.training.loop.muon import Muon, layer_matrices
-from factformer.training.runfolder.checkpoint import Snapshot
+from factformer.training.runfolder.checkpoint import NAME, Snapshot, corrupted
+
+Count = Annotated[int, Field(strict=True, ge=0)]
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
 @dataclass
 class Counters:
     """Where the run stands."""
 
-    update: int = 0
+    update: Count = 0
     """Updates done; also the position in the data, whose order is a function of it."""
-    seconds: float = 0.0
-    """Seconds of training, over all legs of the run."""
-    attempt: int = 0
+    seconds: Finite = 0.0
+    """Seconds of training, over all processes that the run was resumed in."""
+    attempt: Count = 0
     """Roll-backs so far; each halves the learning rate."""
-    attempt_began: int = 0
+    attempt_began: Count = 0
     """Updates done when the last roll-back was over: from there the learning rate rises anew."""
-    lowest_loss: float | None = None
-    best: str | None = None
+    lowest_loss: Finite | None = None
+    best: Annotated[str, Field(strict=True, pattern=f"^{NAME.pattern}$")] | None = None
     """Name of the checkpoint with the lowest error on held-out windows, and that error."""
-    best_error: float | None = None
+    best_error: Finite | None = None
     last: dict[str, Any] = field(default_factory=dict)
     """The latest logged values."""
+    tally_count: Count = 0
+    """Updates since the last line of the log, whose losses are summed up."""
+
+    @classmethod
+    def read(cls, path: Path, state: Mapping[str, Any]) -> Counters:
+        """The counters of the checkpoint ``path``."""
+        known = {name: value for name, value in state.items() if name in cls.__dataclass_fields__}
+        try:
+            return TypeAdapter(cls).validate_python(known)
+        except ValidationError as error:
+            item = error.errors()[0]
+            raise corrupted(path, f"{'.'.join(map(str, item['loc']))}: {item['msg']}") from None
 
 
 class Tally:
@@ -83,6 +102,16 @@ def build_optimizer(surrogate: Surrogate, config: TrainingConfig) -> Optimizer:
     return kind(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=fused or None)
 
 
+def expected_moments(optimizer: Optimizer, parameter: Tensor) -> dict[str, Expected]:
+    """What an optimiser keeps of one weight."""
+    count, like = Expected(torch.float32, ()), Expected.like(parameter)
+    if not isinstance(optimizer, Muon):
+        return {"step": count, "exp_avg": like, "exp_avg_sq": like}
+    if id(parameter) in optimizer.chosen:
+        return {"momentum": like}
+    return {"count": count, "mean": like, "square": like}
+
+
 class RunState:
     """Weights, their average, optimiser, counters and random generators, to and from a `Snapshot`."""
 
@@ -112,12 +141,15 @@ class RunState:
         tensors["tally"] = whole(self.tally.sums)
         generators = _generator_states()
         tensors |= {f"random.{name}": self.agreement.gather(state) for name, state in generators.items()}
-        state = {**asdict(self.counters), **identity, "tally_count": self.tally.count}
-        return Snapshot(tensors, state, metrics)
+        self.counters.tally_count = self.tally.count
+        return Snapshot(tensors, {**asdict(self.counters), **identity}, metrics)
 
-    def restore(self, snapshot: Snapshot, rank: int = 0) -> None:
-        """Continue exactly where the snapshot was taken."""
-        tensors = snapshot.tensors
+    def restore(self, path: Path, snapshot: Snapshot, rank: int = 0) -> None:
+        """Continue exactly where the snapshot, that of the checkpoint ``path``, was taken."""
+        counters = Counters.read(path, snapshot.state)
+        tensors = dict(snapshot.tensors)
+        migrate_state(tensors, self.surrogate.normalizer, "weights.normalizer.")
+        self.check(path, tensors)
         for name, target in self.surrogate.state_dict().items():
             assign(target, tensors[f"weights.{name}"])
         if self.average is not None:
@@ -125,12 +157,28 @@ class RunState:
                 assign(target, tensors[f"average.{name}"])
         self._restore_optimizer(tensors)
         self.tally.sums.copy_(tensors["tally"])
-        self.tally.count = snapshot.state["tally_count"]
-        names = Counters.__dataclass_fields__
-        self.counters = Counters(**{key: value for key, value in snapshot.state.items() if key in names})
+        self.counters, self.tally.count = counters, counters.tally_count
         saved = {n.removeprefix("random."): t for n, t in tensors.items() if n.startswith("random.")}
-        # A run that goes on with more processes than it began with has no state for the new ones.
-        _set_generator_states({name: states[rank % len(states)].clone() for name, states in saved.items()})
+        try:
+            # A run that is resumed with more processes than it began with has no state for the new ones.
+            _set_generator_states({name: states[rank % len(states)].clone() for name, states in saved.items()})
+        except (RuntimeError, ValueError, TypeError, OverflowError) as error:
+            raise corrupted(path, f"the state of a random generator is damaged: {error}") from None
+
+    def check(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
+        """Raise where the tensors of the checkpoint ``path`` are not those of this run."""
+        required = {f"weights.{name}": Expected.like(t) for name, t in self.surrogate.state_dict().items()}
+        if self.average is not None:
+            required |= {f"average.{name}": Expected.like(t) for name, t in self.average.average.items()}
+        required["tally"] = Expected.like(self.tally.sums)
+        here = {f"random.{name}": Expected.like(t, per_process=True) for name, t in _generator_states().items()}
+        on_gpu = {"random.cuda": here.pop("random.cuda", Expected(torch.uint8, (16,), per_process=True))}
+        # A weight has no moments before its first gradient.
+        moments = [
+            {f"optimizer.{name}/{key}": like for key, like in expected_moments(self.optimizer, parameter).items()}
+            for name, parameter in self._trained().items()
+        ]
+        check_tensors(path, tensors, required | here, [on_gpu, *moments])
 
     def _trained(self) -> dict[str, Tensor]:
         return {name: p for name, p in self.surrogate.named_parameters() if p.requires_grad}

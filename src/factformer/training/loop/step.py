@@ -9,7 +9,8 @@ from typing import Any
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from factformer.protocols import Plan, Window
+from factformer.batch import Window
+from factformer.protocols import Plan
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,8 @@ def train_step(parts: StepParts, window: Window, plan: Plan, learning_rate: floa
     size = len(window.frames) // parts.accumulate
     for index in range(parts.accumulate):
         rows = slice(index * size, (index + 1) * size)
-        inputs = None if window.inputs is None else window.inputs[rows]
         with parts.fabric.no_backward_sync(parts.objective, enabled=index < parts.accumulate - 1):
-            loss, terms = parts.objective(window.frames[rows], inputs, plan)
+            loss, terms = parts.objective(window.rows(rows) if parts.accumulate > 1 else window, plan)
             parts.fabric.backward(loss / parts.accumulate)
         for name, value in {"loss": loss.detach(), **terms}.items():
             share = value / parts.accumulate

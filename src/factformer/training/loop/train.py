@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from factformer.data.store import Dataset
@@ -13,7 +14,6 @@ from factformer.training.loop.outcome import Outcome
 from factformer.training.loop.signals import StopRequest, listening
 from factformer.training.loop.state import own_randomness
 from factformer.training.loop.trainer import Trainer
-from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.folder import RunFolder, check_same
 from factformer.training.runfolder.reporting import Reporter
 
@@ -34,25 +34,30 @@ def train(
     """Train the surrogate of an experiment on ``dataset`` and keep the run in ``folder``.
 
     ``held_out`` is rolled out now and then for the error that is logged and decides the best checkpoint. With
-    ``resume`` the run goes on from its last checkpoint, or begins if there is none.
+    ``resume`` the run continues from its last checkpoint, or begins if there is none; nothing is removed then.
     """
     if resume and overwrite:
         raise UserError("either resume a run (--resume) or overwrite it (--overwrite), not both")
     run = RunFolder(folder)
-    if resume and run.config.is_file():
-        check_same(Experiment.read(run.config), experiment, run.path)
     request = StopRequest(max_minutes)
-    with listening(request), explained(run, experiment), own_randomness(experiment.training.seed):
-        if not is_launched_process() and not resume:
-            run.check_free(overwrite)
+    # The first process of a run holds the folder for all of them.
+    held = nullcontext() if is_launched_process() else run.locked(command)
+    with listening(request), held, explained(run, experiment), own_randomness(experiment.training.seed):
+        begun = resume and run.config.is_file()
+        if begun:
+            check_same(run.read_config(), experiment, run.path)
+        if not is_launched_process():
+            if resume:
+                run.check_resumable()
+            else:
+                run.check_free(overwrite)
         fabric = start(machine, experiment.training.precision)
         trainer = Trainer(experiment, dataset, held_out, fabric, run, reporter or Reporter())
         # Nothing is written before everything is known to fit together.
-        if fabric.is_global_zero and not (resume and run.config.is_file()):
+        if fabric.is_global_zero and not begun:
             if resume:
-                trainer.reporter.message(f"no run in {run.path} to go on with: starting from the beginning")
-            # A run killed before its first checkpoint begins again; one with checkpoints is never dropped.
-            run.create(experiment, command, overwrite or (resume and checkpoint.latest(run.checkpoints) is None))
+                trainer.reporter.message(f"no run in {run.path} to resume: starting from the beginning")
+            run.create(experiment, command, overwrite)
         fabric.barrier()
         if resume:
             trainer.resume()

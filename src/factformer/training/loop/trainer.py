@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
+import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
@@ -37,6 +39,7 @@ from factformer.training.loop.state import RunState, Tally, build_optimizer, shi
 from factformer.training.loop.step import Step, StepParts, train_step
 from factformer.training.loop.validation import Validation
 from factformer.training.runfolder import checkpoint
+from factformer.training.runfolder.checkpoint import Snapshot
 from factformer.training.runfolder.folder import RunFolder, check_identity
 from factformer.training.runfolder.reporting import Reporter
 
@@ -83,7 +86,7 @@ class Trainer:
         self.agreement = Agreement(fabric)
         parameters = dict(self.surrogate.named_parameters())
         self.average = None if config.ema_decay is None else WeightAverage(parameters, config.ema_decay)
-        tally = Tally([field.name for field in problem.outputs], fabric.device)
+        tally = Tally([field.name for field in problem.state], fabric.device)
         self.state = RunState(self.surrogate, optimizer, self.average, tally, self.agreement)
         self.clock = Clock(config, fabric.device)
 
@@ -102,7 +105,7 @@ class Trainer:
         self.augment = Augmentation(experiment.problem, dataset, config.seed) if config.augment else None
         self.noise = None
         if config.noise:
-            if problem.steady:
+            if not problem.num_context_frames:
                 raise UserError("training.noise is for context frames, and a steady problem has none; set it to 0")
             self.noise = ContextNoise(config.noise, problem.num_context_frames, dataset.normalizer(), config.seed)
         self.seconds_waiting = 0.0
@@ -111,23 +114,37 @@ class Trainer:
             "model": experiment.model.fingerprint(),
             "dataset": dataset.fingerprint,
             "seed": config.seed,
-            "problem": problem.to_dict(),
+            "problem": problem.identity(),
+            "experiment": experiment.model_dump(mode="json"),
         }
 
     def resume(self) -> None:
         """Go back to the last checkpoint; without one, the run begins at its beginning."""
         path = checkpoint.latest(self.run.checkpoints)
         if path is None:
-            if self.fabric.is_global_zero:
-                self.run.reset_log("")
             return
+        snapshot = self.restore(path)
+        if self.fabric.is_global_zero:
+            self.run.reset_log(snapshot.metrics)
+        self.reporter.message(f"resumed after update {self.state.counters.update}")
+        before, now = snapshot.state.get("num_threads"), torch.get_num_threads()
+        if self.fabric.device.type == "cpu" and before not in (None, now):
+            self.reporter.message(
+                f"warning: the run had {before} threads and has {now} now, so its last bits may differ; "
+                f"OMP_NUM_THREADS={before} keeps them"
+            )
+
+    def load(self, path: Path) -> Snapshot:
+        """A checkpoint of this run; raises if it is of another one."""
         snapshot = checkpoint.load(path)
         check_identity(path, snapshot.state, self.identity)
-        self.state.restore(snapshot, self.fabric.global_rank)
-        if self.fabric.is_global_zero:
-            checkpoint.clean(self.run.checkpoints)
-            self.run.reset_log(snapshot.metrics)
-        self.reporter.message(f"going on after update {self.state.counters.update}")
+        return snapshot
+
+    def restore(self, path: Path) -> Snapshot:
+        """Go back to a checkpoint."""
+        snapshot = self.load(path)
+        self.state.restore(path, snapshot, self.fabric.global_rank)
+        return snapshot
 
     def run_to_end(self, request: StopRequest, command: str) -> Outcome:
         """Update after update until the end or until someone asks to stop."""
@@ -255,7 +272,8 @@ class Trainer:
         with self.clock.paused():
             self.checked_means()
             self.state.counters.seconds = self.clock.seconds
-            snapshot = self.state.snapshot(self.identity, "".join(self.run.lines))
+            identity = {**self.identity, "num_threads": torch.get_num_threads()}
+            snapshot = self.state.snapshot(identity, "".join(self.run.lines))
             if self.fabric.is_global_zero:
                 checkpoint.save(self.run.checkpoints, snapshot)
                 checkpoint.prune(self.run.checkpoints, self.config.keep_last, self.state.counters.best)
@@ -269,13 +287,12 @@ class Trainer:
         attempt = self.state.counters.attempt + 1
         if self.config.on_divergence == "stop" or attempt > MAX_ROLLBACKS:
             advice = (
-                "Lower training.learning_rate, or set training.on_divergence=halve to go on from there"
+                "Lower training.learning_rate, or set training.on_divergence=halve to continue from there"
                 if self.config.on_divergence == "stop"
                 else f"{MAX_ROLLBACKS} halvings of the learning rate did not help: are there outliers in the data?"
             )
             raise Diverged(f"{trouble}; the last good checkpoint is {path}. {advice}")
-        snapshot = checkpoint.load(path)
-        self.state.restore(snapshot, self.fabric.global_rank)
+        snapshot = self.restore(path)
         self.state.counters.attempt = attempt
         self.state.counters.attempt_began = self.state.counters.update
         if self.fabric.is_global_zero:
@@ -286,7 +303,7 @@ class Trainer:
         self.batches = self.feed.batches(self.state.counters.update + 1)
 
     def stop(self, reason: str) -> Outcome:
-        """Save; the run can go on later."""
+        """Save; the run can be resumed later."""
         self.save()
         return self.outcome(reason)
 
@@ -311,7 +328,10 @@ class Trainer:
     def weights_to_ship(self) -> dict[str, Tensor]:
         best = self.state.counters.best
         if self.config.ship == "best" and best not in (None, self.checkpoint_name()):
-            return shipped(checkpoint.load(self.run.checkpoints / str(best)))
+            path = self.run.checkpoints / str(best)
+            snapshot = self.load(path)
+            self.state.check(path, snapshot.tensors)
+            return shipped(snapshot)
         with self.averaged():
             return {name: whole(tensor) for name, tensor in self.surrogate.state_dict().items()}
 

@@ -7,6 +7,7 @@ import math
 import torch
 
 from factformer import metrics
+from factformer.batch import Window
 from factformer.data.store import Dataset
 from factformer.errors import NonFinite, UserError
 from factformer.training.loop.objective import Objective
@@ -18,23 +19,21 @@ class Validation:
     def __init__(self, dataset: Dataset, num_windows: int, device: torch.device) -> None:
         problem = dataset.problem
         self.problem = problem
-        num_context = 1 if problem.steady else problem.num_context_frames
-        self.num_frames = 1 if problem.steady else min(problem.horizon, dataset.num_frames - num_context)
+        num_context = problem.num_context_frames
+        self.num_frames = min(problem.horizon, dataset.num_frames - num_context)
         if self.num_frames < 1:
             raise UserError(
                 f"validation trajectories of {dataset.num_frames} frames leave none to predict after {num_context} of "
                 "context; give longer ones or none"
             )
-        length = self.num_frames if problem.steady else num_context + self.num_frames
+        length = num_context + self.num_frames
         last_start = dataset.num_frames - length
         count = min(num_windows, dataset.num_trajectories * (last_start + 1))
-        contexts, targets = [], []
-        for trajectory, start in spread_windows(count, dataset.num_trajectories, last_start):
-            frames = dataset.read([trajectory], slice(start, start + length))
-            contexts.append(dataset.read_inputs([trajectory]) if problem.steady else frames[:, :num_context])
-            targets.append(frames[:, -self.num_frames :])
-        self.context = torch.cat(contexts).to(device)
-        self.target = torch.cat(targets).to(device)
+        chosen = spread_windows(count, dataset.num_trajectories, last_start)
+        window = Window.cat([dataset.window([index], slice(start, start + length)) for index, start in chosen])
+        window = window.to(device)
+        self.batch = window.batch(num_context)
+        self.target = window.frames[:, num_context:]
 
     def errors(self, objective: Objective) -> dict[str, float | None]:
         """Relative L2 of each field group over the joint window as in the loss, averaged over the windows.
@@ -43,11 +42,11 @@ class Validation:
         """
         try:
             # One window at a time: validation must fit wherever training fits.
-            predicted = [objective.roll_out(context, self.num_frames) for context in self.context.split(1)]
+            predicted = [objective.roll_out(batch, self.num_frames) for batch in self.batch.split(1)]
         except NonFinite:
-            return dict.fromkeys(self.problem.output_slices)
+            return dict.fromkeys(self.problem.state_slices)
         errors = metrics.grouped_relative_l2(
-            torch.cat(predicted), self.target, self.problem.output_slices, objective.deviation, objective.offset
+            torch.cat(predicted), self.target, self.problem.state_slices, objective.deviation, objective.offset
         )
         values = {name: float(error) for name, error in errors.items()}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}

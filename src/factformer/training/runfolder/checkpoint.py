@@ -6,7 +6,7 @@
         checkpoint.json         everything else, with the SHA-256 of the other two and of itself
 
 A checkpoint is written to a hidden folder beside its place, flushed to the disk and renamed. After a
-roll-back the run goes on as another ``attempt``, whose checkpoints are named ``update-00000400.1`` and
+roll-back the run continues as another ``attempt``, whose checkpoints are named ``update-00000400.1`` and
 count as later.
 """
 
@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,13 +63,13 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def latest(folder: Path) -> Path | None:
-    """The checkpoint to go on from."""
+    """The checkpoint to resume from."""
     found = checkpoints(folder)
     return found[-1] if found else None
 
 
 def save(folder: Path, snapshot: Snapshot) -> Path:
-    """Write a checkpoint; what was there under the same name is complete and equal, and stays."""
+    """Write a checkpoint; what is there under the same name is complete and equal, and stays."""
     target = folder / name_of(snapshot.state["update"], snapshot.state.get("attempt", 0))
     if target.exists():
         return target
@@ -81,6 +82,7 @@ def save(folder: Path, snapshot: Snapshot) -> Path:
             "format": FORMAT,
             "version": FORMAT_VERSION,
             "state": snapshot.state,
+            "tensors": _describe(snapshot.tensors),
             "sha256": {name: _checksum(scratch / name) for name in (TENSORS, METRICS)},
         }
         description["checksum"] = _digest(description)
@@ -101,18 +103,40 @@ def save(folder: Path, snapshot: Snapshot) -> Path:
 
 def load(path: Path) -> Snapshot:
     """Read a checkpoint and verify every byte of it."""
-    description = _read_description(path)
-    for name, expected in description["sha256"].items():
-        file = path / name
-        if not file.is_file():
-            raise _corrupted(path, f"{name} is missing")
-        if _checksum(file) != expected:
-            raise _corrupted(path, f"{name} does not match its checksum")
     try:
+        description = _read_description(path)
+        for name in (TENSORS, METRICS):
+            file = path / name
+            if not file.is_file():
+                raise corrupted(path, f"{name} is missing")
+            if _checksum(file) != description["sha256"].get(name):
+                raise corrupted(path, f"{name} does not match its checksum")
         tensors = load_file(path / TENSORS)
-    except SafetensorError as error:
-        raise _corrupted(path, str(error)) from None
-    return Snapshot(tensors, description["state"], (path / METRICS).read_text(encoding="utf-8"))
+        metrics = (path / METRICS).read_text(encoding="utf-8")
+    except (SafetensorError, UnicodeDecodeError, RecursionError) as error:
+        raise corrupted(path, str(error).splitlines()[0]) from None
+    except OSError as error:
+        raise UserError(f"cannot read checkpoint {path}: {error.strerror or error}") from error
+    described = description.get("tensors")  # older versions wrote none
+    if described is not None and described != _describe(tensors):
+        raise corrupted(path, f"{TENSORS} holds other tensors than {DESCRIPTION} says")
+    state = description["state"]
+    numbers = [state.get("update"), state.get("attempt", 0)]
+    if not all(isinstance(number, int) for number in numbers) or path.name != name_of(*numbers):
+        raise corrupted(path, f"it says that it is of update {numbers[0]!r}, attempt {numbers[1]!r}")
+    return Snapshot(tensors, state, metrics)
+
+
+def _describe(tensors: Mapping[str, Tensor]) -> dict[str, list[Any]]:
+    """Number format and shape of each tensor."""
+    return {name: [str(tensor.dtype), *tensor.shape] for name, tensor in tensors.items()}
+
+
+def is_ours(path: Path) -> bool:
+    """Whether something in the folder of checkpoints is one, or what is left of one, and holds nothing else."""
+    if path.is_symlink() or not path.is_dir() or not (NAME.fullmatch(path.name) or path.name.startswith(HIDDEN)):
+        return False
+    return {item.name for item in path.iterdir()} <= {TENSORS, METRICS, DESCRIPTION}
 
 
 def prune(folder: Path, keep_last: int, best: str | None) -> None:
@@ -149,31 +173,33 @@ def is_disk_full(error: Exception) -> bool:
 def describe_write_error(path: Path, error: Exception) -> str:
     """One line for a failed write; a full disk is named as such."""
     if is_disk_full(error):
-        return f"the disk is full: {path} could not be written; free some space and go on with --resume"
+        return f"the disk is full: {path} could not be written; free some space and resume with --resume"
     return f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
 
 
 def _read_description(path: Path) -> dict[str, Any]:
     file = path / DESCRIPTION
+    if not file.is_file():
+        raise corrupted(path, f"{DESCRIPTION} is missing")
     try:
         description = json.loads(file.read_text(encoding="utf-8"))
         checksum = description.pop("checksum")
-    except FileNotFoundError:
-        raise _corrupted(path, f"{DESCRIPTION} is missing") from None
     except (ValueError, KeyError, AttributeError, TypeError):
-        raise _corrupted(path, f"{DESCRIPTION} is damaged") from None
+        raise corrupted(path, f"{DESCRIPTION} is damaged") from None
     if description.get("format") != FORMAT or checksum != _digest(description):
-        raise _corrupted(path, f"{DESCRIPTION} does not match its checksum")
-    if description["version"] != FORMAT_VERSION:
+        raise corrupted(path, f"{DESCRIPTION} does not match its checksum")
+    if description.get("version") != FORMAT_VERSION:
         raise UserError(
-            f"{path} has checkpoint version {description['version']}, this program reads {FORMAT_VERSION}; "
+            f"{path} has checkpoint version {description.get('version')!r}, this program reads {FORMAT_VERSION}; "
             "install a matching version"
         )
+    if not isinstance(description.get("state"), dict) or not isinstance(description.get("sha256"), dict):
+        raise corrupted(path, f"{DESCRIPTION} is damaged")
     return dict(description)
 
 
-def _corrupted(path: Path, why: str) -> UserError:
-    return UserError(f"checkpoint {path} is corrupted: {why}; remove the folder to go on from the one before")
+def corrupted(path: Path, why: str) -> UserError:
+    return UserError(f"checkpoint {path} is corrupted: {why}; remove this folder to resume from the one before")
 
 
 def _checksum(path: Path) -> str:

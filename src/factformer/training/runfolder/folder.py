@@ -7,61 +7,99 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from factformer import __version__
+from factformer.bundle import DESCRIPTION
+from factformer.bundle import FILES as BUNDLE_FILES
 from factformer.config import assignment
 from factformer.data.agreement import describe_difference
 from factformer.errors import UserError
 from factformer.files import write_atomically
 from factformer.problem import Problem
 from factformer.training.experiment.definition import Experiment, differences
-from factformer.training.runfolder import checkpoint
+from factformer.training.runfolder import checkpoint, names
+from factformer.training.runfolder.lock import locked
 
 FREE_KEYS = ("data.path", "data.residence", "training.checkpoint_every", "training.keep_last")
-"""Values that may change when a run goes on: they do not decide its outcome."""
+"""Values that may change when a run is resumed: they do not decide its outcome."""
+REMOVED = ".removed-"
+MOST_READ = 100_000
 
 
 class RunFolder:
-    """The files of one training run."""
+    """The files of one training run; a process writes and removes them while it has them `locked`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.config = self.path / "config.yaml"
-        self.metrics = self.path / "metrics.jsonl"
-        self.checkpoints = self.path / "checkpoints"
-        self.bundle = self.path / "bundle"
-        self.environment = self.path / "environment.json"
+        self.config = self.path / names.CONFIG
+        self.metrics = self.path / names.METRICS
+        self.checkpoints = self.path / names.CHECKPOINTS
+        self.bundle = self.path / names.BUNDLE
+        self.environment = self.path / names.ENVIRONMENT
         self.lines: list[str] = []
 
-    @property
-    def exists(self) -> bool:
-        """Whether there is anything of a run here."""
-        return any(item.exists() for item in self._files())
-
-    def check_free(self, overwrite: bool) -> None:
-        """Raise where a new run would write over another one."""
+    @contextmanager
+    def locked(self, command: str = "") -> Iterator[None]:
+        """Keep other processes out; what a killed one has left half-written or half-removed goes."""
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is a file; a run needs a folder")
-        if self.exists and not overwrite:
+        with locked(self.path, command):
+            self.clean()
+            yield
+
+    def clean(self) -> None:
+        """Remove hidden leftovers of our own writers."""
+        written = [f".{item.name}.*" for item in self._files()]
+        for pattern in (f"{REMOVED}*", f".{names.BUNDLE}-*", *written):
+            for path in self.path.glob(pattern):
+                _remove(path)
+        if self.checkpoints.is_dir():
+            checkpoint.clean(self.checkpoints)
+
+    def check_free(self, overwrite: bool) -> None:
+        """Raise where a new run would write over another one, or over files that are not a run's."""
+        held = [item.name for item in self._files() if os.path.lexists(item)]
+        if held and not overwrite:
             raise UserError(
-                f"{self.path} holds a run already; go on with it (--resume, resume=True), replace it (--overwrite, "
+                f"{self.path} holds a run already; resume it (--resume, resume=True), replace it (--overwrite, "
                 "overwrite=True) or choose another folder"
+            )
+        for item in self._files():
+            if os.path.lexists(item) and not _is_ours(item):
+                raise UserError(
+                    f"{item} was not written by a run and is not replaced; move it or choose another folder"
+                )
+
+    def check_resumable(self) -> None:
+        """Raise where there is no checkpoint to resume from, but something that a new beginning would write over."""
+        if checkpoint.latest(self.checkpoints) is not None:
+            if not self.config.is_file():
+                raise UserError(
+                    f"{self.path} has checkpoints but no {names.CONFIG}; put it back, start over with --overwrite or "
+                    "choose another folder"
+                )
+            return
+        held = [item for item in (self.bundle, self.metrics, self.checkpoints) if _holds_something(item)]
+        held += [item for item in (self.config, self.environment) if os.path.lexists(item) and not _is_ours(item)]
+        if held:
+            raise UserError(
+                f"{self.path} has no checkpoint to resume from, but holds {held[0].name}; --resume replaces nothing: "
+                "start over with --overwrite or choose another folder"
             )
 
     def create(self, experiment: Experiment, command: str, overwrite: bool = False) -> None:
         """A fresh run; with ``overwrite`` the files of the run before go, and nothing else in the folder."""
-        self.check_free(overwrite)
         try:
-            for item in self._files():
-                if item.is_dir():
-                    shutil.rmtree(item)
-                else:
-                    item.unlink(missing_ok=True)
+            if overwrite:
+                self.check_free(overwrite)
+                self._remove_run()
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_atomically(self.environment, json.dumps(environment(command), indent=2) + "\n")
             # Written last: a folder with a configuration is one that can be resumed.
@@ -69,9 +107,21 @@ class RunFolder:
         except OSError as error:
             raise UserError(checkpoint.describe_write_error(self.path, error)) from error
 
+    def _remove_run(self) -> None:
+        """Move the files of a run aside, the configuration first: what is left is never taken for a run."""
+        aside = Path(tempfile.mkdtemp(prefix=REMOVED, dir=self.path))
+        for item in self._files():
+            if os.path.lexists(item):
+                os.replace(item, aside / item.name)
+        shutil.rmtree(aside)
+
+    def read_config(self) -> Experiment:
+        """The experiment that the run was started with."""
+        return Experiment.read(self.config)
+
     def note_data(self, path: str) -> None:
         """Keep where the data of the run lie now: what comes after training looks for them there."""
-        saved = Experiment.read(self.config)
+        saved = self.read_config()
         if path and path != saved.data.path:
             write_atomically(self.config, saved.override([assignment("data.path", path)]).to_yaml())
 
@@ -91,12 +141,44 @@ class RunFolder:
         write_atomically(self.metrics, text)
 
     def _files(self) -> list[Path]:
-        # The configuration first: without it, what is left of a half-removed run is not taken for one.
         return [self.config, self.metrics, self.environment, self.checkpoints, self.bundle]
 
 
-def check_same(saved: Experiment, wanted: Experiment, folder: Path) -> None:
-    """Raise where a run would go on under another configuration than it began with.
+def _is_ours(path: Path) -> bool:
+    """Whether a file or folder of a run folder looks as we write it, all that it holds included."""
+    if path.is_symlink():
+        return False
+    if path.name == names.CHECKPOINTS:
+        return path.is_dir() and all(checkpoint.is_ours(item) for item in path.iterdir())
+    if path.name == names.BUNDLE:
+        found = {item.name for item in path.iterdir()} if path.is_dir() else {"a file"}
+        return not found or (found <= BUNDLE_FILES and DESCRIPTION in found)
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        text = file.read(MOST_READ).decode("utf-8", errors="replace")
+    if path.name == names.METRICS:
+        return not text or text.startswith('{"update": ')
+    if path.name == names.ENVIRONMENT:
+        return text.startswith('{\n  "command": ')
+    return text.startswith("problem: ") and "\nmodel:\n" in text
+
+
+def _holds_something(path: Path) -> bool:
+    if path.is_dir() and not path.is_symlink():
+        return any(path.iterdir())
+    return os.path.lexists(path) and (not path.is_file() or path.stat().st_size > 0)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def check_same(saved: Experiment, wanted: Experiment, where: Path) -> None:
+    """Raise where a run would be resumed under another configuration than it began with.
 
     No ``data.resolution`` is that of the data, which the checkpoints know: what a run has noted may be an old default,
     and what is asked for now is held against the data.
@@ -106,21 +188,27 @@ def check_same(saved: Experiment, wanted: Experiment, folder: Path) -> None:
     found = [item for item in differences(saved, wanted) if item.split(" ", 1)[0] not in free]
     if found:
         raise UserError(
-            f"{folder} was trained with another configuration: {'; '.join(found[:3])}"
+            f"{where} was trained with another configuration: {'; '.join(found[:3])}"
             f"{' and more' if len(found) > 3 else ''}; drop the change or choose another folder"
         )
 
 
 def check_identity(path: Path, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raise where a checkpoint is of another model, dataset, seed or problem than the run that would go on from it."""
+    """Raise where a checkpoint is of another configuration, dataset or problem than the run that would use it."""
     advice = "choose another folder or start over (--overwrite, overwrite=True)"
     for key in ("model", "dataset", "seed"):
         old, new = saved.get(key), here[key]
         if old != new:
             raise UserError(f"checkpoint {path} comes from another {key}: {old!r} there, {new!r} here; {advice}")
-    if "problem" not in saved:  # as older versions wrote them
-        return
-    there, wanted = Problem.from_dict(saved["problem"]), Problem.from_dict(here["problem"])
+    try:
+        if "experiment" in saved:  # older versions wrote none, nor the problem
+            check_same(Experiment.parse_saved(saved["experiment"]), Experiment.parse(here["experiment"]), path)
+        if "problem" not in saved:
+            return
+        there = Problem.from_dict(saved["problem"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise checkpoint.corrupted(path, f"its description is not one of ours ({error!r})") from None
+    wanted = Problem.from_dict(here["problem"])
     difference = describe_difference(there, wanted)
     if not difference and there.num_context_frames != wanted.num_context_frames:
         difference = f"{there.num_context_frames} context frames expected, {wanted.num_context_frames} found"

@@ -19,14 +19,18 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UserError("--tensorboard needs the package: pip install 'factformer[tensorboard]'") from None
-        self.writer: Any = SummaryWriter(str(folder / "tensorboard"))
+        self._open = lambda: SummaryWriter(str(folder / "tensorboard"))
+        self.writer: Any = None
 
     def log(self, values: dict[str, float], update: int) -> None:
+        if self.writer is None:  # not before the run has its folder
+            self.writer = self._open()
         for name, value in values.items():
             self.writer.add_scalar(name, value, update)
 
     def close(self) -> None:
-        self.writer.close()
+        if self.writer is not None:
+            self.writer.close()
 
 
 class WeightsAndBiases:
@@ -37,20 +41,23 @@ class WeightsAndBiases:
             import wandb
         except ImportError:
             raise UserError("--wandb needs the package: pip install 'factformer[wandb]'") from None
-        folder.mkdir(parents=True, exist_ok=True)
-        self.run: Any = wandb.init(
+        self._open = lambda: wandb.init(
             project=os.environ.get("WANDB_PROJECT", "factformer"),
             name=folder.name,
             id=os.environ.get("WANDB_RUN_ID"),
             resume="allow",
             dir=str(folder),
         )
+        self.run: Any = None
 
     def log(self, values: dict[str, float], update: int) -> None:
+        if self.run is None:  # not before the run has its folder
+            self.run = self._open()
         self.run.log(values, step=update)
 
     def close(self) -> None:
-        self.run.finish()
+        if self.run is not None:
+            self.run.finish()
 
 
 def open_reporter(folder: Path, *, quiet: bool = False, tensorboard: bool = False, wandb: bool = False) -> Reporter:

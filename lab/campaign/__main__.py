@@ -1,0 +1,125 @@
+"""The equal-cost tables, within the time that a machine is there for.
+
+    python -m lab.campaign run kolmogorov --seconds 560 --pack OUT       run what results/ does not hold yet
+    python -m lab.campaign run long/factformer_plus --seconds 560 --pack OUT --state campaign-state
+    python -m lab.campaign collect FOLDER                                put archives into results/ and zoo/
+    python -m lab.campaign list                                          what is there and what is missing
+
+`run` takes groups, or single runs as GROUP/BEGINNING-OF-NAME. A run in segments that is not finished leaves pieces
+``*.state-N`` in OUT; `collect` puts them into ``campaign-state/``, which the next call reads. Runs that are not held
+against the clock may share a GPU: one process each, under ``nvidia-cuda-mps-control -d``, and `--beside` says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from lab.campaign.campaign import Campaign, summary
+from lab.campaign.entries import DATA, Data, again
+from lab.campaign.groups import GROUPS, find_entries
+from lab.campaign.segments import collect
+
+STATE = "campaign-state"
+
+
+def run(options: argparse.Namespace) -> int:
+    entries = find_entries(options.groups)
+    if options.seed:
+        entries = [again(entry, options.seed) for entry in entries]
+    entries = [entry for entry in entries if entry.path not in options.skip]
+    data = {}
+    for item in options.trajectories:
+        recipe, train, test = item.split(",")
+        data[recipe] = Data(int(train), int(test), DATA[recipe].storage, DATA[recipe].batch_size)
+    work = options.work or Path(tempfile.mkdtemp(prefix="campaign-"))
+    campaign = Campaign(
+        options.results,
+        work,
+        seconds=options.seconds,
+        scale=options.scale,
+        device=options.device,
+        data=data,
+        assignments=options.set,
+        minutes=options.minutes,
+        state=options.state,
+        pack=options.pack,
+        fresh=options.fresh,
+        beside=options.beside,
+        say=lambda message: print(message, flush=True),
+    )
+    statuses = campaign.run(entries)
+    print(summary(statuses), flush=True)
+    if campaign.device.type == "cuda" and not campaign.device_answers() and campaign.left() > 120:
+        # A failed kernel takes its process with it: the rest goes on in a new one, without the run that did it.
+        options.skip += [status.entry.path for status in statuses if status.word in ("done", "failed")]
+        print("starting again without the run that failed", flush=True)
+        words = ["run", *options.groups, "--seconds", str(campaign.left() - 10), "--results", str(options.results)]
+        words += [word for path in options.skip for word in ("--skip", path)]
+        words += [word for item in options.set for word in ("--set", item)]
+        words += [word for item in options.trajectories for word in ("--trajectories", item)]
+        words += ["--fresh"] * options.fresh
+        for name in ("pack", "state", "minutes", "device", "scale", "seed", "beside"):
+            if getattr(options, name):
+                words += [f"--{name}", str(getattr(options, name))]
+        os.execv(sys.executable, [sys.executable, sys.argv[0], *words])
+    return int(any(status.word == "failed" for status in statuses))
+
+
+def gather(options: argparse.Namespace) -> int:
+    for path in collect(options.folder, options.root):
+        print(path.relative_to(options.root))
+    for piece in sorted(options.folder.rglob("*.state-*")):
+        target = options.root / STATE / piece.name
+        target.parent.mkdir(exist_ok=True)
+        shutil.copyfile(piece, target)
+        print(target.relative_to(options.root))
+    return 0
+
+
+def show(options: argparse.Namespace) -> int:
+    for group in GROUPS:
+        for entry in find_entries([group]):
+            there = (options.results / entry.path).is_file()
+            print(f"{'there' if there else 'missing':8s} {entry.minutes:4g} min  {group}/{entry.name}")
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run")
+    runs.add_argument("groups", nargs="+", metavar="GROUP[/NAME]")
+    runs.add_argument("--seconds", type=float, default=None, help="begin nothing that does not fit into this")
+    runs.add_argument("--results", type=Path, default=Path("results"))
+    runs.add_argument("--work", type=Path, default=None, help="runs and checkpoints; a temporary folder by default")
+    runs.add_argument("--pack", type=Path, default=None, help="folder for archives of everything that is new")
+    runs.add_argument("--state", type=Path, default=Path(STATE), help="pieces of runs in segments")
+    runs.add_argument("--minutes", type=float, default=None, help="training time instead of the entries' own")
+    runs.add_argument("--scale", default="paper", choices=["tiny", "paper"])
+    runs.add_argument("--device", default=None)
+    runs.add_argument("--seed", type=int, default=0, help="run again with another seed, into files of its own")
+    runs.add_argument("--trajectories", action="append", default=[], metavar="RECIPE,TRAIN,TEST")
+    runs.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run")
+    runs.add_argument("--fresh", action="store_true", help="run what is there again")
+    runs.add_argument("--beside", default="", metavar="TEXT", help="what else uses the device, to be recorded")
+    runs.add_argument("--skip", action="append", default=[], metavar="PATH")
+    runs.set_defaults(act=run)
+    gathers = commands.add_parser("collect")
+    gathers.add_argument("folder", type=Path)
+    gathers.add_argument("--root", type=Path, default=Path())
+    gathers.set_defaults(act=gather)
+    shows = commands.add_parser("list")
+    shows.add_argument("--results", type=Path, default=Path("results"))
+    shows.set_defaults(act=show)
+    options = parser.parse_args()
+    code: int = options.act(options)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

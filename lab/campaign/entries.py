@@ -1,0 +1,268 @@
+"""The runs of the equal-cost tables: which model on which data for how many minutes, and where its result goes.
+
+Every entry fills one file ``results/<folder>/<name>.json``. Sizes, batch, learning rate and protocol are the recipe's
+at the paper's scale: the paper's for its models, our own for ``factformer_plus``. The clock is the same for all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from factformer import recipes
+from factformer.studies.cells import Training
+
+PLUS = "factformer_plus"
+LATENT, AUTOREGRESSIVE, STEADY = "latent_marching", "autoregressive", "steady"
+BFLOAT = ("training.precision=bf16-mixed",)
+COARSE_FIRST = ("model.local_dilations=[2]", "protocol.coarse=2")
+"""The first 70 % of training see every second point of a fine grid: more updates in the same time."""
+BOX_STORAGE = "data.storage=bfloat16"
+KOLMOGOROV_MODELS = (
+    "factformer",
+    PLUS,
+    "fno",
+    "ffno",
+    "dilated_resnet",
+    "linear_attention",
+    "axial_transformer",
+)
+DARCY_MODELS = ("factformer", PLUS, "fno", "ffno", "dilated_resnet", "galerkin_transformer", "linear_attention")
+DARCY_RESOLUTIONS = (61, 85, 141, 211)
+RESOLUTION_MODELS = (PLUS, "fno", "dilated_resnet")
+BOX_MODELS = (PLUS, "factformer", "dilated_resnet", "ffno")
+
+
+@dataclass(frozen=True)
+class Data:
+    """The dataset that all entries of a recipe share."""
+
+    train: int
+    test: int
+    storage: str = "float32"
+    """Number format of the training frames in memory; test frames are always float32."""
+    batch_size: int | None = None
+    """Trajectories solved at once, if not as the preset says."""
+
+
+DATA = {
+    "kolmogorov": Data(100, 20),
+    "darcy": Data(1000, 100, batch_size=100),
+    "turbulence": Data(250, 40, "bfloat16", 50),
+    "smoke": Data(250, 40, "bfloat16", 50),
+}
+"""A GPU of 139 GiB holds a thousand of the boxes; as many are solved as leave most of ten minutes for training."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run and the file that it fills."""
+
+    group: str
+    folder: str
+    name: str
+    run: Training
+    minutes: float
+    title: str = ""
+    """What sets the run apart, in the words of a table."""
+    also: tuple[int, ...] = ()
+    """Other resolutions on which the trained model is evaluated as it is."""
+    bundle: str = ""
+    """Name in the zoo, where the trained model is kept."""
+    in_segments: bool = False
+    """Trained in several segments, each in a process and perhaps on a machine of its own."""
+
+    @property
+    def path(self) -> str:
+        """Below the folder of results."""
+        return f"{self.folder}/{self.name}.json"
+
+    @property
+    def split(self) -> str:
+        """What the run is judged by: whatever is chosen must not be chosen on the test set."""
+        return "valid" if self.group == "research" else "test"
+
+
+def entry_name(model: str, protocol: str, minutes: float) -> str:
+    return f"{model}{'-ar' if protocol == AUTOREGRESSIVE else ''}-{minutes:g}min"
+
+
+def kolmogorov() -> list[Entry]:
+    """Kolmogorov flow at 128²: every model with latent marching, two with autoregression too."""
+    pairs = [(model, LATENT) for model in KOLMOGOROV_MODELS]
+    pairs += [("ffno", AUTOREGRESSIVE), ("factformer", AUTOREGRESSIVE)]
+    return [
+        Entry(
+            "kolmogorov",
+            "kolmogorov-128",
+            entry_name(model, protocol, 3),
+            Training("kolmogorov", model, protocol, 128, BFLOAT),
+            3.0,
+            bundle="kolmogorov-128" if model == PLUS else "",
+        )
+        for model, protocol in pairs
+    ]
+
+
+def recipe(problem: str, size: int, *needed: str) -> list[Entry]:
+    """What our recipe does for models of the paper, so that it is not mistaken for what our network does."""
+    plus = recipes.build(problem, "paper", [f"model.name={PLUS}"])
+    keys = (
+        "optimizer",
+        "learning_rate",
+        "weight_decay",
+        "schedule",
+        "warmup",
+        "initial_fraction",
+        "final_fraction",
+        "ema_decay",
+        "augment",
+        "batch_size",
+        "noise",
+    )
+    settings = tuple(f"training.{key}={json.dumps(getattr(plus.training, key))}" for key in keys)
+    settings += (f"protocol.marching_steps={plus.protocol.marching_steps}",)
+    return [
+        Entry(
+            f"{problem}-recipe",
+            f"{problem}-{size}",
+            f"{model}-our-recipe-3min",
+            Training(problem, model, LATENT, size, (*BFLOAT, *needed, *settings)),
+            3.0,
+        )
+        for model in ("factformer", "dilated_resnet")
+    ]
+
+
+def darcy() -> list[Entry]:
+    """Darcy flow at 85²; each model is then applied to the other resolutions as it is."""
+    others = tuple(size for size in DARCY_RESOLUTIONS if size != 85)
+    return [
+        Entry(
+            "darcy",
+            "darcy-85",
+            entry_name(model, STEADY, 2),
+            Training("darcy", model, STEADY, 85, BFLOAT),
+            2.0,
+            also=others,
+            bundle="darcy-85" if model == PLUS else "",
+        )
+        for model in DARCY_MODELS
+    ]
+
+
+def darcy_resolutions() -> list[Entry]:
+    """The paper's figure: error against training resolution (the runs at 85² are those of `darcy`)."""
+    settings = {(PLUS, 211): (*BFLOAT, *COARSE_FIRST)}
+    return [
+        Entry(
+            "darcy-resolutions",
+            f"darcy-{size}",
+            entry_name(model, STEADY, 2),
+            Training("darcy", model, STEADY, size, settings.get((model, size), BFLOAT)),
+            2.0,
+        )
+        for model in RESOLUTION_MODELS
+        for size in DARCY_RESOLUTIONS
+        if size != 85
+    ]
+
+
+def boxes(recipe: str, size: int) -> list[Entry]:
+    """The three-dimensional problems with latent marching."""
+    settings = (*BFLOAT, BOX_STORAGE)
+    return [
+        Entry(
+            recipe,
+            f"{recipe}-{size}",
+            entry_name(model, LATENT, 3),
+            Training(recipe, model, LATENT, size, settings),
+            3.0,
+            bundle=f"{recipe}-{size}" if model == PLUS else "",
+        )
+        for model in BOX_MODELS
+    ]
+
+
+def long() -> list[Entry]:
+    """Kolmogorov flow at 128² for a quarter of an hour, in segments."""
+    return [
+        Entry(
+            "long",
+            "kolmogorov-128",
+            entry_name(model, LATENT, 15),
+            Training("kolmogorov", model, LATENT, 128, BFLOAT),
+            15.0,
+            bundle="kolmogorov-128" if model == PLUS else "",
+            in_segments=True,
+        )
+        for model in (PLUS, "factformer")
+    ]
+
+
+def variants(
+    group: str,
+    folder: str,
+    model: str,
+    changes: Mapping[str, tuple[str, ...]],
+    *,
+    recipe: str = "kolmogorov",
+    resolution: int = 64,
+) -> list[Entry]:
+    """A minute each, one change at a time; the change is the title."""
+    protocol = STEADY if recipe == "darcy" else LATENT
+    return [
+        Entry(
+            group, folder, _slug(title), Training(recipe, model, protocol, resolution, (*BFLOAT, *settings)), 1.0, title
+        )
+        for title, settings in changes.items()
+    ]
+
+
+def ablations() -> list[Entry]:
+    """One minute at 64²: the choices of factformer, the additions of factformer_plus, and the spread over seeds."""
+    ours = {
+        "factformer_plus": (),
+        "factformer_plus, seed 1": ("training.seed=1",),
+        "factformer_plus, seed 2": ("training.seed=2",),
+        "no local branch": ("model.local_branch=false",),
+        "no local branch, four frames per call": ("model.local_branch=false", "protocol.marching_steps=4"),
+        "frames, not increments": ("model.residual=false",),
+        "four frames per call": ("protocol.marching_steps=4",),
+        "local kernel 5": ("model.local_kernel=5",),
+        "paper's rotary frequencies": ("model.rotary=paper",),
+        "paper's Fourier features": ("model.fourier=paper",),
+        "no augmentation": ("training.augment=false",),
+        "no weight average": ("training.ema_decay=null",),
+        "no noise": ("training.noise=0",),
+        "AdamW, learning rate 1e-3": ("training.optimizer=adamw", "training.learning_rate=1e-3"),
+        "AdamW, learning rate 3e-3": ("training.optimizer=adamw", "training.learning_rate=3e-3"),
+    }
+    papers = {
+        "factformer": (),
+        "factformer, seed 1": ("training.seed=1",),
+        "factformer, seed 2": ("training.seed=2",),
+        "factformer, 1 head": ("model.heads=1",),
+        "factformer, 4 heads": ("model.heads=4",),
+        "factformer, kernel dimension 32": ("model.kernel_dim=32",),
+        "factformer, pushforward 0": ("protocol.pushforward=0",),
+        "factformer, pushforward 1": ("protocol.pushforward=1",),
+        "factformer, no rotary encoding": ("model.rotary=off",),
+        "factformer, noise 1 %": ("training.noise=0.01",),
+    }
+    return [
+        *variants("ablations", "ablations-64", PLUS, ours),
+        *variants("ablations", "ablations-64", "factformer", papers),
+    ]
+
+
+def again(entry: Entry, seed: int) -> Entry:
+    """The same run with another seed, in a file of its own."""
+    run = replace(entry.run, settings=(*entry.run.settings, f"training.seed={seed}"))
+    return replace(entry, name=f"{entry.name}-seed{seed}", run=run, bundle="")
+
+
+def _slug(title: str) -> str:
+    kept = "".join(letter if letter.isalnum() or letter in ".-" else " " for letter in title.lower())
+    return "-".join(kept.split())

@@ -1,0 +1,1 @@
+"""The pages of results, written from the files under results/."""

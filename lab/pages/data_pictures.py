@@ -1,0 +1,95 @@
+"""The pictures of docs/data.md: simulate each problem and draw it.
+
+python -m lab.pages.data_pictures            about two minutes on two cores; writes docs/images/data-*.png
+"""
+
+from __future__ import annotations
+
+import matplotlib
+import torch
+from torch import Tensor
+
+from factformer import simulate
+from factformer.metrics import energy_spectrum
+from factformer.pdes import find_pde
+from lab import ROOT
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+FOLDER = ROOT / "docs" / "images"
+
+
+def start(name: str, resolution: int, count: int = 1, seed: int = 0) -> Tensor:
+    pde = find_pde(name)
+    generators = [torch.Generator().manual_seed(seed + i) for i in range(count)]
+    return pde.sample_initial(pde.problem(resolution).grid, generators, dtype=torch.float32, device="cpu")
+
+
+def draw(axes: plt.Axes, values: Tensor, title: str, colours: str, limit: tuple[float, float] | None = None) -> None:
+    """A plane with its first axis to the right and its second upwards."""
+    low, high = limit or (float(values.min()), float(values.max()))
+    axes.imshow(values.T, origin="lower", cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+    axes.set_title(title, fontsize=9)
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def save(figure: plt.Figure, name: str) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"data-{name}.png"
+    figure.savefig(path, dpi=90, bbox_inches="tight")
+    plt.close(figure)
+    print(f"{path.name}: {path.stat().st_size // 1024} KB")
+
+
+def kolmogorov_flow() -> None:
+    frames = simulate("kolmogorov_flow", start("kolmogorov_flow", 192), 7, 1.0)[0, ..., 0]
+    figure, axes = plt.subplots(1, 4, figsize=(9, 2.5))
+    for plot, time in zip(axes, (0, 1, 2, 6), strict=True):
+        draw(plot, frames[time], f"vorticity, t = {time}", "RdBu_r", (-18, 18))
+    save(figure, "kolmogorov")
+
+
+def isotropic_turbulence() -> None:
+    resolution = 60
+    initial = start("isotropic_turbulence", resolution)
+    frames = simulate("isotropic_turbulence", initial, 3, 0.5, dt=0.005)[0]
+    figure, axes = plt.subplots(1, 4, figsize=(10, 2.5), width_ratios=(1, 1, 1, 1.2))
+    draw(axes[0], frames[0, :, :, 0, 1], "u at the start", "RdBu_r", (-4, 4))
+    draw(axes[1], frames[2, :, :, 0, 1], "u, t = 1", "RdBu_r", (-4, 4))
+    draw(axes[2], frames[2, :, :, 0, 0], "Bernoulli pressure, t = 1", "PuOr_r")
+    for frame, label in ((0, "start"), (1, "t = 0.5"), (2, "t = 1")):
+        spectrum = energy_spectrum(frames[frame : frame + 1, ..., 1:])[0]
+        axes[3].loglog(range(1, len(spectrum)), spectrum[1:], label=label)
+    wavenumbers = torch.arange(4.0, 16.0)
+    axes[3].loglog(wavenumbers, 3 * wavenumbers ** (-5 / 3), "k:", label="k^(-5/3)")
+    axes[3].set_title("energy spectrum", fontsize=9)
+    axes[3].legend(fontsize=7)
+    axes[3].tick_params(labelsize=7)
+    axes[3].set_ylim(bottom=1e-4)
+    save(figure, "turbulence")
+
+
+def smoke_buoyancy() -> None:
+    frames = simulate("smoke_buoyancy", start("smoke_buoyancy", 64), 29)[0]
+    figure, axes = plt.subplots(1, 5, figsize=(10, 2.4))
+    for plot, step in zip(axes, (0, 4, 9, 28), strict=False):
+        draw(plot, frames[step, :, 32, :, 0], f"density, step {step}", "magma", (0, 2.5))
+    draw(axes[4], frames[28, :, 32, :, 3], "vertical velocity, step 28", "RdBu_r", (-2, 2))
+    save(figure, "smoke")
+
+
+def darcy_flow() -> None:
+    coefficient = start("darcy_flow", 141, count=2)
+    solution = simulate("darcy_flow", coefficient)[:, 0]
+    figure, axes = plt.subplots(1, 4, figsize=(9, 2.5))
+    for sample in range(2):
+        draw(axes[2 * sample], coefficient[sample, ..., 0], "coefficient: 3 and 12", "cividis")
+        draw(axes[2 * sample + 1], solution[sample, ..., 0], "solution", "viridis")
+    save(figure, "darcy")
+
+
+if __name__ == "__main__":
+    for picture in (kolmogorov_flow, darcy_flow, smoke_buoyancy, isotropic_turbulence):
+        picture()

@@ -1,0 +1,345 @@
+"""What travels: a `Batch` of samples that a surrogate predicts from, and a `Window` of true frames to train on.
+
+Both are named tuples, so that PyTorch takes them apart and puts them together again wherever it moves tensors:
+pytrees, ``torch.export``, ``torch.compile``, DDP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from factformer.errors import UserError
+from factformer.problem import Field, Problem, num_channels
+
+Array = Tensor | NDArray[Any]
+Fields = Array | Mapping[str, Array]
+"""Values of several fields: side by side in the channels of one array, or one array for each name."""
+Numbers = Array | Mapping[str, Array | float]
+"""Values of several parameters: side by side in an array, or one number or array for each name."""
+
+
+class Batch(NamedTuple):
+    """What is known of some samples; `Batch.of` makes one from arrays, `require` says whether it fits a problem.
+
+    ``forcing`` covers the context frames and every frame that is to be predicted. ``mask`` is true inside the domain.
+    Parts that a problem does not have are None.
+    """
+
+    context: Float[Tensor, "batch context *grid channel"] | None = None
+    static: Float[Tensor, "batch *grid static_channel"] | None = None
+    forcing: Float[Tensor, "batch frame *grid forcing_channel"] | None = None
+    parameters: Float[Tensor, "batch parameter"] | None = None
+    mask: Bool[Tensor, "batch *grid"] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        given: Batch | Array | None = None,
+        *,
+        static: Fields | None = None,
+        forcing: Fields | None = None,
+        parameters: Numbers | None = None,
+        mask: Array | None = None,
+    ) -> Batch:
+        """A batch for ``problem`` from a batch or from arrays.
+
+        A bare array is the context or, for a steady problem, the static fields, with or without an axis for their one
+        frame. Fields and parameters may be given by name.
+        """
+        axes = problem.grid.num_axes
+        if isinstance(given, Batch):
+            beside = {"static": static, "forcing": forcing, "parameters": parameters, "mask": mask}
+            twice = [name for name in given.names if beside.get(name) is not None]
+            if twice:
+                raise UserError(f"{twice[0]}= is given beside a batch that has its own; leave one of them out")
+            batch = given
+        elif problem.steady:
+            if given is not None and static is not None:
+                raise UserError(f"{problem.name!r} is steady and has no context: give its static fields once")
+            static, batch = given if static is None else static, cls()
+        elif given is None:
+            raise UserError(f"{problem.name!r} needs context frames to predict from")
+        else:
+            batch = cls(as_tensor(given, "the context"))
+        new: dict[str, Tensor] = {}
+        if static is not None:
+            values = joined(static, problem.static, axes + 1, "static")
+            new["static"] = values.squeeze(1) if values.ndim == axes + 3 and values.shape[1] == 1 else values
+        if forcing is not None:
+            new["forcing"] = joined(forcing, problem.forcing, axes + 2, "forcing")
+        first = next((part for part in (batch.context, new.get("static"), batch.static) if part is not None), None)
+        size = 1 if first is None or not first.ndim else len(first)
+        if parameters is not None:
+            new["parameters"] = joined_parameters(parameters, problem.parameters, size)
+        if mask is not None:
+            values = as_mask(mask)
+            new["mask"] = values.expand(size, *values.shape) if values.ndim == axes else values
+        if not new:
+            return batch
+        if first is not None:
+            new = {name: values.to(first.device) for name, values in new.items()}
+        return batch._replace(**new)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parts that are there."""
+        return tuple(name for name, part in zip(self._fields, self, strict=True) if part is not None)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The parts that are there, in the order of `names`."""
+        return [part for part in self if part is not None]
+
+    def filled(self, tensors: Sequence[Tensor]) -> Batch:
+        """A batch of the same parts with other tensors, as `tensors` gave them."""
+        return self._replace(**dict(zip(self.names, tensors, strict=True)))
+
+    @property
+    def size(self) -> int:
+        """The number of samples."""
+        return len(self.tensors[0])
+
+    @property
+    def device(self) -> torch.device:
+        return self.tensors[0].device
+
+    @property
+    def seen(self) -> Float[Tensor, "batch frame *grid channel"]:
+        """The frames that a sample shows: its context or, for a steady problem, its static fields as one frame."""
+        if self.context is not None:
+            return self.context
+        assert self.static is not None
+        return self.static.unsqueeze(1)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """The batch with ``function`` of each of its tensors."""
+        return Batch(*(None if part is None else function(part) for part in self))
+
+    def to(self, *args: Any, **options: Any) -> Batch:
+        """The batch on another device or in another floating-point type, as `torch.Tensor.to`; a mask stays boolean."""
+        return self.map(lambda part: moved(part, *args, **options))
+
+    def rows(self, chosen: slice) -> Batch:
+        """Some of the samples."""
+        return self.map(lambda part: part[chosen])
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """The samples, ``size`` at a time."""
+        return (self.rows(slice(first, first + size)) for first in range(0, self.size, size))
+
+    def from_frame(self, first: int, context: Tensor | None) -> Batch:
+        """The batch with ``context`` frames of which the first is frame ``first`` of this batch's forcing."""
+        forcing = None if self.forcing is None else self.forcing[:, first:]
+        return self._replace(context=context, forcing=forcing)
+
+    @classmethod
+    def cat(cls, batches: Sequence[Batch]) -> Batch:
+        """Several batches of the same parts as one."""
+        parts = zip(*batches, strict=True)
+        return cls(*(None if column[0] is None else torch.cat(column) for column in parts))
+
+    def require(self, problem: Problem, num_steps: int = 1) -> tuple[int, ...]:
+        """The shape of the grid; raises where a part is missing, too much or shaped otherwise than ``problem`` says."""
+        wanted = (*(["context"] if problem.num_context_frames else []), *problem.parts)
+        for name in self._fields:
+            there = getattr(self, name) is not None
+            if there and name not in wanted:
+                raise UserError(f"{problem.name!r} has no {name}; leave it out")
+            if not there and name in wanted:
+                raise UserError(f"{problem.name!r} needs {describe_part(problem, name)}; give {name}=")
+        axes = problem.grid.num_axes
+        grid = tuple(f"axis {m}" for m in range(axes))
+        if self.context is not None:
+            _require_axes(self.context, "frames", ("batch", "frame", *grid, "channel"))
+            _require_channels(self.context, problem.state)
+            if self.context.shape[1] != problem.num_context_frames:
+                raise UserError(f"expected {problem.num_context_frames} context frames, got {self.context.shape[1]}")
+        if self.static is not None:
+            _require_axes(self.static, "static fields", ("batch", *grid, "channel"))
+            _require_channels(self.static, problem.static)
+        shape = tuple(self.seen.shape[2:-1])
+        if self.forcing is not None:
+            _require_axes(self.forcing, "forcing", ("batch", "frame", *grid, "channel"))
+            _require_channels(self.forcing, problem.forcing)
+            needed = problem.num_context_frames + num_steps
+            if self.forcing.shape[1] < needed:
+                raise UserError(
+                    f"forcing must cover {problem.num_context_frames} context and {num_steps} predicted frames; "
+                    f"got {self.forcing.shape[1]} frames"
+                )
+        if self.parameters is not None and tuple(self.parameters.shape[1:]) != (len(problem.parameters),):
+            raise UserError(
+                f"expected parameters (batch, {len(problem.parameters)}): {', '.join(problem.parameters)}; "
+                f"got shape {tuple(self.parameters.shape)}"
+            )
+        if self.mask is not None and self.mask.dtype != torch.bool:
+            raise UserError(f"a mask holds true and false, got {self.mask.dtype}; use Batch.of")
+        for name, part in zip(self._fields, self, strict=True):
+            if part is None:
+                continue
+            if len(part) != self.size:
+                raise UserError(f"{name} holds {len(part)} samples beside {self.size} of {self.names[0]}")
+            start = 2 if name in ("context", "forcing") else 1
+            if name != "parameters" and tuple(part.shape[start : start + axes]) != shape:
+                raise UserError(
+                    f"{name} is on a grid of {tuple(part.shape[start : start + axes])} points beside {shape}"
+                )
+        return shape
+
+
+class Window(NamedTuple):
+    """Consecutive true frames of some trajectories, and what else is known of them (a batch without context)."""
+
+    frames: Float[Tensor, "batch frame *grid channel"]
+    known: Batch = Batch()
+
+    def batch(self, num_context_frames: int) -> Batch:
+        """What a surrogate sees of the window: the first frames, none for a steady problem."""
+        return self.known._replace(context=self.frames[:, :num_context_frames] if num_context_frames else None)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Window:
+        """The window with ``function`` of each of its tensors."""
+        return Window(function(self.frames), self.known.map(function))
+
+    def to(self, *args: Any, **options: Any) -> Window:
+        """The window on another device or in another floating-point type; a mask stays boolean."""
+        return self.map(lambda part: moved(part, *args, **options))
+
+    def rows(self, chosen: slice) -> Window:
+        """Some of the samples."""
+        return self.map(lambda part: part[chosen])
+
+    def every(self, step: int) -> Window:
+        """The window on every ``step``-th point along each axis."""
+        if step == 1:
+            return self
+        axes = self.frames.ndim - 3
+        points = [slice(None, None, step)] * axes
+        known = self.known
+        return Window(
+            self.frames[:, :, *points].contiguous(),
+            known._replace(
+                static=None if known.static is None else known.static[:, *points].contiguous(),
+                forcing=None if known.forcing is None else known.forcing[:, :, *points].contiguous(),
+                mask=None if known.mask is None else known.mask[:, *points].contiguous(),
+            ),
+        )
+
+    @classmethod
+    def cat(cls, windows: Sequence[Self]) -> Window:
+        """Several windows of the same length as one."""
+        return Window(torch.cat([w.frames for w in windows]), Batch.cat([w.known for w in windows]))
+
+
+def moved(part: Tensor, *args: Any, **options: Any) -> Tensor:
+    """``part.to(…)``, but a mask stays boolean."""
+    if part.dtype != torch.bool:
+        return part.to(*args, **options)
+    places = [value for value in args if not isinstance(value, torch.dtype)]
+    return part.to(*places, **{key: value for key, value in options.items() if key != "dtype"})
+
+
+def as_tensor(values: Array, what: str) -> Tensor:
+    """An array of any byte order and direction as a tensor; the numbers must be real and all there."""
+    if np.ma.is_masked(values):
+        raise UserError(f"{what} are masked in places; fill these or leave the trajectories out")
+    if isinstance(values, np.ndarray):
+        values = np.asarray(values)
+        native = values.dtype.newbyteorder("=")
+        values = np.require(values.astype(native, copy=False), requirements=["C", "W"])
+    tensor = torch.as_tensor(values)
+    if tensor.is_complex():
+        raise UserError(f"{what} hold complex numbers; give their parts as two channels")
+    return tensor
+
+
+def as_mask(values: Array) -> Bool[Tensor, "*shape"]:
+    """An array of true and false, or of ones and zeros."""
+    tensor = as_tensor(values, "the mask")
+    if tensor.dtype == torch.bool:
+        return tensor
+    if not bool(((tensor == 0) | (tensor == 1)).all()):
+        raise UserError("a mask holds 1 inside the domain and 0 outside of it, and no other number")
+    return tensor != 0
+
+
+def joined(values: Fields, fields: Sequence[Field], num_leading: int, what: str) -> Tensor:
+    """The channels of ``fields`` side by side.
+
+    An array under a field's name has ``num_leading`` axes, and one more for its channels, which a scalar may leave out.
+    """
+    if not isinstance(values, Mapping):
+        return as_tensor(values, what)
+    names = [item.name for item in fields]
+    _require_names(values, names, what)
+    columns = []
+    for item in fields:
+        column = as_tensor(values[item.name], f"{what} {item.name!r}")
+        column = column.unsqueeze(-1) if column.ndim == num_leading else column
+        if column.ndim != num_leading + 1 or column.shape[-1] != item.num_channels:
+            raise UserError(
+                f"{what} {item.name!r} must have {num_leading} axes and {item.num_channels} channels at the end, "
+                f"got shape {tuple(column.shape)}"
+            )
+        columns.append(column)
+    if len({column.shape[:-1] for column in columns}) > 1:
+        shapes = {name: tuple(column.shape[:-1]) for name, column in zip(names, columns, strict=True)}
+        raise UserError(f"{what} fields are of different shapes: {shapes}")
+    return torch.cat(columns, dim=-1)
+
+
+def joined_parameters(values: Numbers, names: Sequence[str], size: int) -> Float[Tensor, "batch parameter"]:
+    """The parameters of ``size`` samples side by side; a single number holds for all of them."""
+    if not isinstance(values, Mapping):
+        tensor = as_tensor(values, "parameters")
+        return tensor if tensor.is_floating_point() else tensor.float()
+    _require_names(values, names, "parameters")
+    columns = []
+    for name in names:
+        given = values[name]
+        column = as_tensor(np.asarray(given) if isinstance(given, float | int) else given, f"parameter {name!r}")
+        if column.ndim > 1 or column.numel() not in (1, size):
+            raise UserError(
+                f"parameter {name!r} must hold one number per sample, {size}; got shape {tuple(column.shape)}"
+            )
+        columns.append(column.reshape(-1).float().expand(size))
+    return torch.stack(columns, dim=-1)
+
+
+def describe_part(problem: Problem, name: str) -> str:
+    """Such as ``static fields coefficient (1)``, for messages."""
+    if name == "parameters":
+        return f"parameters {', '.join(problem.parameters)}"
+    if name == "mask":
+        return "a mask of the points inside its domain"
+    fields = problem.state if name == "context" else getattr(problem, name)
+    word = {"context": "context frames of", "static": "static fields", "forcing": "forcing"}[name]
+    return f"{word} {field_names(fields)}"
+
+
+def field_names(fields: Sequence[Field]) -> str:
+    """Such as ``velocity (2), pressure (1)``."""
+    return ", ".join(f"{item.name} ({item.num_channels})" for item in fields)
+
+
+def _require_names(values: Mapping[str, Any], names: Sequence[str], what: str) -> None:
+    if set(values) != set(names):
+        raise UserError(f"{what} must be given for {', '.join(names) or 'nothing'}; got {', '.join(values)}")
+
+
+def _require_axes(part: Tensor, what: str, axes: tuple[str, ...]) -> None:
+    if part.ndim != len(axes):
+        raise UserError(f"expected {what} ({', '.join(axes)}), got a tensor of shape {tuple(part.shape)}")
+
+
+def _require_channels(part: Tensor, fields: Sequence[Field]) -> None:
+    if part.shape[-1] != num_channels(fields):
+        raise UserError(f"expected {num_channels(fields)} channels: {field_names(fields)}; got {part.shape[-1]}")

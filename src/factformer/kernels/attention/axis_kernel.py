@@ -1,0 +1,307 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""The kernel of one axis from the mean of the field, in two launches forward and few backward.
+
+    φ = h( LayerNorm( γ m ) ),   A_ij = (q̃_i · k̃_j) w_j,   q̃, k̃ = rotary-encoded φ W_q, φ W_k
+
+There are only as many rows as the axis has points, so nothing here is large; made of single operations it would
+be hundreds of launches per call. Even and odd channels of queries and keys are held apart, which makes the
+rotation of pairs an elementwise operation. Reference implementation: `factformer.nn.axial_kernel.AxialKernel`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from factformer.grid import Grid
+from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
+from factformer.kernels._triton.launch import launch
+from factformer.kernels.attention.axis_kernel_backward import (
+    operator_gradient_kernel,
+    phi_gradient_kernel,
+    products_kernel,
+)
+from factformer.kernels.attention.axis_kernel_forward import operator_kernel, phi_kernel
+from factformer.nn.rotary import rotary_table
+from factformer.nn.tables import axis_weights
+
+if TYPE_CHECKING:
+    from factformer.nn.axial_kernel import AxialKernel
+
+PRODUCT_ROWS = 64
+PAIRS = 32
+"""Pairs of channels of queries and keys that a program of the kernel makes at a time."""
+
+
+def phi_tiling(rows: int) -> tuple[int, int]:
+    """Rows and warps of a program that makes φ."""
+    return 16, 8
+
+
+def phi_gradient_tiling(rows: int) -> tuple[int, int]:
+    """The same of its gradient."""
+    return 16, 8
+
+
+def operator_tiling(size: int, half: int) -> tuple[int, int]:
+    """Points and warps of a program that makes a tile of the kernel."""
+    return (128, 8) if size > 128 and half <= 64 else (min(padded(size), 64), 4)
+
+
+def operator_gradient_tiling(size: int, half: int) -> tuple[int, int]:
+    """The same of its gradient."""
+    return min(padded(size), 64), 4 if size > 128 and half <= 64 else 8
+
+
+class _AxialOperator(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        mean: Tensor,
+        gamma: Tensor,
+        gain: Tensor,
+        bias: Tensor,
+        expand: Tensor,
+        expand_bias: Tensor,
+        contract: Tensor,
+        contract_bias: Tensor,
+        query_weight: Tensor,
+        key_weight: Tensor,
+        tables: tuple[Tensor, Tensor | None, Tensor | None],
+        heads: int,
+        eps: float,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        mean = rows_of(mean)
+        batch, size, dim = mean.shape
+        weights, cosine, sine = tables
+        half = query_weight.shape[0] // heads // 2
+        save = any(ctx.needs_input_grad)
+        phi = mean.new_empty(batch, size, dim)
+        lengths = mean.new_empty(batch, size)
+        factors = mean.new_empty(batch * size if save else 0, 4 * dim, dtype=dtype)
+        block_rows, warps = phi_tiling(batch * size)
+        tiles = triton.cdiv(batch * size, block_rows)
+        squares = mean.new_empty(tiles, 2)
+        query_weight, key_weight = rows_of(query_weight), rows_of(key_weight)
+        launch(
+            phi_kernel,
+            (tiles,),
+            mean,
+            gamma,
+            gain,
+            bias,
+            expand,
+            expand_bias,
+            contract,
+            contract_bias,
+            query_weight,
+            key_weight,
+            phi,
+            lengths,
+            squares,
+            factors,
+            batch * size,
+            dim,
+            len(query_weight),
+            eps,
+            SAVE=save,
+            PRECISION=precision(dtype),
+            BLOCK_R=block_rows,
+            BLOCK_D=padded(dim),
+            num_warps=warps,
+        )
+        encoded = factors.new_empty(2, batch if save else 0, heads, size, 2 * half)
+        result = factors.new_empty(batch, heads, size, size)
+        units = mean.new_empty(batch)
+        block, warps = operator_tiling(size, half)
+        blocks = triton.cdiv(size, block)
+        launch(
+            operator_kernel,
+            (blocks, blocks, batch * heads),
+            phi,
+            query_weight,
+            key_weight,
+            cosine if cosine is not None else weights,
+            sine if sine is not None else weights,
+            weights,
+            lengths,
+            squares,
+            result,
+            encoded[0],
+            encoded[1],
+            units,
+            size,
+            dim,
+            heads,
+            half,
+            tiles,
+            heads * dim * math.sqrt(2 * half),  # what is missing to one where nothing is aligned
+            SAVE=save,
+            ROTARY=cosine is not None,
+            PRECISION=precision(dtype),
+            BLOCK_S=block,
+            BLOCK_D=padded(dim),
+            BLOCK_L=min(padded(half), PAIRS),
+            BLOCK_N=128,
+            num_warps=warps,
+        )
+        ctx.save_for_backward(
+            mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, factors, encoded, units
+        )
+        ctx.tables, ctx.heads, ctx.eps = tables, heads, eps
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (mean, gamma, gain, bias, expand, expand_bias, contract, query_weight, key_weight, factors, encoded, units) = (
+            ctx.saved_tensors
+        )
+        weights, cosine, sine = ctx.tables
+        batch, size, dim = mean.shape
+        heads, half, dtype, rows = ctx.heads, encoded.shape[-1] // 2, factors.dtype, batch * size
+        block, warps = operator_gradient_tiling(size, half)
+        encoded_width = 2 * heads * 2 * half
+        grads = factors.new_empty(rows, encoded_width + 4 * dim)
+        width = grads.shape[1]
+        launch(
+            operator_gradient_kernel,
+            (triton.cdiv(size, block), 2, batch * heads),
+            rows_of(grad),
+            encoded,
+            cosine if cosine is not None else weights,
+            sine if sine is not None else weights,
+            weights,
+            units,
+            grads,
+            size,
+            heads,
+            half,
+            width,
+            ROTARY=cosine is not None,
+            PRECISION=precision(dtype),
+            BLOCK_S=block,
+            BLOCK_L=padded(half),
+            num_warps=warps,
+        )
+        with torch.autocast(mean.device.type, enabled=False):
+            backward = torch.cat([query_weight, key_weight]).to(dtype)
+            torch.mm(grads[:, :encoded_width], backward, out=grads[:, encoded_width : encoded_width + dim])
+        grad_mean = torch.empty_like(mean)
+        block_rows, warps = phi_gradient_tiling(rows)
+        tiles = triton.cdiv(rows, block_rows)
+        sum_parts = mean.new_empty(tiles, 5 * dim)
+        launch(
+            phi_gradient_kernel,
+            (tiles,),
+            mean,
+            gamma,
+            gain,
+            bias,
+            expand,
+            expand_bias,
+            contract,
+            grads,
+            factors,
+            grad_mean,
+            sum_parts,
+            rows,
+            dim,
+            width,
+            ctx.eps,
+            PRECISION=precision(dtype),
+            BLOCK_R=block_rows,
+            BLOCK_D=padded(dim),
+            num_warps=warps,
+        )
+        encoded_tiles, steps = triton.cdiv(encoded_width, padded(dim)), triton.cdiv(rows, PRODUCT_ROWS)
+        per_program = triton.cdiv(steps, pieces(steps, encoded_tiles + 4, waves=1)) * PRODUCT_ROWS
+        number = triton.cdiv(rows, per_program)
+        parts = mean.new_empty(number, width, dim)
+        launch(
+            products_kernel,
+            (encoded_tiles + 4, number),
+            grads,
+            factors,
+            parts,
+            rows,
+            dim,
+            width,
+            per_program,
+            encoded_tiles,
+            PRECISION=precision(dtype),
+            BLOCK_R=PRODUCT_ROWS,
+            BLOCK_D=padded(dim),
+            num_warps=8,
+        )
+        products = parts.sum(0) if number > 1 else parts[0]
+        half_width = encoded_width // 2
+        grad_query, grad_key, grad_contract, grad_expand, grad_gamma = products.split(
+            [half_width, half_width, dim, 2 * dim, dim]
+        )
+        sums = sum_parts.sum(0)
+        grad_expand_bias, grad_gain, grad_bias, grad_contract_bias = sums.split([2 * dim, dim, dim, dim])
+        return (
+            grad_mean,
+            grad_gamma,
+            grad_gain,
+            grad_bias,
+            grad_expand,
+            grad_expand_bias,
+            grad_contract,
+            grad_contract_bias,
+            grad_query,
+            grad_key,
+            None,
+            None,
+            None,
+            None,
+        )
+
+
+def axial_operators(kernel: AxialKernel, mean: Tensor, grid: Grid, dtype: torch.dtype) -> list[Tensor]:
+    """What `AxialKernel.operators` gives, from the mean of the field over all other axes.
+
+    The dense kernel is made here; with a softmax or in the low-rank order the plain operations serve.
+    """
+    options = kernel.options
+    if options.softmax or not kernel.dense_is_cheaper(grid):
+        # In float32 as below: there are few rows, and a rounding here moves every entry of the kernel.
+        single = kernel.gamma.weight.dtype == torch.float32
+        with torch.autocast(mean.device.type, enabled=False) if single else contextlib.nullcontext():
+            return kernel.operators(*kernel.encode(mean, grid), grid)
+    weights = axis_weights(kernel.tables, grid, kernel.m, mean)
+    cosine = sine = None
+    if options.rotary != "off":
+        cosine, sine = kernel.tables.get(
+            "rotary",
+            grid,
+            kernel.m,
+            mean,
+            lambda: rotary_table(grid, kernel.m, kernel.kernel_dim, options.rotary, options.rotary_scale),
+        )
+    mlp = kernel.mlp
+    matrix: Tensor = _AxialOperator.apply(
+        mean,
+        kernel.gamma.weight,
+        kernel.norm.weight,
+        kernel.norm.bias,
+        mlp.expand.weight,
+        mlp.expand.bias,
+        mlp.contract.weight,
+        mlp.contract.bias,
+        kernel.to_queries.weight,
+        kernel.to_keys.weight,
+        (weights, cosine, sine),
+        kernel.heads,
+        kernel.norm.eps,
+        dtype,
+    )
+    return [matrix]

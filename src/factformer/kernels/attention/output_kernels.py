@@ -1,0 +1,186 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Kernels behind `factformer.kernels.attention.output`, forward and backward."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from factformer.kernels._triton.arithmetic import gelu, gelu_slope
+from factformer.kernels._triton.tiles import load_tile, store_tile
+
+
+@triton.jit
+def output_kernel(
+    values,
+    folded,
+    constant,
+    second,
+    residual,
+    result,
+    hidden,
+    points,
+    width,
+    dim,
+    SAVE: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    sample, p = tl.program_id(1), tl.program_id(0) * BLOCK_P
+    d = tl.arange(0, BLOCK_D)
+    h = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
+    for start in tl.range(0, width, BLOCK_K, num_stages=STAGES):
+        z = load_tile(values, sample, p, start, points, width, DESCRIBED, BLOCK_P, BLOCK_K)
+        w = load_tile(folded, sample, 0, start, dim, width, DESCRIBED, BLOCK_D, BLOCK_K)
+        h = tl.dot(z, tl.trans(w), h, input_precision=PRECISION)
+    h += tl.load(constant + sample * dim + d, mask=d < dim, other=0.0)[None, :]
+    if SAVE:
+        store_tile(hidden, h, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
+    w = load_tile(second, 0, 0, 0, dim, dim, DESCRIBED, BLOCK_D, BLOCK_D)
+    past = load_tile(residual, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
+    out = tl.dot(gelu(h).to(w.dtype), tl.trans(w), input_precision=PRECISION) + past.to(tl.float32)
+    store_tile(result, out, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
+
+
+@triton.jit
+def hidden_gradient_kernel(
+    grad,
+    hidden,
+    second,
+    grad_hidden,
+    second_parts,
+    sum_parts,
+    points,
+    dim,
+    tiles_per_program,
+    DESCRIBED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """``∂h`` of every point, and of the points of a program its sum and ``∂W₂ = ∂outᵀ gelu(h)``."""
+    sample = tl.program_id(1)
+    d = tl.arange(0, BLOCK_D)
+    w = load_tile(second, 0, 0, 0, dim, dim, DESCRIBED, BLOCK_D, BLOCK_D)
+    total = tl.zeros((BLOCK_D, BLOCK_D), dtype=tl.float32)
+    summed = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
+    first = tl.program_id(0) * tiles_per_program
+    for tile in tl.range(first, min(first + tiles_per_program, (points + BLOCK_P - 1) // BLOCK_P), num_stages=STAGES):
+        p = tile * BLOCK_P
+        g = load_tile(grad, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
+        h = load_tile(hidden, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D).to(tl.float32)
+        grad_h = tl.dot(g, w, input_precision=PRECISION) * gelu_slope(h)
+        total = tl.dot(tl.trans(g), gelu(h).to(g.dtype), total, input_precision=PRECISION)
+        store_tile(grad_hidden, grad_h, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
+        summed += grad_h
+    program = sample.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)
+    tl.store(sum_parts + program * dim + d, tl.sum(summed, axis=0), mask=d < dim)
+    mask = (d < dim)[:, None] & (d < dim)[None, :]
+    tl.store(second_parts + program * dim * dim + d[:, None] * dim + d[None, :], total, mask=mask)
+
+
+@triton.jit
+def head_terms_kernel(
+    raw_parts,
+    sum_parts,
+    first,
+    statistics,
+    grad_first,
+    terms,
+    raw_number,
+    sum_number,
+    dim,
+    heads,
+    channels,
+    measure,
+    BLOCK_D: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """Of a sample and head the gradient of ``W₁`` in ``h = W₁ ẑ``, and ``α, β`` of ``∂z = ∂h (ρ W₁) + w (α + β z)``.
+
+    From parts of ``raw = ∂hᵀ z`` and of ``Σ ∂h``; ``measure`` is one over the number of entries of a head where all
+    points weigh the same.
+    """
+    head, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    d, c = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_C)
+    mask = (d < dim)[:, None] & (c < channels)[None, :]
+    pitch = heads * channels
+    inside = d[:, None] * pitch + (head * channels + c)[None, :]
+    raw = tl.zeros((BLOCK_D, BLOCK_C), dtype=tl.float32)
+    for part in tl.range(0, raw_number, num_stages=4):
+        raw += tl.load(raw_parts + (sample * raw_number + part) * dim * pitch + inside, mask=mask, other=0.0)
+    # Many short parts, as a tile of 16 at a time.
+    sums = tl.zeros((16, BLOCK_D), dtype=tl.float32)
+    for start in range(0, sum_number, 16):
+        k = start + tl.arange(0, 16)
+        rows = sum_parts + (sample * sum_number + k)[:, None] * dim + d[None, :]
+        sums += tl.load(rows, mask=(k < sum_number)[:, None] & (d < dim)[None, :], other=0.0)
+    total = tl.sum(sums, axis=0)[:, None]
+    where = statistics + (sample * heads + head) * 2
+    mean, scale = tl.load(where), tl.load(where + 1)
+    weight = tl.load(first + inside, mask=mask, other=0.0).to(tl.float32)
+    grad = tl.where(mask, (raw - total * mean) * scale, 0.0)
+    along = tl.sum(tl.sum(grad * weight, axis=1), axis=0)
+    level = tl.sum(tl.sum(total * weight, axis=1), axis=0)
+    slope = -scale * scale * along * measure
+    tl.store(grad_first + sample * dim * pitch + inside, grad, mask=mask)
+    where = terms + (sample * heads + head) * 2
+    tl.store(where, -scale * level * measure - slope * mean)
+    tl.store(where + 1, slope)
+
+
+@triton.jit
+def values_gradient_kernel(
+    grad_hidden,
+    scaled,
+    values,
+    terms,
+    weights,
+    grad_values,
+    points,
+    heads,
+    channels,
+    dim,
+    HAS_WEIGHTS: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """``∂z = ∂h (ρ W₁) + w (α + β z)``, a head at a time.
+
+    With ``DESCRIBED`` heads are as wide as their tile, so that no tile reaches into the next head.
+    """
+    sample, p = tl.program_id(1), tl.program_id(0) * BLOCK_P
+    g = load_tile(grad_hidden, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
+    measure = 1.0
+    if HAS_WEIGHTS:
+        r = p + tl.arange(0, BLOCK_P)
+        measure = tl.load(weights + r, mask=r < points, other=0.0)[:, None]
+    for head in tl.range(0, heads, num_stages=STAGES):
+        start, end = head * channels, (head + 1) * channels
+        if DESCRIBED:
+            z = load_tile(values, sample, p, start, points, 0, True, BLOCK_P, BLOCK_C)
+            w = load_tile(scaled, sample, 0, start, dim, 0, True, BLOCK_D, BLOCK_C)
+        else:
+            pitch = heads * channels
+            c, d, r = start + tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_D), p + tl.arange(0, BLOCK_P)
+            where = (sample.to(tl.int64) * points + r)[:, None] * pitch + c[None, :]
+            mask = (r < points)[:, None] & (c < end)[None, :]
+            z = tl.load(values + where, mask=mask, other=0.0)
+            base = (sample.to(tl.int64) * dim + d)[:, None] * pitch + c[None, :]
+            w = tl.load(scaled + base, mask=(d < dim)[:, None] & (c < end)[None, :], other=0.0)
+        term = terms + (sample * heads + head) * 2
+        result = tl.dot(g, w, input_precision=PRECISION)
+        result += measure * (tl.load(term) + tl.load(term + 1) * z.to(tl.float32))
+        if DESCRIBED:
+            store_tile(grad_values, result, sample, p, start, points, 0, True, BLOCK_P, BLOCK_C)
+        else:
+            tl.store(grad_values + where, result.to(grad_values.dtype.element_ty), mask=mask)

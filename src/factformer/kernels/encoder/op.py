@@ -1,0 +1,232 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""The frame encoder, with frames read where they lie and lifted frames that are written once and not kept.
+
+    z_p = b + Σ_t W_t gelu( L x_tp + l )        or, of a single channel,        z_p = b + Σ_t w_t x_tp
+
+of normalised frames ``x = (frame - mean) / deviation``.
+
+A one is appended to the channels (or frames) of a point, so that the bias is a column of the matrix and its gradient
+one of the matrix's gradient. Reference implementation: `factformer.nn.frame_encoder.FrameEncoder`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
+from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.weights import product, working
+from factformer.kernels.attention.positions import column_sums
+from factformer.kernels.encoder.kernels import (
+    lift_gradient_kernel,
+    lift_kernel,
+    stack_gradient_kernel,
+    stack_kernel,
+)
+
+if TYPE_CHECKING:
+    from factformer.nn.frame_encoder import FrameEncoder
+
+BLOCK_POINTS = 64
+PORTION = 2**28
+"""Entries of lifted frames that may be in memory at a time, if one sample has no more."""
+
+
+class _Stack(torch.autograd.Function):
+    """Frames ``(batch, frame, point)`` of a single channel to ``(batch, point, dim)``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, frames: Tensor, statistics: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        frames = rows_of(frames)
+        batch, num_frames, points = frames.shape
+        dim = len(weight)
+        result = frames.new_empty(batch, points, dim, dtype=dtype)
+        launch(
+            stack_kernel,
+            (triton.cdiv(points, BLOCK_POINTS), batch),
+            frames,
+            statistics,
+            weight,
+            bias,
+            result,
+            points,
+            num_frames,
+            dim,
+            PRECISION=precision(dtype),
+            BLOCK_P=BLOCK_POINTS,
+            BLOCK_T=padded(num_frames + 1),
+            BLOCK_D=padded(dim),
+            num_warps=4,
+        )
+        ctx.save_for_backward(frames, statistics, weight)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        frames, statistics, weight = ctx.saved_tensors
+        batch, num_frames, points = frames.shape
+        dim = len(weight)
+        tiles = triton.cdiv(points, BLOCK_POINTS)
+        total = batch * tiles
+        per_program = triton.cdiv(total, pieces(total, 1))
+        parts = frames.new_empty(triton.cdiv(total, per_program), dim, num_frames + 1, dtype=torch.float32)
+        of_frames = ctx.needs_input_grad[0]
+        grad_frames = torch.empty_like(frames) if of_frames else None
+        launch(
+            stack_gradient_kernel,
+            (len(parts),),
+            rows_of(grad),
+            frames,
+            statistics,
+            weight,
+            grad_frames if of_frames else frames,
+            parts,
+            points,
+            num_frames,
+            dim,
+            tiles,
+            total,
+            per_program,
+            OF_FRAMES=of_frames,
+            PRECISION=precision(grad.dtype),
+            BLOCK_P=BLOCK_POINTS,
+            BLOCK_T=padded(num_frames + 1),
+            BLOCK_D=padded(dim),
+            num_warps=4,
+        )
+        whole = parts.sum(0)
+        return grad_frames, None, whole[:, :-1], whole[:, -1], None
+
+
+class _Lift(torch.autograd.Function):
+    """Frames ``(batch, frame, point, channel)`` to ``(batch, point, dim)`` through a hidden layer of each frame.
+
+    Lifted frames are made a few samples at a time, for the library's product to read, and not kept.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        frames: Tensor,
+        statistics: Tensor,
+        lift: Tensor,
+        lift_bias: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        frames = rows_of(frames)
+        batch, num_frames, points, _ = frames.shape
+        dim, compress, constant = len(weight), working(weight, dtype), working(bias, dtype)
+        result = frames.new_empty(batch, points, dim, dtype=dtype)
+        with torch.autocast(frames.device.type, enabled=False):
+            for rows in _portions(batch, points * num_frames * dim):
+                lifted = _lifted(frames[rows], statistics, lift, lift_bias, dtype)
+                torch.addmm(constant, lifted, compress.t(), out=result[rows].view(-1, dim))
+        ctx.save_for_backward(frames, statistics, lift, lift_bias, compress)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        frames, statistics, lift, lift_bias, compress = ctx.saved_tensors
+        batch, num_frames, points, channels = frames.shape
+        dim, grad = len(compress), rows_of(grad)
+        tiles = triton.cdiv(points, BLOCK_POINTS)
+        of_frames = ctx.needs_input_grad[0]
+        grad_frames = torch.empty_like(frames) if of_frames else None
+        grad_weight = grad_lift = None
+        with torch.autocast(frames.device.type, enabled=False):
+            for rows in _portions(batch, points * num_frames * dim):
+                here, flat = frames[rows], grad[rows].flatten(0, 1)
+                lifted = _lifted(here, statistics, lift, lift_bias, grad.dtype)
+                grad_weight = _added(grad_weight, product(flat.t(), lifted))
+                torch.mm(flat, compress, out=lifted)
+                total = len(here) * tiles * num_frames
+                per_program = triton.cdiv(total, pieces(total, 1))
+                parts = frames.new_empty(triton.cdiv(total, per_program), dim, channels + 1, dtype=torch.float32)
+                launch(
+                    lift_gradient_kernel,
+                    (len(parts),),
+                    lifted,
+                    here,
+                    statistics,
+                    lift,
+                    lift_bias,
+                    here if grad_frames is None else grad_frames[rows],
+                    parts,
+                    points,
+                    num_frames,
+                    channels,
+                    dim,
+                    tiles,
+                    total,
+                    per_program,
+                    OF_FRAMES=of_frames,
+                    PRECISION=precision(grad.dtype),
+                    BLOCK_P=BLOCK_POINTS,
+                    BLOCK_C=padded(channels + 1),
+                    BLOCK_D=padded(dim),
+                    num_warps=4,
+                )
+                grad_lift = _added(grad_lift, parts.sum(0))
+            assert grad_lift is not None
+            grad_bias = column_sums(grad.flatten(0, 1))
+        return grad_frames, None, grad_lift[:, :-1], grad_lift[:, -1], grad_weight, grad_bias, None
+
+
+def _portions(batch: int, size: int) -> list[slice]:
+    """Samples whose lifted frames, ``size`` entries each, are made together."""
+    count = max(1, PORTION // size)
+    return [slice(first, first + count) for first in range(0, batch, count)]
+
+
+def _added(total: Tensor | None, part: Tensor) -> Tensor:
+    return part if total is None else total.add_(part)
+
+
+def _lifted(frames: Tensor, statistics: Tensor, lift: Tensor, lift_bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """``gelu( L x + l )`` of every frame, ``(sample · point, frame · dim)``."""
+    batch, num_frames, points, channels = frames.shape
+    dim = len(lift)
+    lifted = frames.new_empty(batch * points, num_frames * dim, dtype=dtype)
+    launch(
+        lift_kernel,
+        (triton.cdiv(points, BLOCK_POINTS), batch),
+        frames,
+        statistics,
+        lift,
+        lift_bias,
+        lifted,
+        points,
+        num_frames,
+        channels,
+        dim,
+        PRECISION=precision(dtype),
+        BLOCK_P=BLOCK_POINTS,
+        BLOCK_C=padded(channels + 1),
+        BLOCK_D=padded(dim),
+        num_warps=4,
+    )
+    return lifted
+
+
+def encode_frames(encoder: FrameEncoder, frames: Tensor, statistics: Tensor, dtype: torch.dtype) -> Tensor:
+    """What `FrameEncoder.forward` computes, in ``dtype``; ``statistics`` holds means and deviations of the channels."""
+    shape, dim = frames.shape[2:-1], encoder.compress.out_features
+    flat = frames.flatten(2, -2)
+    compress = encoder.compress
+    if isinstance(encoder.lift, torch.nn.Identity):
+        result: Tensor = _Stack.apply(flat.squeeze(-1), statistics, compress.weight, compress.bias, dtype)
+    else:
+        linear: Any = encoder.lift[0]
+        result = _Lift.apply(flat, statistics, linear.weight, linear.bias, compress.weight, compress.bias, dtype)
+    return result.view(len(frames), *shape, dim)

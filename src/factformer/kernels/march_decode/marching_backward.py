@@ -1,0 +1,256 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""The gradient of latent marching, from the last step to the first in two kernels each.
+
+The first takes the gradient of a state into the hidden layer, the second from there into the state before, and adds
+what the decoder wants of that one. The gradients of the weights are left to `marching_weights_backward`.
+Reference implementation: autograd through `factformer.nn.marching.LatentMarching`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from factformer.kernels._triton.arithmetic import gelu_and_slope, padded, precision
+from factformer.kernels._triton.launch import launch
+from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, store_tile
+from factformer.kernels.march_decode.marching_forward import BLOCK_LATENT
+from factformer.kernels.march_decode.network import Network
+
+HIDDEN_TILE = Tile(64, 8, 2)
+STATE_TILE = Tile(64, 4, 2)
+
+
+@triton.jit(do_not_specialize=["points", "step"])
+def _hidden_gradient_kernel(
+    states,
+    grads,
+    first,
+    second,
+    grad_hidden,
+    activated,
+    rows,
+    first_sum,
+    first_shift,
+    first_bias,
+    sums,
+    points,
+    step,
+    LATENT: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """The hidden layer of one step behind its activation, and the gradient before it."""
+    start, d = tl.program_id(0) * BLOCK_P, tl.arange(0, BLOCK_H)
+    h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
+    grad_h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
+    for c in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
+        z = load_tile(states, step, start, c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+        w1 = load_tile(first, 0, 0, c, HIDDEN, LATENT, DESCRIBED, BLOCK_H, BLOCK_K)
+        h = tl.dot(z, tl.trans(w1), h, input_precision=PRECISION)
+        grad = load_tile(grads, step + 1, start, c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+        w2 = load_tile(second, 0, c, 0, LATENT, HIDDEN, DESCRIBED, BLOCK_K, BLOCK_H)
+        grad_h = tl.dot(grad, w2, grad_h, input_precision=PRECISION)
+    p = start + tl.arange(0, BLOCK_P)
+    row = step.to(tl.int64) * points + p
+    mean = tl.load(rows + row * 2, mask=p < points, other=0.0)
+    scale = tl.load(rows + row * 2 + 1, mask=p < points, other=0.0)
+    summed = tl.load(first_sum + d, mask=d < HIDDEN, other=0.0)[None, :]
+    h += tl.load(first_shift + step * HIDDEN + d, mask=d < HIDDEN, other=0.0)[None, :]
+    h = (h - mean[:, None] * summed) * scale[:, None]
+    active, slope = gelu_and_slope(h + tl.load(first_bias + d, mask=d < HIDDEN, other=0.0)[None, :])
+    store_tile(activated, active, step, start, 0, points, HIDDEN, DESCRIBED, BLOCK_P, BLOCK_H)
+    # Times ρ: what goes through W₁ and into its gradient.
+    grad_h = grad_h * slope * scale[:, None]
+    store_tile(grad_hidden, grad_h, step, start, 0, points, HIDDEN, DESCRIBED, BLOCK_P, BLOCK_H)
+    # The two means that the LayerNorm's gradient needs, from the hidden layer instead of the state.
+    level = tl.sum(grad_h * summed, axis=1) / LATENT
+    along = scale * tl.sum(grad_h * h, axis=1) / LATENT
+    where = sums + row[:, None] * 2 + tl.arange(0, 2)[None, :]
+    tl.store(where, tl.join(level, along), mask=(p < points)[:, None])
+
+
+@triton.jit(do_not_specialize=["points", "batch", "num_steps", "slot"])
+def _state_gradient_kernel(
+    states,
+    grads,
+    result,
+    first,
+    grad_hidden,
+    grad_decoded,
+    scaled,
+    terms,
+    rows,
+    sums,
+    embeddings,
+    weights,
+    points,
+    batch,
+    num_steps,
+    slot,
+    LATENT: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    WIDE: tl.constexpr,
+    GROUPS: tl.constexpr,
+    HAS_WEIGHTS: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Of one state: what the step behind it wants of it and, ``∂h F + w (α + β z)``, the decoder.
+
+    The last state has no step behind it, the first no decoder: tiles from beyond the field are zero and cost nothing.
+    """
+    start, sample = tl.program_id(0) * BLOCK_P, tl.program_id(1)
+    marched, decoded = slot < num_steps, slot > 0
+    step, at = tl.minimum(slot, num_steps - 1) * batch + sample, (tl.maximum(slot, 1) - 1) * batch + sample
+    of_step, of_decoder = tl.where(marched, start, points), tl.where(decoded, start, points)
+    p, k = start + tl.arange(0, BLOCK_P), tl.arange(0, BLOCK_K)
+    row = step.to(tl.int64) * points + p
+    inside = (p < points) & marched
+    mean = tl.load(rows + row * 2, mask=inside, other=0.0)
+    level = tl.load(sums + row * 2, mask=inside, other=0.0)
+    along = tl.load(sums + row * 2 + 1, mask=inside, other=0.0)
+    measure = tl.full((BLOCK_P,), 1.0, dtype=tl.float32)
+    if HAS_WEIGHTS:
+        measure = tl.load(weights + p, mask=p < points, other=0.0)
+    hidden = load_tile(grad_hidden, step, of_step, 0, points, HIDDEN, DESCRIBED, BLOCK_P, BLOCK_H)
+    for start_c in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
+        c = start_c + k
+        # Of the decoder's grouped layer only the rows of the groups that these channels belong to.
+        r = start_c // (LATENT // GROUPS) * (WIDE // GROUPS)
+        z = load_tile(states, slot * batch + sample, start, start_c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+        grad = load_tile(grads, step + batch, of_step, start_c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+        w = load_tile(first, 0, 0, start_c, HIDDEN, LATENT, DESCRIBED, BLOCK_H, BLOCK_K)
+        x = load_tile(grad_decoded, at, of_decoder, r, points, WIDE, DESCRIBED, BLOCK_P, BLOCK_W)
+        f = load_tile(scaled, at, r, start_c, WIDE, LATENT, DESCRIBED, BLOCK_W, BLOCK_K)
+        z = z.to(tl.float32)
+        e = tl.load(embeddings + step // batch * LATENT + c, mask=c < LATENT, other=0.0)[None, :]
+        new = grad.to(tl.float32) - level[:, None] - (z + e - mean[:, None]) * along[:, None]
+        base, own = terms + at * 2 * LATENT + c, (c < LATENT) & decoded
+        offset = tl.load(base, mask=own, other=0.0)[None, :]
+        new += (offset + tl.load(base + LATENT, mask=own, other=0.0)[None, :] * z) * measure[:, None]
+        new = tl.dot(hidden, w, new, input_precision=PRECISION)
+        new = tl.dot(x, f, new, input_precision=PRECISION)
+        store_tile(result, new, slot * batch + sample, start, start_c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+
+
+class MarchingGradient(NamedTuple):
+    """Of the states ``(1 + step, batch, point, latent)``, and of the hidden layer of each step.
+
+    ``hidden`` is ``ρ ∂h`` before the activation and ``active`` the layer behind it. Last in ``sums`` ``(step, batch,
+    point, 2)`` is the factor of ``z + e - μ`` in the gradient of the LayerNorm.
+    """
+
+    states: Tensor
+    hidden: Tensor
+    active: Tensor
+    sums: Tensor
+
+
+def march_backward(
+    states: Tensor,
+    rows: Tensor,
+    network: Network,
+    grad_decoded: Tensor,
+    scaled: Tensor,
+    terms: Tensor,
+    weights: Tensor | None,
+    groups: int,
+) -> MarchingGradient:
+    """``grad_decoded``, ``scaled`` and ``terms`` are ``∂h``, ``F`` and ``(α, β)`` of the decoder, of every sample."""
+    slots, batch, points, latent = states.shape
+    steps, hidden, wide = slots - 1, network.first.shape[0], scaled.shape[1]
+    grads = torch.empty_like(states)
+    grad_hidden, activated = states.new_empty(2, steps, batch, points, hidden).unbind(0)
+    sums = states.new_empty(steps, batch, points, 2, dtype=torch.float32)
+    block, block_hidden = min(padded(latent), BLOCK_LATENT), padded(hidden)
+    window = _window(latent, wide, groups, block)
+    described = can_move(states, grad_hidden, grad_decoded, scaled, network.first, network.second)
+    described &= can_move(grad_decoded, columns=wide // groups)
+    sizes = {
+        "LATENT": latent,
+        "HIDDEN": hidden,
+        "DESCRIBED": described,
+        "PRECISION": precision(states.dtype),
+        "BLOCK_K": block,
+        "BLOCK_H": block_hidden,
+    }
+    first = moved(network.first, 1, block_hidden, block, described)
+    tile = STATE_TILE
+    of_state = (
+        *(moved(x, slots * batch, tile.points, block, described) for x in (states, grads, grads)),
+        first,
+        moved(grad_hidden, steps * batch, tile.points, block_hidden, described),
+        moved(grad_decoded, steps * batch, tile.points, window, described),
+        moved(scaled, steps * batch, window, block, described),
+        terms,
+        rows,
+        sums,
+        network.embeddings,
+        weights if weights is not None else rows,
+        points,
+        batch,
+        steps,
+    )
+    into_hidden = (
+        *(moved(x, slots, HIDDEN_TILE.points, block, described) for x in (states, grads)),
+        first,
+        moved(network.second, 1, block, block_hidden, described),
+        *(moved(x, steps, HIDDEN_TILE.points, block_hidden, described) for x in (grad_hidden, activated)),
+        rows,
+        network.first_sum,
+        network.first_shift,
+        network.first_bias,
+        sums,
+        batch * points,
+    )
+    for slot in reversed(range(slots)):
+        if slot < steps:
+            launch(
+                _hidden_gradient_kernel,
+                (triton.cdiv(batch * points, HIDDEN_TILE.points),),
+                *into_hidden,
+                slot,
+                **sizes,
+                BLOCK_P=HIDDEN_TILE.points,
+                STAGES=HIDDEN_TILE.stages,
+                num_warps=HIDDEN_TILE.warps,
+            )
+        launch(
+            _state_gradient_kernel,
+            (triton.cdiv(points, tile.points), batch),
+            *of_state,
+            slot,
+            **sizes,
+            WIDE=wide,
+            GROUPS=groups,
+            HAS_WEIGHTS=weights is not None,
+            BLOCK_W=window,
+            BLOCK_P=tile.points,
+            STAGES=tile.stages,
+            num_warps=tile.warps,
+        )
+    return MarchingGradient(grads, grad_hidden, activated, sums)
+
+
+def _window(latent: int, wide: int, groups: int, block: int) -> int:
+    """How many outputs of the decoder's grouped layer the channels of one block reach, at most."""
+    channels = latent // groups
+    most = max(
+        (min(start + block, latent) - 1) // channels - start // channels + 1 for start in range(0, latent, block)
+    )
+    return padded(most * (wide // groups))

@@ -1,0 +1,124 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""The pointwise network of a marching step as its kernels take it, made in one launch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from factformer.kernels._triton.arithmetic import padded
+from factformer.kernels._triton.launch import launch
+
+BLOCK_ROWS = 16
+
+
+@triton.jit(do_not_specialize=["num_steps"])
+def _network_kernel(
+    steps,
+    gain,
+    bias,
+    first,
+    first_bias,
+    second,
+    second_bias,
+    embeddings,
+    embedding_sums,
+    folded,
+    folded_sum,
+    folded_shift,
+    folded_bias,
+    rounded,
+    constant,
+    num_steps,
+    LATENT: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    c = tl.arange(0, BLOCK_K)
+    inside_r, inside_c = r < HIDDEN, c < LATENT
+    mask = inside_r[:, None] & inside_c[None, :]
+    w = tl.load(first + r[:, None] * LATENT + c[None, :], mask=mask, other=0.0)
+    f = (w * tl.load(gain + c, mask=inside_c, other=0.0)[None, :]).to(folded.dtype.element_ty)
+    tl.store(folded + r[:, None] * LATENT + c[None, :], f, mask=mask)
+    b = tl.sum(w * tl.load(bias + c, mask=inside_c, other=0.0)[None, :], axis=1)
+    tl.store(folded_bias + r, b + tl.load(first_bias + r, mask=inside_r, other=0.0), mask=inside_r)
+    # With the rounded matrix, so that a constant state still gives exactly nothing.
+    exact = f.to(tl.float32)
+    tl.store(folded_sum + r, tl.sum(exact, axis=1), mask=inside_r)
+    other = c[:, None] * HIDDEN + r[None, :]
+    turned = inside_c[:, None] & inside_r[None, :]
+    v = tl.load(second + other, mask=turned, other=0.0)
+    tl.store(rounded + other, v.to(rounded.dtype.element_ty), mask=turned)
+    own = inside_c & (tl.program_id(0) == 0)
+    for step in range(num_steps + 1):
+        e = tl.load(steps + step * LATENT + c, mask=inside_c & (step < num_steps), other=0.0)
+        tl.store(folded_shift + step * HIDDEN + r, tl.sum(exact * e[None, :], axis=1), mask=inside_r)
+        tl.store(embeddings + step * LATENT + c, e, mask=own)
+        tl.store(constant + step * LATENT + c, e + tl.load(second_bias + c, mask=inside_c, other=0.0), mask=own)
+        tl.store(embedding_sums + step * 2, tl.sum(e, axis=0), mask=tl.program_id(0) == 0)
+        tl.store(embedding_sums + step * 2 + 1, tl.sum(e * e, axis=0), mask=tl.program_id(0) == 0)
+
+
+class Weights(NamedTuple):
+    """Embeddings of the steps, gain and bias of the LayerNorm, W₁, b₁, W₂, b₂; or their gradients."""
+
+    steps: Tensor
+    gain: Tensor
+    bias: Tensor
+    first: Tensor
+    first_bias: Tensor
+    second: Tensor
+    second_bias: Tensor
+
+
+class Network(NamedTuple):
+    """One marching step with the LayerNorm's affine map inside its first matrix.
+
+    ``W₁ (γ x̂ + β) + b₁`` with ``x̂ = (z + e - μ) ρ`` is ``ρ (Wz + We - μ W1) + b``, so the product runs on the state as
+    it lies in memory. Behind the embeddings of the steps lies one of zeros.
+    """
+
+    embeddings: Tensor
+    embedding_sums: Tensor
+    first: Tensor
+    first_sum: Tensor
+    first_shift: Tensor
+    first_bias: Tensor
+    second: Tensor
+    constant: Tensor
+    eps: float
+
+    @classmethod
+    def fold(cls, weights: Weights, num_steps: int, eps: float, dtype: torch.dtype) -> Network:
+        """For the first ``num_steps`` steps; ``eps`` is the LayerNorm's."""
+        steps = weights.steps
+        hidden, latent = weights.first.shape
+        embeddings, constant = steps.new_empty(2, num_steps + 1, latent).unbind(0)
+        embedding_sums = steps.new_empty(num_steps + 1, 2)
+        folded, rounded = (torch.empty_like(w, dtype=dtype) for w in (weights.first, weights.second))
+        vectors = steps.new_empty(num_steps + 3, hidden)
+        launch(
+            _network_kernel,
+            (triton.cdiv(hidden, BLOCK_ROWS),),
+            *weights,
+            embeddings,
+            embedding_sums,
+            folded,
+            vectors[0],
+            vectors[2:],
+            vectors[1],
+            rounded,
+            constant,
+            num_steps,
+            LATENT=latent,
+            HIDDEN=hidden,
+            BLOCK_R=BLOCK_ROWS,
+            BLOCK_K=padded(latent),
+        )
+        return cls(embeddings, embedding_sums, folded, vectors[0], vectors[2:], vectors[1], rounded, constant, eps)

@@ -1,0 +1,168 @@
+"""Latent marching and decoder as one differentiable function on the fused kernels.
+
+Kept for the backward pass: the latent field that comes in, the states, and the statistics of the norms.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from factformer.grid import Grid
+from factformer.kernels._triton.arithmetic import rows_of
+from factformer.kernels._triton.normalization import fold_grouped
+from factformer.kernels._triton.products import gram
+from factformer.kernels._triton.weights import working
+from factformer.kernels.march_decode.decoder_backward import decode_backward
+from factformer.kernels.march_decode.decoder_forward import Layers, decode
+from factformer.kernels.march_decode.group_norm_backward import group_norm_backward
+from factformer.kernels.march_decode.marching_backward import march_backward
+from factformer.kernels.march_decode.marching_forward import march
+from factformer.kernels.march_decode.marching_weights_backward import march_weights_backward
+from factformer.kernels.march_decode.network import Network, Weights
+from factformer.nn.norms import cached_domain_weights
+
+if TYPE_CHECKING:
+    from factformer.nn.decoder import Decoder
+    from factformer.nn.marching import LatentMarching
+
+
+class Parameters(NamedTuple):
+    """All parameters of marching and decoder, and their gradients in the same order."""
+
+    expand: Tensor
+    expand_bias: Tensor
+    steps: Tensor
+    gain: Tensor
+    bias: Tensor
+    first: Tensor
+    first_bias: Tensor
+    second: Tensor
+    second_bias: Tensor
+    group_gain: Tensor
+    group_shift: Tensor
+    grouped: Tensor
+    grouped_bias: Tensor
+    narrow: Tensor
+    narrow_bias: Tensor
+    project: Tensor
+    project_bias: Tensor
+
+    @classmethod
+    def of(cls, marching: LatentMarching, decoder: Decoder) -> Parameters:
+        first: Any = marching.mlp[0]
+        second: Any = marching.mlp[2]
+        return cls(
+            marching.expand.weight,
+            marching.expand.bias,
+            marching.steps,
+            marching.norm.weight,
+            marching.norm.bias,
+            first.weight,
+            first.bias,
+            second.weight,
+            second.bias,
+            decoder.norm.weight,
+            decoder.norm.bias,
+            decoder.grouped.weight,
+            decoder.grouped.bias,
+            decoder.narrow.weight,
+            decoder.narrow.bias,
+            decoder.project.weight,
+            decoder.project.bias,
+        )
+
+    @property
+    def weights(self) -> Weights:
+        """Those of the marching network."""
+        return Weights(*self[2:9])
+
+    def layers(self, statistics: Tensor, dtype: torch.dtype) -> Layers:
+        affine = (self.group_gain, self.group_shift, self.grouped_bias)
+        folded, constant = fold_grouped(self.grouped, statistics, dtype, affine)
+        others = (working(self.narrow, dtype), self.narrow_bias, self.project, self.project_bias)
+        return Layers(folded, constant, *others, self.grouped.shape[0])
+
+
+def march_and_decode(
+    marching: LatentMarching, decoder: Decoder, field: Tensor, num_steps: int, grid: Grid, dtype: torch.dtype
+) -> Tensor:
+    """Fields ``(batch, step, *grid, channel)`` in float32 of a latent field ``(batch, *grid, dim)``."""
+    norm = decoder.norm
+    weights = cached_domain_weights(norm.tables, grid, norm.weight)
+    flat = field.to(dtype).flatten(1, -2)
+    parameters = Parameters.of(marching, decoder)
+    fields: Tensor = _MarchDecode.apply(flat, num_steps, weights, marching.norm.eps, norm.eps, *parameters)
+    result: Tensor = fields.unflatten(2, grid.shape)
+    return result
+
+
+class _MarchDecode(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        field: Tensor,
+        num_steps: int,
+        weights: Tensor | None,
+        eps: float,
+        group_eps: float,
+        *tensors: Tensor,
+    ) -> Tensor:
+        parameters, dtype, field = Parameters(*tensors), field.dtype, rows_of(field)
+        batch, points, width = field.shape
+        latent = parameters.expand.shape[0]
+        states = field.new_empty(1 + num_steps, batch, points, latent)
+        with torch.autocast(field.device.type, enabled=False):
+            torch.addmm(
+                parameters.expand_bias.to(dtype),
+                field.view(-1, width),
+                parameters.expand.to(dtype).t(),
+                out=states[0].view(-1, latent),
+            )
+            network = Network.fold(parameters.weights, num_steps, eps, dtype)
+            rows, statistics = march(states, network, weights, parameters.grouped.shape[0], group_eps)
+            layers = parameters.layers(statistics, dtype)
+            fields = decode(states, layers)
+        ctx.save_for_backward(field, states, rows, statistics, weights, *tensors)
+        ctx.network, ctx.layers = network, layers
+        return fields
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        field, states, rows, statistics, weights, *tensors = ctx.saved_tensors
+        parameters, (network, layers) = Parameters(*tensors), (ctx.network, ctx.layers)
+        with torch.autocast(field.device.type, enabled=False):
+            decoded = decode_backward(rows_of(grad.float()), states, layers)
+            normed = group_norm_backward(
+                decoded.raw,
+                statistics,
+                parameters.grouped,
+                parameters.group_gain,
+                parameters.group_shift,
+                1.0 / states.shape[2] if weights is None else 1.0,
+            )
+            marched = march_backward(
+                states, rows, network, decoded.hidden, layers.first, normed.terms, weights, layers.num_groups
+            )
+            of_weights = march_weights_backward(states, rows, marched, network, parameters.weights)
+            grad_start = marched.states[0].flatten(0, 1)
+            grad_field = (grad_start @ parameters.expand.to(states.dtype)).view_as(field)
+            grad_expand = gram(grad_start[None], field.view(1, -1, field.shape[-1])).squeeze(0)
+        grads = Parameters(
+            grad_expand,
+            of_weights.steps[0],
+            *of_weights,
+            normed.gain,
+            normed.shift,
+            normed.grouped,
+            normed.bias,
+            decoded.second,
+            decoded.second_bias,
+            decoded.third,
+            decoded.third_bias,
+        )
+        return grad_field, None, None, None, None, *grads

@@ -1,0 +1,353 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: disable-error-code="assignment,operator"
+"""Incompressible flow in eight kernels an evaluation: ``u × ω`` from modes to modes, projected, and the time step.
+
+``z_c = u_c + i ω_c`` packs a component of the velocity with that of the vorticity ``ω = ∇ × u``, so that an evaluation
+takes three complex transforms, and ``(u × ω)_1 = Im(conj(z_2) z_3)`` and so on; of the three products the first two
+are packed again. Axis by axis, only lines within the cut are read and written:
+
+1. first axis: ``z`` from the coefficients of u, both halves of the spectrum, inverse transform;
+2. second and last axis: inverse transforms;
+3. last axis: products and forward transform;
+4. second and first axis: forward transforms;
+5. divergence-free part, viscosity, and the stage of the time step.
+
+Real and imaginary parts lie in planes: states are ``(batch, 3, 2, *modes)``.
+"""
+
+# ruff: noqa: RUF005 (Triton's language has no starred tuples)
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from factformer.kernels._triton.launch import launch
+from factformer.kernels.solvers.axis import columns_of, half_columns, transform
+from factformer.kernels.solvers.fourier import to_narrow, to_wide, wide_offset
+from factformer.kernels.solvers.lines import Lines
+from factformer.kernels.solvers.stages import finish_stage, stage_tables
+from factformer.numerics.spectral import Spectrum
+from factformer.numerics.timestepping import Stage
+
+SPREAD, ROWS = (32, 4), (32, 4)  # columns or rows of a program, and its warps
+
+
+@triton.jit
+def _spread_first(
+    source,
+    target,
+    table,
+    unit1,
+    unit2,
+    unit3,
+    K1: tl.constexpr,
+    K2: tl.constexpr,
+    K3: tl.constexpr,
+    S1: tl.constexpr,
+    S2: tl.constexpr,
+    S3: tl.constexpr,
+    HALF: tl.constexpr,
+    R: tl.constexpr,
+    LIST: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDE_LIST: tl.constexpr,
+    WIDE_LANES: tl.constexpr,
+):
+    N2: tl.constexpr = 2 * K2 + 1
+    MODES: tl.constexpr = (2 * K1 + 1) * N2 * (K3 + 1)
+    line, column, inside = columns_of(tl.program_id(0), HALF, S3, R)  # the line is the place of k2
+    component = tl.program_id(1)
+    batch = tl.program_id(2).to(tl.int64)
+    mirrored = column > S3 // 2
+    sign = tl.where(mirrored, -1.0, 1.0)
+    k3 = tl.where(mirrored, S3 - column, column)
+    # of the mode that is read: -k where k is not stored
+    line2 = tl.where(mirrored, (N2 - line) % N2, line)
+    q2 = tl.where(line2 <= K2, line2, line2 - N2) * unit2 * sign
+    q3 = k3 * unit3 * sign
+    is_first, is_second, is_third = (
+        (component == 0).to(tl.float32),
+        (component == 1).to(tl.float32),
+        (component == 2).to(tl.float32),
+    )
+    own = source + (batch * 3 + component) * 2 * MODES
+    second = source + (batch * 3 + (component + 1) % 3) * 2 * MODES
+    third = source + (batch * 3 + (component + 2) % 3) * 2 * MODES
+    re = ()
+    im = ()
+    for j in tl.static_range(LIST):
+        n = tl.arange(0, LANES)[:, None] + LANES * j
+        index = tl.where(mirrored, (S1 - n) % S1, n)
+        keep = ((index <= K1) | (index >= S1 - K1)) & (k3 <= K3) & inside
+        q1 = tl.where(index <= S1 // 2, index, index - S1) * unit1 * sign
+        place = tl.where(index <= K1, index, index - S1 + 2 * K1 + 1)
+        mode = (place * N2 + line2) * (K3 + 1) + k3
+        # (k × u)_c = k_{c+1} u_{c+2} - k_{c+2} u_{c+1}
+        after = is_first * q2 + is_second * q3 + is_third * q1
+        before = is_first * q3 + is_second * q1 + is_third * q2
+        wr = after * tl.load(third + mode, mask=keep, other=0.0) - before * tl.load(second + mode, mask=keep, other=0.0)
+        wi = after * tl.load(third + MODES + mode, mask=keep, other=0.0) - before * tl.load(
+            second + MODES + mode, mask=keep, other=0.0
+        )
+        # u + i ω = u - k × u, and conj(u + k × u) for the mirrored half
+        re = re + (tl.load(own + mode, mask=keep, other=0.0) - wr,)
+        im = im + (sign * (tl.load(own + MODES + mode, mask=keep, other=0.0) - wi),)
+    re, im = to_wide(re, im, table, 1.0, S1, R)
+    plane: tl.constexpr = S1 * N2 * S3
+    target += (batch * 3 + component) * 2 * plane
+    for j in tl.static_range(WIDE_LIST):
+        n = tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S1)
+        place = (n * N2 + line) * S3 + column
+        tl.store(target + place, re[j], mask=inside)
+        tl.store(target + plane + place, im[j], mask=inside)
+
+
+@triton.jit
+def _widen_rows(
+    field,
+    target,
+    table,
+    lines,
+    S: tl.constexpr,
+    HALF: tl.constexpr,
+    R: tl.constexpr,
+    LIST: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDE_LIST: tl.constexpr,
+    WIDE_LANES: tl.constexpr,
+):
+    """The inverse transform along the last axis.
+
+    Points are left in tiles of R rows, the rows innermost, as a program of `_cross_rows` takes them: in the order of
+    the points every store would touch a few bytes of many rows.
+    """
+    row = tl.program_id(0) * R + tl.arange(0, R)[None, :]
+    plane = lines * S
+    first = tl.program_id(1).to(tl.int64) * 2 * plane
+    re = ()
+    im = ()
+    for j in tl.static_range(LIST):
+        n = tl.arange(0, LANES)[:, None] + LANES * j
+        keep = ((n < HALF) | (n >= S - HALF)) & (row < lines)
+        re = re + (tl.load(field + first + row * S + n, mask=keep, other=0.0),)
+        im = im + (tl.load(field + first + plane + row * S + n, mask=keep, other=0.0),)
+    re, im = to_wide(re, im, table, 1.0, S, R)
+    target += first + tl.program_id(0) * R * S
+    for j in tl.static_range(WIDE_LIST):
+        place = (tl.arange(0, WIDE_LANES)[:, None] + WIDE_LANES * j) * R + tl.arange(0, R)[None, :]
+        tl.store(target + place, re[j])
+        tl.store(target + plane + place, im[j])
+
+
+@triton.jit
+def _cross_rows(
+    field,
+    target,
+    table,
+    lines,
+    THIRD: tl.constexpr,
+    S: tl.constexpr,
+    HALF: tl.constexpr,
+    R: tl.constexpr,
+    LIST: tl.constexpr,
+    LANES: tl.constexpr,
+    WIDE_LIST: tl.constexpr,
+    WIDE_LANES: tl.constexpr,
+):
+    """The forward transform of the first two products as one, or of the third."""
+    row = tl.program_id(0) * R + tl.arange(0, R)[None, :]
+    inside = row < lines
+    plane = lines * S
+    field += tl.program_id(1).to(tl.int64) * 6 * plane
+    re = ()
+    im = ()
+    tile = field + tl.program_id(0) * R * S
+    for j in tl.static_range(WIDE_LIST):
+        place = (tl.arange(0, WIDE_LANES)[:, None] + WIDE_LANES * j) * R + tl.arange(0, R)[None, :]
+        ar = tl.load(tile + place)
+        ai = tl.load(tile + plane + place)
+        br = tl.load(tile + 2 * plane + place)
+        bi = tl.load(tile + 3 * plane + place)
+        if THIRD:
+            re = re + (ar * bi - ai * br,)
+            im = im + (tl.zeros_like(ar),)
+        else:
+            cr = tl.load(tile + 4 * plane + place)
+            ci = tl.load(tile + 5 * plane + place)
+            re = re + (br * ci - bi * cr,)
+            im = im + (cr * ai - ci * ar,)
+    re, im = to_narrow(re, im, table, -1.0, S, R)
+    target += (tl.program_id(1).to(tl.int64) * 4 + 2 * THIRD) * plane
+    for j in tl.static_range(LIST):
+        n = tl.arange(0, LANES)[:, None] + LANES * j
+        keep = ((n < HALF) | (n >= S - HALF)) & inside
+        tl.store(target + row * S + n, re[j], mask=keep)
+        tl.store(target + plane + row * S + n, im[j], mask=keep)
+
+
+@triton.jit
+def _finish(
+    field,
+    argument,
+    base,
+    coefficients,
+    rates,
+    target,
+    old1,
+    old2,
+    old3,
+    unit1,
+    unit2,
+    unit3,
+    viscosity,
+    scale,
+    N1: tl.constexpr,
+    N2: tl.constexpr,
+    N3: tl.constexpr,
+    PITCH: tl.constexpr,
+    NUM_OLD: tl.constexpr,
+    STORE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    MODES: tl.constexpr = N1 * N2 * N3
+    mode = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    keep = mode < MODES
+    line1, line2, k3 = mode // (N2 * N3), mode // N3 % N2, mode % N3
+    plane: tl.constexpr = N1 * N2 * PITCH
+    batch = tl.program_id(1).to(tl.int64)
+    field += batch * 4 * plane
+    own = (line1 * N2 + line2) * PITCH + k3
+    mirrored = ((N1 - line1) % N1 * N2 + (N2 - line2) % N2) * PITCH + (PITCH - k3) % PITCH
+    ar = tl.load(field + own, mask=keep, other=0.0)
+    ai = tl.load(field + plane + own, mask=keep, other=0.0)
+    br = tl.load(field + mirrored, mask=keep, other=0.0)
+    bi = -tl.load(field + plane + mirrored, mask=keep, other=0.0)
+    q1 = tl.where(line1 <= N1 // 2, line1, line1 - N1) * unit1
+    q2 = tl.where(line2 <= N2 // 2, line2, line2 - N2) * unit2
+    q3 = k3 * unit3
+    squared = q1 * q1 + q2 * q2 + q3 * q3
+    inverse = tl.where(squared > 0, 1.0 / tl.where(squared > 0, squared, 1.0), 0.0)
+    # the products: (a + b)/2, (a - b)/(2i), c
+    half = 0.5 * scale
+    xr, xi = half * (ar + br), half * (ai + bi)
+    yr, yi = half * (ai - bi), half * (br - ar)
+    zr = scale * tl.load(field + 2 * plane + own, mask=keep, other=0.0)
+    zi = scale * tl.load(field + 3 * plane + own, mask=keep, other=0.0)
+    pr = (q1 * xr + q2 * yr + q3 * zr) * inverse
+    pi = (q1 * xi + q2 * yi + q3 * zi) * inverse
+    damping = viscosity * squared
+    for component in tl.static_range(3):
+        place = (batch * 3 + component) * 2 * MODES + mode
+        if component == 0:
+            rr, ri = xr - q1 * pr, xi - q1 * pi
+        elif component == 1:
+            rr, ri = yr - q2 * pr, yi - q2 * pi
+        else:
+            rr, ri = zr - q3 * pr, zi - q3 * pi
+        rr -= damping * tl.load(argument + place, mask=keep, other=0.0)
+        ri -= damping * tl.load(argument + MODES + place, mask=keep, other=0.0)
+        finish_stage(rr, base, coefficients, rates, target, old1, old2, old3, place, mode, keep, 0, NUM_OLD, STORE)
+        finish_stage(
+            ri, base, coefficients, rates, target, old1, old2, old3, place + MODES, mode, keep, 0, NUM_OLD, STORE
+        )
+
+
+def cross_stepper(
+    spectrum: Spectrum, shape: Sequence[int], viscosity: float, stages: Sequence[Stage]
+) -> Callable[[Tensor], Tensor]:
+    """The step ``state -> state`` of planes ``(batch, 3, 2, *modes)`` for ``∂u/∂t = u × ω - ∇q + ν ∇²u``.
+
+    Products are formed on ``shape`` points; the weights of the stages are single numbers.
+    """
+    (size1, size2, size3), (k1, k2, k3), device = shape, spectrum.cutoff, spectrum.device
+    lines1, lines2, lines3 = (Lines(size, device) for size in shape)
+    unit1, unit2, unit3 = (2 * math.pi / length for length in spectrum.extent)
+    scale = 1.0 / (size1 * size2 * size3)
+    tables = stage_tables(stages, device)
+    half = half_columns(k3, size3)
+    num1, num2 = 2 * k1 + 1, 2 * k2 + 1
+    modes = num1 * num2 * (k3 + 1)
+    rows, row_warps = ROWS
+    assert size1 * size2 % rows == 0
+    row_blocks = size1 * size2 // rows
+    inner = {"S": size3, "HALF": half, "R": rows, **lines3.both, "num_warps": row_warps}
+
+    def products(argument: Tensor) -> Tensor:
+        """The packed products ``(batch, 2, 2, *modes)``, columns at their places among the points."""
+        batch = len(argument)
+        mixed = argument.new_empty((3 * batch, 2, size1, num2, size3))
+        points = argument.new_empty((3 * batch, 2, size1, size2, size3))
+        columns, warps = SPREAD
+        launch(
+            _spread_first,
+            (triton.cdiv(2 * half, columns) * num2, 3, batch),
+            argument,
+            mixed,
+            lines1.table,
+            unit1,
+            unit2,
+            unit3,
+            K1=k1,
+            K2=k2,
+            K3=k3,
+            S1=size1,
+            S2=size2,
+            S3=size3,
+            HALF=half,
+            R=columns,
+            **lines1.both,
+            num_warps=warps,
+        )
+        transform(mixed, points, -2, k2, lines2, half)
+        fields = torch.empty_like(points)
+        launch(_widen_rows, (row_blocks, 3 * batch), points, fields, lines3.table, size1 * size2, **inner)
+        packed = argument.new_empty((2 * batch, 2, size1, size2, size3))
+        for third in (False, True):
+            launch(_cross_rows, (row_blocks, batch), fields, packed, lines3.table, size1 * size2, THIRD=third, **inner)
+        mixed = mixed[: 2 * batch]
+        transform(packed, mixed, -2, k2, lines2, half)
+        result = argument.new_empty((2 * batch, 2, num1, num2, size3))
+        transform(mixed, result, -3, k1, lines1, half)
+        return result
+
+    def step(state: Tensor) -> Tensor:
+        batch = len(state)
+        arguments, rates = [state], [torch.empty_like(state) for _ in stages[:-1]]
+        for number, (stage, table) in enumerate(zip(stages, tables, strict=True)):
+            last = number == len(stages) - 1
+            target = torch.empty_like(state)
+            old = [rates[index] for index, _ in stage.old]
+            launch(
+                _finish,
+                (triton.cdiv(modes, 256), batch),
+                products(arguments[-1]),
+                arguments[-1],
+                arguments[stage.base],
+                table,
+                state if last else rates[number],
+                target,
+                *old,
+                *[state] * (3 - len(old)),
+                unit1,
+                unit2,
+                unit3,
+                viscosity,
+                scale,
+                N1=num1,
+                N2=num2,
+                N3=k3 + 1,
+                PITCH=size3,
+                NUM_OLD=len(old),
+                STORE=not last,
+                BLOCK=256,
+            )
+            arguments.append(target)
+        return arguments[-1]
+
+    return step

@@ -1,0 +1,147 @@
+"""The figures that go with a target, drawn from whatever is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from factformer.report import figures
+from factformer.report.analysis import save_figures
+from factformer.report.planes import axis_name
+from factformer.studies.cells import Costing, Looking, Training
+from factformer.studies.result import Outcome, find_value
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Drawn = dict[str, "Figure"]
+
+
+def write_pictures(outcome: Outcome) -> list[Path]:
+    """The figures of a target as PNG in its folder; none where nothing is finished."""
+    return save_figures(DRAWERS.get(outcome.target.name, trends)(outcome), outcome.folder / "figures")
+
+
+def trends(outcome: Outcome) -> Drawn:
+    """Error frame by frame of every run, one figure per field group and problem."""
+    lines: dict[tuple[str, str], list[figures.TrendLine]] = {}
+    floors: dict[tuple[str, str], Any] = {}
+    frame_dt = None
+    drawn_runs: set[str] = set()
+    for cell, done in zip(outcome.target.cells, outcome.done, strict=True):
+        work = cell.work
+        if not isinstance(work, Training) or done.result is None or done.folder in drawn_runs:
+            continue
+        drawn_runs.add(done.folder)
+        frame_dt = done.result["frame_dt"]
+        size = "x".join(map(str, done.result["grid"]))
+        for group, values in done.result["fields"].items():
+            errors = values["relative_l2_per_frame"]
+            if len(errors) > 1 and None not in errors:
+                name = cell.row if outcome.target.name == "seeds" else work.model
+                key = (group, size)
+                lines.setdefault(key, []).append(figures.TrendLine(name, errors, work.protocol))
+                floors[key] = values["persistence"]["relative_l2_per_frame"]
+    return {
+        f"error-{group}-{size}": figures.error_trend(
+            found, field=group, frame_dt=frame_dt, persistence=floors[group, size]
+        )
+        for (group, size), found in lines.items()
+    }
+
+
+def resolutions(outcome: Outcome) -> Drawn:
+    """Error against training resolution."""
+    errors: dict[str, dict[int, float | None]] = {}
+    for cell, done in zip(outcome.target.cells, outcome.done, strict=True):
+        assert isinstance(cell.work, Training)
+        assert cell.work.resolution is not None
+        value = find_value(done.result, cell.path) if done.result is not None else None
+        errors.setdefault(cell.row, {})[cell.work.resolution] = value
+    sizes = sorted({size for values in errors.values() for size in values})
+    known = {name: [values.get(size) for size in sizes] for name, values in errors.items()}
+    known = {name: values for name, values in known.items() if any(v is not None for v in values)}
+    return {"resolutions": figures.resolution_study(sizes, known, field="solution")} if known else {}
+
+
+def bars(setting: str, chosen: str) -> Callable[[Outcome], Drawn]:
+    """An ablation as bars."""
+
+    def draw(outcome: Outcome) -> Drawn:
+        rows = [row for row in outcome.rows() if row["ours"] is not None]
+        values = {row["row"]: row["ours"] for row in rows}
+        spread = {row["row"]: row["standard_error"] for row in rows if row["standard_error"] is not None}
+        if not values:
+            return {}
+        picked = chosen if chosen in values else None
+        return {
+            "ablation": figures.ablation_bars(values, setting=setting, chosen=picked, standard_errors=spread or None)
+        }
+
+    return draw
+
+
+def costs(size_label: str, size_of: Callable[[Costing], int]) -> Callable[[Outcome], Drawn]:
+    """Time and memory against a size; a case that ran out of memory is marked."""
+
+    def draw(outcome: Outcome) -> Drawn:
+        drawn: Drawn = {}
+        sizes = list(dict.fromkeys(size_of(c.work) for c in outcome.target.cells if isinstance(c.work, Costing)))
+        for path in dict.fromkeys(cell.path for cell in outcome.target.cells):
+            curves: dict[str, list[float | None]] = {}
+            for cell, row in zip(outcome.target.cells, outcome.rows(), strict=True):
+                if cell.path == path and isinstance(cell.work, Costing):
+                    curves.setdefault(cell.work.case.model, []).append(row["ours"])
+            label = next(cell.quantity for cell in outcome.target.cells if cell.path == path)
+            if any(value is not None for values in curves.values() for value in values):
+                drawn[path.replace("_", "-")] = figures.cost_curves(
+                    sizes, curves, size_label=size_label, cost_label=label
+                )
+        return drawn
+
+    return draw
+
+
+def looks(outcome: Outcome) -> Drawn:
+    """Cumulative energy with a line per layer, and the kernels of the first head."""
+    drawn: Drawn = {}
+    seen: set[str] = set()
+    for cell, done in zip(outcome.target.cells, outcome.done, strict=True):
+        if not isinstance(cell.work, Looking) or done.result is None or done.folder in seen:
+            continue
+        seen.add(done.folder)
+        for axis in dict.fromkeys(row["axis"] for row in done.result["kernels"]):
+            rows = [row for row in done.result["kernels"] if row["axis"] == axis]
+            where = "all points" if axis is None else f"axis {axis_name(axis)}"
+            name = f"energy-{done.result['model']}" + ("" if axis is None else f"-axis{axis + 1}")
+            drawn[name] = figures.energy_curves(
+                {f"layer {row['layer'] + 1}": np.asarray(row["cumulative_energy"]) for row in rows},
+                threshold=done.result["energy_share"],
+                title=f"{done.result['model']}, {where}",
+            )
+        kernels = Path(done.folder) / "inspection" / "kernels.npz"
+        if kernels.is_file():
+            with np.load(kernels, allow_pickle=False) as file:
+                maps = {_caption(name): file[name][0] for name in file.files}
+            drawn[f"kernels-{done.result['model']}"] = figures.kernel_maps(maps)
+    return drawn
+
+
+def _caption(name: str) -> str:
+    """``layer0_axis1`` → ``layer 1, x₂``."""
+    layer, axis = (int(part.lstrip("layerxis")) for part in name.split("_"))
+    return f"layer {layer + 1}, {axis_name(axis)}"
+
+
+DRAWERS: dict[str, Callable[[Outcome], Drawn]] = {
+    "figure-darcy-resolutions": resolutions,
+    "ablation-heads": bars("number of heads", "8"),
+    "ablation-kernel-dim": bars("kernel dimension", "128"),
+    "figure-cost-2d": costs("kernel dimension", lambda work: int(work.case.overrides["kernel_dim"])),
+    "figure-cost-3d": costs("points per axis", lambda work: work.case.problem.grid.shape[0]),
+    "spectra": looks,
+    "kernels": looks,
+}

@@ -1,0 +1,169 @@
+"""The declared targets, the experiments behind them, and their fingerprints."""
+
+import copy
+
+import pytest
+
+from factformer.errors import UserError
+from factformer.report import paper
+from factformer.studies.cells import SCALES, Costing, Looking, Training
+from factformer.studies.scales import data_name, describe_case, describe_scale, experiment_of, run_fingerprint
+from factformer.studies.targets import find_target, targets
+
+NAMES = [
+    "table1",
+    "table2",
+    "table3",
+    "table4",
+    "figure-darcy-resolutions",
+    "figure-error-trend",
+    "ablation-heads",
+    "ablation-kernel-dim",
+    "seeds",
+    "figure-cost-2d",
+    "figure-cost-3d",
+    "spectra",
+    "kernels",
+]
+RUN = Training("kolmogorov")
+
+
+def test_every_target_of_the_paper_is_there_at_every_scale():
+    for scale in SCALES:
+        found = targets(scale)
+        assert list(found) == NAMES
+        for name, target in found.items():
+            assert target.name == name
+            assert target.cells
+            assert len({(cell.row, cell.quantity) for cell in target.cells}) == len(target.cells)
+
+
+def test_tables_hold_all_published_numbers():
+    cells = {(cell.row, cell.quantity): cell.paper for cell in find_target("table2", "paper").cells}
+    assert cells["dilated_resnet AR", "velocity, average error"] == 0.1143
+    assert cells["factformer LM", "pressure, final error"] == 0.3431
+    assert cells["fno LM", "parameters"] == pytest.approx(509.8e6)
+    assert cells["ffno AR", "inference time (s)"] == 2.77
+    expected = sum(2 * len(result.errors) + 2 for result in paper.TABLE_2.results)
+    assert len(cells) == expected
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_run_is_a_valid_experiment_of_its_own(scale):
+    marks = {}
+    for target in targets(scale).values():
+        for run in target.trainings:
+            experiment = experiment_of(run, scale, "data", minutes=None)
+            assert experiment.model.name == run.model
+            assert experiment.protocol.name == run.protocol
+            mark = run_fingerprint(run, experiment, scale)
+            assert marks.setdefault(mark, experiment) == experiment
+            status = describe_scale(run, experiment, scale)
+            assert (status == "paper scale") == (scale == "paper")
+    assert len(marks) > 40 or scale != "paper"
+
+
+def test_paper_scale_is_the_papers():
+    run = find_target("table4", "paper").trainings[0]
+    experiment = experiment_of(run, "paper", "data", minutes=5)
+    assert (experiment.data.resolution, experiment.training.updates) == (128, 100_000)
+    assert experiment.training.budget_minutes is None
+    assert data_name(RUN, "paper").startswith("kolmogorov_flow-256-")
+    changed = describe_scale(run, experiment, "paper", ["training.updates=10"])
+    assert changed.startswith("reduced (128² grid")
+
+
+def test_costs_are_of_the_paper_only_where_it_has_the_case():
+    def statuses(name, scale):
+        return {
+            cell.row: describe_case(cell.work.case, scale)
+            for cell in find_target(name, scale).cells
+            if isinstance(cell.work, Costing)
+        }
+
+    volumes = statuses("figure-cost-3d", "reduced")
+    assert volumes["factformer, 16³"] == "reduced (16³ grid)"
+    assert volumes["linear_attention, 32³"] == "paper scale"
+    assert set(statuses("figure-cost-3d", "tiny").values()) == {
+        "reduced (6³ grid, tiny model)",
+        "reduced (8³ grid, tiny model)",
+    }
+    for name in ("table4", "figure-cost-2d", "figure-cost-3d"):
+        assert set(statuses(name, "paper").values()) == {"paper scale"}
+    assert set(statuses("table4", "tiny").values()) == {"reduced (16² grid, tiny model)"}
+
+
+def test_no_run_is_held_against_two_published_numbers():
+    for scale, count in (("paper", 10), ("reduced", 9), ("tiny", 9)):
+        cells = find_target("figure-error-trend", scale).cells
+        assert len(cells) == count
+        assert len({cell.work for cell in cells}) == count
+
+
+def test_the_turbulence_table_says_that_its_data_start_otherwise():
+    for scale in SCALES:
+        assert "preset `released`" in find_target("table2", scale).note
+        assert find_target("table1", scale).note == ""
+
+
+def test_reduced_runs_share_the_time():
+    experiment = experiment_of(RUN, "reduced", "data", minutes=3)
+    assert experiment.training.budget_minutes == 3
+    assert "3 min of training" in describe_scale(RUN, experiment, "reduced")
+
+
+class Dumped:
+    """Stands for an experiment of which only the values matter."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def model_dump(self, mode):
+        return copy.deepcopy(self.values)
+
+
+def leaves(values, path=()):
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from leaves(value, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def test_experiments_that_differ_in_one_value_never_share_a_fingerprint():
+    values = experiment_of(RUN, "tiny", "data", minutes=None).model_dump(mode="json")
+    marks = [run_fingerprint(RUN, Dumped(values), "tiny")]
+    for path in leaves(values):
+        if path == ("data", "path"):
+            continue  # where the data lie does not matter; what they are does, below
+        changed = copy.deepcopy(values)
+        section = changed
+        for key in path[:-1]:
+            section = section[key]
+        section[path[-1]] = "something else"
+        marks.append(run_fingerprint(RUN, Dumped(changed), "tiny"))
+    assert len(marks) > 50
+    assert len(set(marks)) == len(marks)
+
+
+def test_datasets_and_evaluations_are_part_of_the_fingerprint():
+    experiment = experiment_of(RUN, "tiny", "data", minutes=None)
+    moved = experiment_of(RUN, "tiny", "elsewhere", minutes=None)
+    finer = Training("kolmogorov", resolution=24)
+    assert run_fingerprint(RUN, experiment, "tiny") == run_fingerprint(RUN, moved, "tiny")
+    assert run_fingerprint(RUN, experiment, "tiny") != run_fingerprint(finer, experiment, "tiny")
+    assert run_fingerprint(RUN, experiment, "tiny") != run_fingerprint(RUN, experiment, "reduced")
+    assert data_name(RUN, "tiny") != data_name(finer, "tiny")
+
+
+def test_looking_shares_the_run_it_looks_at():
+    target = find_target("kernels", "tiny")
+    assert all(isinstance(work, Looking) for work in target.works)
+    assert len(target.trainings) == 1
+
+
+def test_unknown_targets_and_scales_list_the_choices():
+    with pytest.raises(UserError, match="did you mean 'table1'"):
+        find_target("tabel1", "tiny")
+    with pytest.raises(UserError, match="Choices: tiny, reduced, paper"):
+        experiment_of(RUN, "huge", "data", minutes=None)
