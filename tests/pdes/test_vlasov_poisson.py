@@ -47,11 +47,13 @@ def damping_and_frequency(energy: torch.Tensor, frame_dt: float) -> tuple[float,
 
 @pytest.mark.parametrize(("wavenumber", "frequency", "damping"), [(0.5, 1.4156, 0.1533), (0.3, 1.1598, 0.0126)])
 def test_landau_damping(wavenumber, frequency, damping):
+    """The first six units of time are a transient. Measured: 0.1533, 1.4157 and 0.01257, 1.1601."""
     extent = 2 * math.pi / wavenumber
-    frames = simulate("vlasov_poisson", perturbed((32, 64), extent=extent), 201, 0.1, extent=extent, dt=0.05)
-    found = damping_and_frequency(field_energy(frames, extent=extent), 0.1)
-    assert found[0] == pytest.approx(damping, rel=0.02)
-    assert found[1] == pytest.approx(frequency, rel=0.01)
+    initial = perturbed((32, 64), amplitude=0.001, extent=extent)
+    frames = simulate("vlasov_poisson", initial, 201, 0.1, extent=extent, dt=0.05)
+    found = damping_and_frequency(field_energy(frames, extent=extent)[60:], 0.1)
+    assert found[0] == pytest.approx(damping, rel=0.01)
+    assert found[1] == pytest.approx(frequency, rel=0.002)
 
 
 def test_mass_and_norm_are_conserved():

@@ -79,9 +79,7 @@ def mirror_modes(coefficients: Tensor, num_axes: int, *, average: bool, scale: f
     return result
 
 
-def truncated_series(
-    grid: Grid, generator: torch.Generator, cutoff: int = 5, fine: int = 64
-) -> Float[Tensor, "*grid"]:
+def truncated_series(grid: Grid, generator: torch.Generator, cutoff: int = 5, fine: int = 64) -> Float[Tensor, "*grid"]:
     """A random Fourier series of zero mean whose largest value is 1, float64; alike on every grid that resolves it.
 
     Modes up to ``cutoff`` along each axis have amplitudes uniform in (-1, 1) and random phases, as APEBench's starts.

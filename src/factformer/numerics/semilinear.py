@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from factformer.numerics.replay import repeated
+from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.spectral import Spectrum, full_cutoff
 from factformer.numerics.timestepping import Function, etdrk4, num_steps
 
@@ -78,8 +78,8 @@ class Modes:
 
     def channels(self, *symbols: Tensor) -> Tensor:
         """One symbol per channel as one that broadcasts against all channels."""
-        full = [symbol.expand(torch.broadcast_shapes(symbol.shape, (1, *self.spectrum.shape))) for symbol in symbols]
-        return torch.cat(full, dim=-1 - self.num_axes)
+        with_channel = [s.unsqueeze(0) if s.ndim == self.num_axes else s for s in symbols]
+        return torch.cat(torch.broadcast_tensors(*with_channel), dim=-1 - self.num_axes)
 
     def rounded(self, value: float | Tensor) -> float | Tensor:
         """A number or a symbol in the precision of the fields, once instead of in every product."""

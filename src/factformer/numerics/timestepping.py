@@ -160,4 +160,3 @@ def etd_coefficients(linear: Symbol, dt: float, num_points: int = 16) -> tuple[T
         return (torch.exp(distinct), torch.exp(distinct / 2), *means)
     found = (torch.exp(distinct), torch.exp(distinct / 2), *(value.real for value in means))
     return tuple(value[place] for value in found)
-

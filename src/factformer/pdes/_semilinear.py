@@ -35,6 +35,7 @@ class Semilinear(PDE):
     symmetry: ClassVar[BoxSymmetry] = BoxSymmetry()
     """What carries solutions to solutions; shifts always do."""
     downsamplings = ("truncate",)
+    vectorized = True
 
     @abstractmethod
     def linear(self, modes: Modes, parameters: Any) -> Tensor:
@@ -70,8 +71,7 @@ class Semilinear(PDE):
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
         values: Any = parameters
-        num_axes = initial.ndim - 2
-        shaped = values.model_copy(update={name: _per_mode(getattr(values, name), num_axes) for name in self.varying})
+        shaped = values.model_copy(update={name: _per_mode(getattr(values, name), initial) for name in self.varying})
 
         def nonlinear(modes: Modes) -> Function | None:
             return self.nonlinear(modes, shaped)
@@ -104,6 +104,8 @@ def vector_of_axes(name: str, num_axes: int) -> tuple[Field, ...]:
     return (Field(name, num_axes),)
 
 
-def _per_mode(value: Any, num_axes: int) -> Any:
+def _per_mode(value: Any, initial: State) -> Any:
     """A number as it is; one per trajectory so that it broadcasts against ``(batch, channel, *modes)``."""
-    return value.reshape(-1, *[1] * (1 + num_axes)) if isinstance(value, Tensor) else value
+    if not isinstance(value, Tensor):
+        return value
+    return value.to(initial.device).reshape(-1, *[1] * (initial.ndim - 1))

@@ -1,6 +1,6 @@
 """Advection and diffusion of a concentration by a uniform flow: the linear problem with an exact solution.
 
-    ∂u/∂t + c·∇u = ν ∇²u        on a periodic box, c has the same component along every axis
+∂u/∂t + c·∇u = ν ∇²u        on a periodic box, c has the same component along every axis
 """
 
 from __future__ import annotations

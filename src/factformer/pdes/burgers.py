@@ -1,6 +1,6 @@
 """Viscous Burgers' equation: waves that steepen into shocks.
 
-    ∂u/∂t + (u·∇)u = ν ∇²u        on a periodic box, u has one component per axis
+∂u/∂t + (u·∇)u = ν ∇²u        on a periodic box, u has one component per axis
 """
 
 from __future__ import annotations

@@ -17,14 +17,14 @@ from factformer.grid import Grid
 from factformer.numerics.semilinear import Modes
 from factformer.numerics.timestepping import Function
 from factformer.pdes import _presets
-from factformer.pdes._base import Symmetries
-from factformer.pdes._semilinear import Frames, Generators, Semilinear
-from factformer.pdes._symmetry import BoxSymmetry
+from factformer.pdes._base import Frames, Symmetries
+from factformer.pdes._semilinear import Semilinear
+from factformer.pdes._symmetry import BoxSymmetry, Generators
 from factformer.problem import Field
 
 
 class Parameters(Config):
-    """``biharmonic``: ``∇⁴ = (∇²)²``; otherwise ``Σ_m ∂⁴/∂x_m⁴``, as in exponax and APEBench. On one axis both agree."""
+    """``biharmonic``: ``∇⁴ = (∇²)²``; otherwise ``Σ_m ∂⁴/∂x_m⁴``, as exponax and APEBench have it."""
 
     extent: float = Value(default=60.0, gt=0)
     biharmonic: bool = True

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from factformer.config import Config
 from factformer.grid import Grid
-from factformer.numerics.replay import repeated
+from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.spectral import Shift
 from factformer.numerics.timestepping import Function, num_steps
 from factformer.pdes import _presets
@@ -47,6 +47,7 @@ class VlasovPoisson(PDE):
     name = "vlasov_poisson"
     parameters = Parameters
     varying = ("extent",)
+    vectorized = True
     state = (Field("distribution"),)
     dimensions = (2, 4)
     initial_kinds = ("mixed", "landau", "two_stream")
@@ -99,14 +100,13 @@ class VlasovPoisson(PDE):
         shift = [draw(generator, size, batch) for size in grid.shape[:half]]
         still = torch.zeros(batch, dtype=torch.long)
         indices = [
-            moved_points(size, reflect[m % half], shift[m] if m < half else still)
-            for m, size in enumerate(grid.shape)
+            moved_points(size, reflect[m % half], shift[m] if m < half else still) for m, size in enumerate(grid.shape)
         ]
         return take(frames, indices)
 
 
 class ElectricField:
-    """``E`` of distributions ``(batch, *positions, *velocities)``, one component per position: ``(batch, *positions)``."""
+    """``E`` of distributions ``(batch, *positions, *velocities)``: for each position axis ``(batch, *positions)``."""
 
     def __init__(self, like: Tensor, parameters: Parameters) -> None:
         self.half = (like.ndim - 1) // 2
@@ -114,7 +114,7 @@ class ElectricField:
         self.positions = tuple(range(1, 1 + self.half))
         self.velocities = tuple(range(1 + self.half, like.ndim))
         self.cell = math.prod(2 * parameters.v_max / like.shape[m] for m in self.velocities)
-        unit = 2 * math.pi / _per_sample(parameters.extent, 1 + self.half)
+        unit = 2 * math.pi / _per_sample(parameters.extent, 1 + self.half)  # on the CPU, as all symbols at first
         wavenumbers = []
         for m, size in zip(self.positions, self.shape, strict=True):
             frequencies = torch.fft.rfftfreq if m == self.half else torch.fft.fftfreq
@@ -137,6 +137,7 @@ def _strang_step(state: Tensor, parameters: Parameters, dt: float) -> Function:
     half = (state.ndim - 1) // 2
     field = ElectricField(state, parameters)
     extent = _per_sample(parameters.extent, state.ndim)
+    extent = extent.to(state.device) if isinstance(extent, Tensor) else extent
     flights = []
     for m in range(half):
         size = state.shape[1 + half + m]
@@ -162,7 +163,7 @@ def _strang_step(state: Tensor, parameters: Parameters, dt: float) -> Function:
 
 def _per_sample(value: Any, num_axes: int) -> Any:
     """A number as it is; one per trajectory so that it broadcasts against tensors of ``num_axes``."""
-    return value.double().reshape(-1, *[1] * (num_axes - 1)) if isinstance(value, Tensor) else value
+    return value.reshape(-1, *[1] * (num_axes - 1)) if isinstance(value, Tensor) else value
 
 
 def _reflected(frames: Frames, axis: int) -> Frames:
@@ -170,13 +171,14 @@ def _reflected(frames: Frames, axis: int) -> Frames:
 
 
 def _start(grid: Grid, generator: torch.Generator, kind: str) -> Tensor:
+    """One state ``(*grid, 1)`` in float64."""
     half = grid.num_axes // 2
     draws = torch.rand(4, generator=generator, dtype=torch.float64).tolist()
     waves = torch.randint(0, MOST_WAVES + 1, (half,), generator=generator)
     if not bool(waves.any()):
         waves[0] = 1
     streams = kind == "two_stream" or (kind == "mixed" and draws[0] < 0.5)
-    amplitude = 10 ** (-2 + 1.5 * draws[1])  # 0.01 … 0.3
+    amplitude = float(10 ** (-2 + 1.5 * draws[1]))  # 0.01 … 0.3
     phase = torch.full((), 2 * math.pi * draws[2], dtype=torch.float64)
     for m in range(half):
         view = [-1 if axis == m else 1 for axis in range(grid.num_axes)]
@@ -190,7 +192,7 @@ def _start(grid: Grid, generator: torch.Generator, kind: str) -> Tensor:
         along = drift if m == half else 0.0  # streams along the first velocity
         sigma = width if m == half else 1.0
         bell = torch.exp(-((v - along) ** 2) / (2 * sigma**2)) + torch.exp(-((v + along) ** 2) / (2 * sigma**2))
-        density = density * bell / (2 * sigma * math.sqrt(2 * math.pi))
+        density = density * (bell / (2 * sigma * math.sqrt(2 * math.pi)))
     return density.expand(grid.shape).unsqueeze(-1)
 
 

@@ -49,8 +49,13 @@ def run_experiment(
 
 def wanted_problem(experiment: Experiment) -> Problem:
     """The problem of an experiment's PDE at the resolution that its data section names, or else its data have."""
-    shape = experiment.data.resolution or open_dataset(experiment.data.path, "train").problem.grid.shape
-    return _with_context(find_pde(experiment.problem).problem(shape), experiment)
+    data, equation = open_dataset(experiment.data.path, "train"), find_pde(experiment.problem)
+    size, shape = experiment.data.resolution, data.problem.grid.shape
+    if size is not None:
+        shape = equation.shape(size, len(shape))
+    known = equation.parameters.model_fields
+    made_with = {name: value for name, value in data.provenance.get("parameters", {}).items() if name in known}
+    return _with_context(equation.problem(shape, equation.parameters.parse(made_with)), experiment)
 
 
 def _with_context(problem: Problem, experiment: Experiment) -> Problem:
