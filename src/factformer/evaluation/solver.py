@@ -162,7 +162,7 @@ def _coarse_row(
 def _state(equation: PDE, frame: Tensor, surrogate: Surrogate, parameters: Any) -> Tensor | None:
     """The solver's state that a frame shows, if starting from it gives that frame back; else None."""
     for channels in surrogate.problem.state_slices.values():
-        if channels.stop - channels.start != equation.num_initial_channels:
+        if channels.stop - channels.start != equation.initial_channels(surrogate.problem.grid.num_axes):
             continue
         state = frame[..., channels].contiguous()
         first = next(iter(equation.frames(state, 1, surrogate.problem.frame_dt, parameters)))

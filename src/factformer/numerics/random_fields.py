@@ -79,6 +79,22 @@ def mirror_modes(coefficients: Tensor, num_axes: int, *, average: bool, scale: f
     return result
 
 
+def truncated_series(grid: Grid, generator: torch.Generator, cutoff: int = 5, fine: int = 64) -> Float[Tensor, "*grid"]:
+    """A random Fourier series of zero mean whose largest value is 1, float64; alike on every grid that resolves it.
+
+    Modes up to ``cutoff`` along each axis have amplitudes uniform in (-1, 1) and random phases, as APEBench's starts.
+    The largest value is that on ``fine`` points per axis.
+    """
+    number = min(cutoff, *((size - 1) // 2 for size in grid.shape))
+    cut = (number,) * grid.num_axes
+    amplitude, phase = uniform_modes(cut, 2, [generator])[0]
+    waves = mirror_modes((2 * amplitude - 1) * torch.exp(2j * math.pi * phase), grid.num_axes, average=False)
+    waves.flatten()[0] = 0
+    spectrum = Spectrum([1.0] * grid.num_axes, cut)
+    largest = spectrum.values(waves, (fine if grid.num_axes < 3 else 32,) * grid.num_axes).abs().max()
+    return spectrum.values(waves, grid.shape) / largest
+
+
 def _modes_shape(cutoff: Sequence[int]) -> tuple[int, ...]:
     return (*(2 * k + 1 for k in cutoff[:-1]), cutoff[-1] + 1)
 

@@ -232,3 +232,28 @@ def resample(values: Values, num_axes: int, shape: Sequence[int]) -> Values:
     cutoff = [min(a, b) for a, b in zip(full_cutoff(old), full_cutoff(shape), strict=True)]
     spectrum = Spectrum([1.0] * num_axes, cutoff, dtype=values.dtype, device=values.device)
     return spectrum.values(spectrum.coefficients(values), tuple(shape))
+
+
+class Shift:
+    """``values(x - distance)`` along a periodic axis of ``length``, exact for every mode.
+
+    The Nyquist mode of an even axis has no phase and stays as it is, so that the sum of squares is conserved.
+    """
+
+    def __init__(self, like: Tensor, axis: int, length: float | Tensor) -> None:
+        self.axis, self.size = axis, like.shape[axis]
+        index = torch.arange(self.size // 2 + 1, device=like.device, dtype=torch.float64)
+        if self.size % 2 == 0:
+            index[-1] = 0
+        view = [-1 if m == axis else 1 for m in range(like.ndim)]
+        self.wavenumbers = ((2 * math.pi / length) * index.reshape(view)).to(like.dtype)
+
+    def factor(self, distance: Tensor) -> Tensor:
+        """What the modes are multiplied with; ``distance`` broadcasts against the values, of size 1 along the axis."""
+        angle = -self.wavenumbers * distance
+        return torch.polar(torch.ones_like(angle), angle)
+
+    def __call__(self, values: Tensor, factor: Tensor) -> Tensor:
+        turned = torch.fft.rfft(values, dim=self.axis) * factor
+        result: Tensor = torch.fft.irfft(turned, n=self.size, dim=self.axis)
+        return result

@@ -1,7 +1,8 @@
 """One-step integrators as pure functions; they know no physics.
 
 Each builder takes the equation and a step size and returns ``step(state) -> state``. The semi-implicit ones
-solve ``du/dt = L u + N(u)`` with ``L`` real and diagonal: the symbol of an operator in a basis of modes.
+solve ``du/dt = L u + N(u)`` with ``L`` diagonal: the symbol of an operator in a basis of modes, real or, where an
+operator moves waves (advection, dispersion), complex. A symbol may have a leading axis of samples.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def crank_nicolson_heun(linear: Symbol, nonlinear: Function, dt: float, dtype: t
 def etdrk4(linear: Symbol, nonlinear: Function, dt: float, dtype: torch.dtype) -> Function:
     """Fourth-order exponential time differencing (Cox & Matthews 2002, eqs. 26-29).
 
-    The linear terms are exact whatever the step. Coefficients come from `etd_coefficients`.
+    The linear terms are exact whatever the step. Coefficients come from `etd_coefficients`; ``dtype`` is the state's.
     """
     whole, half, q, f1, f2, f3 = (c.to(dtype) for c in etd_coefficients(linear, dt))
 
@@ -135,16 +136,18 @@ def etdrk4(linear: Symbol, nonlinear: Function, dt: float, dtype: torch.dtype) -
 
 
 def etd_coefficients(linear: Symbol, dt: float, num_points: int = 16) -> tuple[Tensor, ...]:
-    """``exp(z)``, ``exp(z/2)``, ``Q``, ``f1``, ``2 f2``, ``f3`` for ``z = L dt``, in float64.
+    """``exp(z)``, ``exp(z/2)``, ``Q``, ``f1``, ``2 f2``, ``f3`` for ``z = L dt``, in double precision.
 
     The closed forms cancel catastrophically near ``z = 0``, so they are averaged over a circle of radius 1
     around ``z``, where they are benign (Kassam & Trefethen 2005, section 2.1); half of it for real ``z``.
     """
-    # modes share their |k|², so that the average is taken for a part of them only
-    distinct, place = torch.unique(linear.double() * dt, return_inverse=True)
-    z = distinct.unsqueeze(-1)
-    angle = math.pi * (torch.arange(num_points, dtype=torch.float64, device=z.device) + 0.5) / num_points
-    r = z + torch.polar(torch.ones_like(angle), angle)
+    if linear.is_complex():
+        distinct, place = linear.to(torch.complex128) * dt, None
+    else:  # modes share their |k|², so that the average is taken for a part of them only
+        distinct, place = torch.unique(linear.double() * dt, return_inverse=True)
+    turn = math.pi if place is not None else 2 * math.pi
+    angle = turn * (torch.arange(num_points, dtype=torch.float64, device=distinct.device) + 0.5) / num_points
+    r = distinct.unsqueeze(-1) + torch.polar(torch.ones_like(angle), angle)
     e = torch.exp(r)
     closed = (
         (torch.exp(r / 2) - 1) / r,
@@ -152,5 +155,8 @@ def etd_coefficients(linear: Symbol, dt: float, num_points: int = 16) -> tuple[T
         2 * (2 + r + e * (r - 2)) / r**3,
         (-4 - 3 * r - r * r + e * (4 - r)) / r**3,
     )
-    found = (torch.exp(distinct), torch.exp(distinct / 2), *(dt * value.mean(-1).real for value in closed))
+    means = [dt * value.mean(-1) for value in closed]
+    if place is None:
+        return (torch.exp(distinct), torch.exp(distinct / 2), *means)
+    found = (torch.exp(distinct), torch.exp(distinct / 2), *(value.real for value in means))
     return tuple(value[place] for value in found)

@@ -75,7 +75,7 @@ def simulate(
         raise UserError(f"simulate works in float32 and float64, got dtype {dtype}")
     state = state.to(device=device, dtype=dtype)
     _check_initial(equation, state)
-    problem = equation.problem(tuple(state.shape[1:-1]))
+    problem = equation.problem(tuple(state.shape[1:-1]))  # its task; the box may be another one
     if num_frames is None:
         num_frames = problem.num_context_frames + problem.horizon
     try:
@@ -99,7 +99,10 @@ def simulate(
 
 
 def _parameter_groups(equation: PDE, given: dict[str, Any], count: int) -> list[tuple[Any, Config]]:
-    """Trajectories that share all parameters, and these: solvers take one value for a whole batch."""
+    """Trajectories that are solved together, and their parameters.
+
+    These are all of them where the solver is vectorized, otherwise those that share all parameters.
+    """
     each: dict[str, list[Any]] = {}
     common: dict[str, Any] = {}
     for name, value in given.items():
@@ -116,6 +119,11 @@ def _parameter_groups(equation: PDE, given: dict[str, Any], count: int) -> list[
         each[name] = list(value)
     if not each:
         return [(slice(None), equation.parameters.parse(common))]
+    if equation.vectorized:
+        for values in set(zip(*each.values(), strict=True)):
+            checked = equation.parameters.parse({**common, **dict(zip(each, values, strict=True))})
+        varied = {name: torch.tensor(values, dtype=torch.float64) for name, values in each.items()}
+        return [(slice(None), checked.model_copy(update=varied))]
     groups: dict[str, list[int]] = {}
     for row, values in enumerate(zip(*each.values(), strict=True)):
         groups.setdefault(repr(values), []).append(row)
@@ -157,12 +165,9 @@ def check_finite(pde: str, frames: Tensor, labels: list[str] | None = None) -> N
 
 
 def _check_initial(equation: PDE, state: Tensor) -> None:
-    channels, num_axes = equation.num_initial_channels, equation.dimensions[0]
-    if (
-        state.ndim - 2 not in equation.dimensions
-        or state.shape[-1] != channels
-        or min(state.shape[1:-1], default=0) < 2
-    ):
+    num_axes = state.ndim - 2 if state.ndim - 2 in equation.dimensions else equation.dimensions[0]
+    channels = equation.initial_channels(num_axes)
+    if state.ndim - 2 != num_axes or state.shape[-1] != channels or min(state.shape[1:-1], default=0) < 2:
         shape = "(batch, " + ", ".join(["size"] * num_axes) + f", {channels})"
         raise UserError(f"{equation.name}: the initial state has shape {tuple(state.shape)}, need {shape}")
     if not len(state):

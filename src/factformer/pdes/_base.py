@@ -18,7 +18,7 @@ from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.pdes._presets import Preset, Task
 from factformer.pdes._symmetry import Generators
-from factformer.problem import Boundary, Field, Problem
+from factformer.problem import Boundary, Field, Problem, num_channels
 
 Frames = Float[Tensor, "batch frame *grid channel"]
 State = Float[Tensor, "batch *grid channel"]
@@ -45,7 +45,10 @@ class PDE(ABC):
     dimensions: ClassVar[tuple[int, ...]] = (2,)
     """How many axes the equation may have; the first is the default."""
 
-    num_initial_channels: ClassVar[int] = 1
+    vectorized: ClassVar[bool] = False
+    """Whether `frames` takes a varying parameter as a tensor ``(batch,)`` and solves all trajectories at once."""
+    num_initial_channels: ClassVar[int | None] = None
+    """Channels of an initial state; by default those of the state."""
     initial_kinds: ClassVar[tuple[str, ...]] = ("default",)
     downsamplings: ClassVar[tuple[str, ...]] = ()
     """Ways from the solver's grid to a coarser stored one; the first is the default."""
@@ -56,12 +59,16 @@ class PDE(ABC):
     presets: ClassVar[Mapping[str, Preset]] = {}
 
     @abstractmethod
-    def grid(self, shape: Sequence[int]) -> Grid:
-        """The box with so many points along each axis."""
+    def grid(self, shape: Sequence[int], parameters: Config | None = None) -> Grid:
+        """The box with so many points along each axis; ``parameters`` may decide its size (default: the PDE's own)."""
 
-    def shape(self, resolution: int) -> tuple[int, ...]:
+    def shape(self, resolution: int, num_axes: int | None = None) -> tuple[int, ...]:
         """Points along each axis that ``resolution`` stands for; by default the same on all of them."""
-        return (resolution,) * self.dimensions[0]
+        return (resolution,) * (num_axes or self.dimensions[0])
+
+    def initial_channels(self, num_axes: int) -> int:
+        """Channels of an initial state on so many axes."""
+        return num_channels(self.fields(num_axes)) if self.num_initial_channels is None else self.num_initial_channels
 
     def fields(self, num_axes: int) -> tuple[Field, ...]:
         """`state` on so many axes; a vector has a channel for each."""
@@ -72,15 +79,15 @@ class PDE(ABC):
         """Whether the equation has no time: it is solved from its static fields."""
         return self.task.num_context_frames == 0
 
-    def problem(self, resolution: int | Sequence[int]) -> Problem:
-        """Fields, grid and task, at ``resolution`` points or on a grid of this shape."""
+    def problem(self, resolution: int | Sequence[int], parameters: Config | None = None) -> Problem:
+        """Fields, grid and task, at ``resolution`` points or on a grid of this shape, for data of these parameters."""
         shape = self.shape(resolution) if isinstance(resolution, int) else tuple(resolution)
         if len(shape) not in self.dimensions:
             known = " or ".join(map(str, self.dimensions))
             raise UserError(f"{self.name} has {known} axes, got the shape {shape}")
         return Problem(
             self.name,
-            self.grid(shape),
+            self.grid(shape, parameters),
             self.fields(len(shape)),
             self.static,
             frame_dt=self.task.frame_dt,

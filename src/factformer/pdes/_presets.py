@@ -38,6 +38,8 @@ class Preset:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     initial: str | None = None
     downsampling: str | None = None
+    num_axes: int | None = None
+    """Of an equation that exists in several dimensions; by default as many as it has by itself."""
 
     @property
     def num_dropped(self) -> int:
@@ -91,4 +93,71 @@ SMOKE_BUOYANCY = {
     "paper": Preset(64, 64, 20, 0.75, _splits(2000, 100, 200), warmup=9 * 0.75, batch_size=8),
     "small": Preset(24, 24, 20, 0.75, _splits(64, 8, 8), warmup=9 * 0.75, batch_size=4),
     "tiny": Preset(12, 12, 20, 0.75, _splits(4, 1, 1), warmup=9 * 0.75, batch_size=6),
+}
+
+ADVECTION_DIFFUSION_TASK = Task(0.1, num_context_frames=2, horizon=20)
+ADVECTION_DIFFUSION = {
+    "paper": Preset(128, 128, 101, 0.1, _splits(200, 20, 40), batch_size=50),
+    "small": Preset(64, 64, 41, 0.1, _splits(64, 8, 8), batch_size=8),
+    "tiny": Preset(16, 16, 24, 0.1, _splits(4, 1, 1), batch_size=6),
+}
+
+BURGERS_TASK = Task(0.05, num_context_frames=2, horizon=40)
+BURGERS = {
+    "paper": Preset(512, 1024, 101, 0.05, _splits(1000, 100, 200), batch_size=200),
+    "small": Preset(256, 512, 81, 0.05, _splits(256, 32, 32), batch_size=32),
+    "tiny": Preset(48, 96, 44, 0.05, _splits(4, 1, 1), batch_size=6, parameters={"viscosity": 0.05}),
+}
+
+KURAMOTO_SIVASHINSKY_TASK = Task(0.5, num_context_frames=2, horizon=40)
+KURAMOTO_SIVASHINSKY = {
+    "paper": Preset(256, 256, 201, 0.5, _splits(1000, 100, 200), warmup=100.0, batch_size=200),
+    "small": Preset(128, 128, 121, 0.5, _splits(128, 16, 16), warmup=60.0, batch_size=32),
+    "tiny": Preset(48, 48, 44, 0.5, _splits(4, 1, 1), warmup=20.0, batch_size=6, parameters={"extent": 30.0}),
+}
+
+KORTEWEG_DE_VRIES_TASK = Task(0.05, num_context_frames=2, horizon=40)
+KORTEWEG_DE_VRIES = {
+    "paper": Preset(256, 256, 101, 0.05, _splits(1000, 100, 200), batch_size=200),
+    "small": Preset(128, 128, 81, 0.05, _splits(128, 16, 16), batch_size=32),
+    "tiny": Preset(64, 64, 44, 0.05, _splits(4, 1, 1), batch_size=6),
+}
+
+FISHER_KPP_TASK = Task(0.125, num_context_frames=2, horizon=20)
+FISHER_KPP = {
+    "paper": Preset(128, 256, 65, 0.125, _splits(200, 20, 40), batch_size=50),
+    "small": Preset(64, 96, 41, 0.125, _splits(48, 6, 6), batch_size=8),
+    "tiny": Preset(24, 24, 24, 0.125, _splits(4, 1, 1), batch_size=6, parameters={"viscosity": 0.05}),
+}
+
+GRAY_SCOTT_TASK = Task(20.0, num_context_frames=2, horizon=20)
+GRAY_SCOTT = {
+    "paper": Preset(128, 256, 101, 20.0, _splits(200, 20, 40), warmup=100.0, batch_size=50),
+    "small": Preset(
+        64, 64, 51, 20.0, _splits(16, 2, 2), warmup=100.0, batch_size=5, parameters={"extent": 1.25, "dt": 2.0}
+    ),
+    "tiny": Preset(32, 32, 24, 20.0, _splits(4, 1, 1), batch_size=6, parameters={"extent": 0.625, "dt": 4.0}),
+}
+
+SWIFT_HOHENBERG_TASK = Task(0.5, num_context_frames=2, horizon=20)
+SWIFT_HOHENBERG = {
+    "paper": Preset(128, 128, 81, 0.5, _splits(200, 20, 40), batch_size=50),
+    "small": Preset(64, 64, 61, 0.5, _splits(32, 4, 4), batch_size=8, parameters={"dt": 1 / 8}),
+    "tiny": Preset(32, 32, 24, 0.5, _splits(4, 1, 1), batch_size=6, parameters={"extent": 30.0, "dt": 1 / 8}),
+}
+
+CAHN_HILLIARD_TASK = Task(0.25, num_context_frames=2, horizon=20)
+CAHN_HILLIARD = {
+    "paper": Preset(128, 256, 81, 0.25, _splits(200, 20, 40), warmup=1.0, batch_size=50),
+    "small": Preset(
+        64, 96, 41, 0.25, _splits(24, 3, 3), warmup=1.0, batch_size=6, parameters={"interface": 4e-3, "dt": 1 / 32}
+    ),
+    "tiny": Preset(32, 32, 24, 0.25, _splits(4, 1, 1), batch_size=6, parameters={"interface": 0.03, "dt": 1 / 16}),
+}
+
+VLASOV_POISSON_TASK = Task(0.5, num_context_frames=2, horizon=20)
+VLASOV_POISSON = {
+    "paper": Preset(32, 32, 61, 0.5, _splits(200, 20, 20), batch_size=10, num_axes=4),
+    "small": Preset(64, 64, 61, 0.5, _splits(64, 8, 8), batch_size=8),
+    "tiny": Preset(24, 24, 24, 0.5, _splits(4, 1, 1), batch_size=6),
 }

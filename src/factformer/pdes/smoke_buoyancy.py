@@ -57,7 +57,7 @@ class SmokeBuoyancy(PDE):
     task = _presets.SMOKE_BUOYANCY_TASK
     presets = _presets.SMOKE_BUOYANCY
 
-    def grid(self, shape: Sequence[int]) -> Grid:
+    def grid(self, shape: Sequence[int], parameters: Config | None = None) -> Grid:
         return Grid(shape, BOX, periodic=False, points="cells")
 
     def sample_initial(

@@ -68,7 +68,7 @@ def resolution(problem: str, scale: str) -> int:
 
 
 def num_axes(problem: str, scale: str) -> int:
-    return int(find_pde(problem).problem(resolution(problem, scale)).grid.num_axes)
+    return find_pde(problem).dimensions[0]
 
 
 def model_section(

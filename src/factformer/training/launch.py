@@ -49,14 +49,15 @@ def run_experiment(
 
 def wanted_problem(experiment: Experiment) -> Problem:
     """The problem of an experiment's PDE at the resolution that its data section names, or else its data have."""
-    equation, resolution = find_pde(experiment.problem), experiment.data.resolution
-    if resolution is None:
-        shape = open_dataset(experiment.data.path, "train").problem.grid.shape
-        # Data of another number of axes are refused later, with a word on what they hold.
-        problem = equation.problem(shape if len(shape) in equation.dimensions else shape[0])
-    else:
-        problem = equation.problem(resolution)
-    return _with_context(problem, experiment)
+    data, equation = open_dataset(experiment.data.path, "train"), find_pde(experiment.problem)
+    size, shape = experiment.data.resolution, data.problem.grid.shape
+    if len(shape) not in equation.dimensions:  # refused later, with a word on what the data hold
+        shape = equation.shape(shape[0])
+    if size is not None:
+        shape = equation.shape(size, len(shape))
+    known = equation.parameters.model_fields
+    made_with = {name: value for name, value in data.provenance.get("parameters", {}).items() if name in known}
+    return _with_context(equation.problem(shape, equation.parameters.parse(made_with)), experiment)
 
 
 def _with_context(problem: Problem, experiment: Experiment) -> Problem:

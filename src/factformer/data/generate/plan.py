@@ -31,6 +31,12 @@ class PresetChanges(Config):
     warmup: float = Value(default=0.0, ge=0, lt=1e37)
     initial: str | None = None
     downsampling: str | None = None
+    num_axes: int | None = Value(default=None, ge=1, le=4)
+
+
+def problem_at(equation: PDE, plan: Preset, resolution: int, parameters: Config | None = None) -> Problem:
+    """The PDE's problem at ``resolution`` points, with the axes of the plan."""
+    return equation.problem(equation.shape(resolution, plan.num_axes), parameters)
 
 
 def trajectory_seed(seed: int, split: str, index: int) -> int:
@@ -43,7 +49,7 @@ def describe(equation: PDE, plan: Preset, settings: Config, split: str, count: i
     """What the file of a split will hold."""
     values = settings.model_dump(mode="json")
     return Contents(
-        problem=stored_problem(equation, plan),
+        problem=stored_problem(equation, plan, settings),
         split=split,
         num_trajectories=count,
         num_frames=plan.num_frames,
@@ -67,9 +73,9 @@ def describe(equation: PDE, plan: Preset, settings: Config, split: str, count: i
     )
 
 
-def stored_problem(equation: PDE, plan: Preset) -> Problem:
+def stored_problem(equation: PDE, plan: Preset, parameters: Config) -> Problem:
     """The PDE's problem on the stored grid; context and horizon shrink to what few frames allow."""
-    problem = equation.problem(plan.resolution)
+    problem = problem_at(equation, plan, plan.resolution, parameters)
     unknown = [part for part in problem.parts if not (part == "static" and equation.steady)]
     if unknown:
         raise UserError(
@@ -144,7 +150,7 @@ def with_resolution(equation: PDE, plan: Preset, resolution: int | None, simulat
     stored = plan.resolution if resolution is None else resolution
     if min(stored, simulation or stored) < 2:
         raise UserError(f"resolution must be at least 2, got {min(stored, simulation or stored)}")
-    grid = equation.problem(stored).grid
+    grid = problem_at(equation, plan, stored).grid
     solver = max(plan.simulation_resolution, stored)
     if simulation is not None:
         solver = simulation
@@ -166,7 +172,7 @@ def _require_downsampling(equation: PDE, plan: Preset) -> None:
     """Find out on a blank frame, not after the first hour, whether the solver's grid holds the stored one."""
     if plan.resolution == plan.simulation_resolution:
         return
-    fine, coarse = (equation.problem(size) for size in (plan.simulation_resolution, plan.resolution))
+    fine, coarse = (problem_at(equation, plan, size) for size in (plan.simulation_resolution, plan.resolution))
     blank = torch.zeros(1, 1, *fine.grid.shape, fine.num_state_channels)
     try:
         equation.downsample(blank, coarse.grid.shape, plan.downsampling)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from factformer.config import Config
+from factformer.data.generate.plan import problem_at
 from factformer.pdes import PDE, Preset
 
 THREADED_POINTS = 2**16
@@ -63,7 +64,7 @@ class Solver:
     ) -> None:
         """Solve for one trajectory per seed, all at once; ``advance`` is told of every frame of how many."""
         equation, preset = self.equation, self.preset
-        grid = equation.problem(preset.simulation_resolution).grid
+        grid = problem_at(equation, preset, preset.simulation_resolution, self.parameters).grid
         with _threads_for(grid.num_points), ExitStack() as stack:
             generators = [torch.Generator().manual_seed(seed) for seed in seeds]
             initial = equation.sample_initial(

@@ -1,0 +1,143 @@
+"""Semilinear equations on a periodic box: ``∂u/∂t = L u + N(u)``, spectral in space, exponential in time.
+
+``L`` is a symbol, one number for every mode; ``N`` is a function of the coefficients. Products are taken on the grid's
+points, on which the modes that are kept leave no aliases: ``K`` of ``S`` points with ``3K < S`` for a product of two
+fields and ``4K < S`` for one of three. The linear terms carry the modes of the initial state beyond that cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+from factformer.kernels.solvers.replay import repeated
+from factformer.numerics.spectral import Spectrum, full_cutoff
+from factformer.numerics.timestepping import Function, etdrk4, num_steps
+
+Coefficients = Complex[Tensor, "batch channel *modes"]
+Extent = float | Float[Tensor, " batch"]
+
+
+class Modes:
+    """The modes ``|k_m| ≤ cutoff[m]`` of a cube of length ``extent``, which may differ between the samples of a batch.
+
+    Symbols broadcast against coefficients ``(batch, channel, *modes)`` and are kept in float64.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        cutoff: Sequence[int],
+        extent: Extent,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
+    ) -> None:
+        self.shape = tuple(shape)
+        self.num_axes = len(self.shape)
+        self.spectrum = Spectrum([2 * math.pi] * self.num_axes, cutoff, dtype=dtype, device=device)
+        if isinstance(extent, Tensor):
+            extent = extent.to(device, torch.float64).reshape(-1, *[1] * (1 + self.num_axes))
+        self.unit = 2 * math.pi / extent
+        self.complex_dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
+
+    @cached_property
+    def wavenumbers(self) -> list[Tensor]:
+        """``2π k_m / L`` of each axis."""
+        return [self.unit * index.double() for index in self.spectrum.indices]
+
+    @cached_property
+    def laplacian(self) -> Tensor:
+        """The symbol ``-|k|²`` of ``∇²``."""
+        total = torch.zeros((), dtype=torch.float64, device=self.spectrum.device)
+        for wavenumber in self.wavenumbers:
+            total = total - wavenumber.square()
+        return total
+
+    def derivative(self, m: int) -> Tensor:
+        """The symbol ``i k_m`` of the derivative along axis ``m``, in the precision of the coefficients."""
+        return (1j * self.wavenumbers[m]).to(self.complex_dtype)
+
+    def gradient(self, coefficients: Tensor) -> Tensor:
+        """All first derivatives, ``(batch, channel, axis, *modes)``."""
+        return torch.stack([self.derivative(m) * coefficients for m in range(self.num_axes)], dim=2)
+
+    def advection(self, velocity: Tensor) -> Tensor:
+        """``-(u·∇)u`` of a field with one component per axis, coefficients in and out."""
+        along = (self.values(velocity).unsqueeze(1) * self.values(self.gradient(velocity))).sum(2)
+        return -self.coefficients(along)
+
+    def without_mean(self, coefficients: Tensor) -> Tensor:
+        """The same with a mean of zero."""
+        return coefficients * self._varies
+
+    def channels(self, *symbols: Tensor) -> Tensor:
+        """One symbol per channel as one that broadcasts against all channels."""
+        with_channel = [s.unsqueeze(0) if s.ndim == self.num_axes else s for s in symbols]
+        return torch.cat(torch.broadcast_tensors(*with_channel), dim=-1 - self.num_axes)
+
+    def rounded(self, value: float | Tensor) -> float | Tensor:
+        """A number or a symbol in the precision of the fields, once instead of in every product."""
+        return value.to(self.spectrum.device, self.spectrum.dtype) if isinstance(value, Tensor) else value
+
+    @cached_property
+    def _varies(self) -> Tensor:
+        marks = torch.ones(self.spectrum.shape, dtype=self.spectrum.dtype, device=self.spectrum.device)
+        marks.flatten()[0] = 0
+        return marks
+
+    def values(self, coefficients: Tensor) -> Tensor:
+        """The field on the grid's points."""
+        return self.spectrum.values(coefficients, self.shape)
+
+    def coefficients(self, values: Tensor) -> Tensor:
+        """The modes of a field on the grid's points."""
+        return self.spectrum.coefficients(values)
+
+
+def cutoff_for(degree: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """The largest cut for which products of ``degree`` fields hold no aliases among the modes that are kept."""
+    return full_cutoff(shape) if degree < 2 else tuple((size - 1) // (degree + 1) for size in shape)
+
+
+def solve(
+    initial: Float[Tensor, "batch *grid channel"],
+    linear: Callable[[Modes], Tensor],
+    nonlinear: Callable[[Modes], Function | None],
+    *,
+    degree: int,
+    extent: Extent,
+    frame_dt: float,
+    dt: float | None,
+    num_frames: int,
+) -> Iterator[Float[Tensor, "batch *grid channel"]]:
+    """Frames at intervals ``frame_dt``, the initial state first; steps of at most ``dt``, of fourth order.
+
+    Without a nonlinear term every frame is exact.
+    """
+    yield initial
+    fields = initial.movedim(-1, 1)
+    shape, dtype, device = fields.shape[2:], fields.dtype, fields.device
+    inner = Modes(shape, cutoff_for(degree, shape), extent, dtype=dtype, device=device)
+    every = Modes(shape, full_cutoff(shape), extent, dtype=dtype, device=device)
+    state = inner.coefficients(fields)
+    outer = every.coefficients(fields - inner.values(state))
+    decay = torch.exp(frame_dt * linear(every)).to(outer.dtype)
+    term = nonlinear(inner)
+    if term is None:
+        advance = _exactly(torch.exp(frame_dt * linear(inner)).to(state.dtype))
+    else:
+        count = num_steps(frame_dt, dt or frame_dt)
+        advance = repeated(etdrk4(linear(inner), term, frame_dt / count, state.dtype), state, count)
+    for _ in range(num_frames - 1):
+        state, outer = advance(state), decay * outer
+        yield (inner.values(state) + every.values(outer)).movedim(1, -1)
+
+
+def _exactly(factor: Tensor) -> Function:
+    return lambda state: factor * state

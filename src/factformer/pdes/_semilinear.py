@@ -1,0 +1,111 @@
+"""Semilinear equations on a periodic cube: a new one is a linear symbol and a nonlinear term.
+
+    ∂u/∂t = L u + N(u)
+
+A subclass gives `linear` and `nonlinear`, its field, parameters with good defaults, and random starts. Transforms,
+dealiasing and the integrator (ETDRK4) are those of `factformer.numerics.semilinear`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from factformer.config import Config
+from factformer.grid import Grid
+from factformer.numerics.random_fields import truncated_series
+from factformer.numerics.semilinear import Modes, solve
+from factformer.numerics.spectral import resample
+from factformer.numerics.timestepping import Function
+from factformer.pdes._base import PDE, Frames, State, Symmetries
+from factformer.pdes._symmetry import BoxSymmetry, Generators
+from factformer.problem import Field
+
+
+class Semilinear(PDE):
+    """``∂u/∂t = L u + N(u)``; ``extent`` and ``dt`` are parameters of every such equation."""
+
+    degree: ClassVar[int] = 2
+    """Factors in the highest product of the nonlinear term. It decides how many modes are free of aliases."""
+    symmetry: ClassVar[BoxSymmetry] = BoxSymmetry()
+    """What carries solutions to solutions; shifts always do."""
+    downsamplings = ("truncate",)
+    vectorized = True
+
+    @abstractmethod
+    def linear(self, modes: Modes, parameters: Any) -> Tensor:
+        """The symbol of ``L``: a number for every mode, ``(*modes)`` or ``(channel, *modes)``.
+
+        A parameter that differs between trajectories is an array that broadcasts against ``(batch, channel, *modes)``.
+        """
+
+    def nonlinear(self, modes: Modes, parameters: Any) -> Function | None:
+        """``N`` from coefficients ``(batch, channel, *modes)`` to coefficients; ``None`` where there is none."""
+        return None
+
+    def start(self, grid: Grid, generator: torch.Generator) -> Tensor:
+        """One random initial state ``(*grid, channel)`` in float64: by default a truncated Fourier series."""
+        channels = sum(field.num_channels for field in self.fields(grid.num_axes))
+        return torch.stack([truncated_series(grid, generator) for _ in range(channels)], dim=-1)
+
+    def grid(self, shape: Sequence[int], parameters: Config | None = None) -> Grid:
+        values: Any = self.parameters() if parameters is None else parameters
+        return Grid(shape, values.extent, periodic=True)
+
+    def sample_initial(
+        self,
+        grid: Grid,
+        generators: Sequence[torch.Generator],
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        initial: str | None = None,
+    ) -> State:
+        self.choose_initial(initial)
+        return torch.stack([self.start(grid, generator) for generator in generators]).to(device, dtype)
+
+    def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
+        values: Any = parameters
+        shaped = values.model_copy(update={name: _per_mode(getattr(values, name), initial) for name in self.varying})
+
+        def nonlinear(modes: Modes) -> Function | None:
+            return self.nonlinear(modes, shaped)
+
+        return solve(
+            initial,
+            partial(self.linear, parameters=shaped),
+            nonlinear,
+            degree=self.degree,
+            extent=values.extent,
+            frame_dt=frame_dt,
+            dt=getattr(values, "dt", None),
+            num_frames=num_frames,
+        )
+
+    def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
+        """The modes that the coarse grid does not resolve are dropped."""
+        self.choose_downsampling(method)
+        return resample(frames.movedim(-1, 2), len(shape), shape).movedim(2, -1)
+
+    def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
+        return self.symmetry.members(grid)
+
+    def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:
+        return self.symmetry.augment(frames, grid, generator)
+
+
+def vector_of_axes(name: str, num_axes: int) -> tuple[Field, ...]:
+    """A vector field with one component for each axis."""
+    return (Field(name, num_axes),)
+
+
+def _per_mode(value: Any, initial: State) -> Any:
+    """A number as it is; one per trajectory so that it broadcasts against ``(batch, channel, *modes)``."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.to(initial.device).reshape(-1, *[1] * (initial.ndim - 1))

@@ -1,0 +1,57 @@
+"""The Cahn-Hilliard equation: two substances that separate.
+
+    ∂u/∂t = D ∇²(u³ - u - γ ∇²u)        on a periodic box
+
+The mean of u stays what it is and the free energy never grows. Interfaces between -1 and 1 are about ``√γ`` thick.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from pydantic import Field as Value
+from torch import Tensor
+
+from factformer.config import Config
+from factformer.grid import Grid
+from factformer.numerics.random_fields import truncated_series
+from factformer.numerics.semilinear import Modes
+from factformer.numerics.timestepping import Function
+from factformer.pdes import _presets
+from factformer.pdes._semilinear import Semilinear
+from factformer.problem import Field
+
+
+class Parameters(Config):
+    """A mode needs four points (cubic products): take ``4 extent / √γ`` points or more."""
+
+    diffusivity: float = Value(default=1e-2, gt=0)
+    interface: float = Value(default=1e-3, gt=0)
+    extent: float = Value(default=2 * math.pi, gt=0)
+    dt: float = Value(default=1 / 64, gt=0)
+
+
+class CahnHilliard(Semilinear):
+    name = "cahn_hilliard"
+    parameters = Parameters
+    varying = ("diffusivity", "interface", "extent")
+    state = (Field("concentration"),)
+    dimensions = (2, 1, 3)
+    degree = 3
+    task = _presets.CAHN_HILLIARD_TASK
+    presets = _presets.CAHN_HILLIARD
+
+    def start(self, grid: Grid, generator: torch.Generator) -> Tensor:
+        """Nearly mixed: a truncated series with waves as short as those that grow fastest."""
+        return 0.1 * truncated_series(grid, generator, cutoff=12).unsqueeze(-1)
+
+    def linear(self, modes: Modes, parameters: Parameters) -> Tensor:
+        return -parameters.diffusivity * modes.laplacian * (1 + parameters.interface * modes.laplacian)
+
+    def nonlinear(self, modes: Modes, parameters: Parameters) -> Function:
+        diffusion = modes.rounded(parameters.diffusivity * modes.laplacian)
+        return lambda u: diffusion * modes.coefficients(modes.values(u) ** 3)
+
+
+pde = CahnHilliard()

@@ -1,0 +1,199 @@
+"""The Vlasov-Poisson equations: electrons of a plasma in phase space, over a background of ions at rest.
+
+    ∂f/∂t + v·∇_x f - E·∇_v f = 0,        ∇·E = 1 - ∫ f dv,        E = -∇φ
+
+Axes are the positions, periodic on ``(0, extent)``, then the velocities on ``[-v_max, v_max)``: two axes for one
+dimension of space, four for two. On the grid a velocity axis is periodic and begins at 0, so that ``v = x - v_max``;
+``f`` should vanish towards its ends.
+
+Strang splitting: half a step of free flight, a step of acceleration, half a step of free flight. Each is a shift along
+an axis, exact for every mode (`factformer.numerics.spectral.Shift`), so that mass and the norm of f are conserved to
+round-off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from pydantic import Field as Value
+from torch import Tensor
+
+from factformer.config import Config
+from factformer.grid import Grid
+from factformer.kernels.solvers.replay import repeated
+from factformer.numerics.spectral import Shift
+from factformer.numerics.timestepping import Function, num_steps
+from factformer.pdes import _presets
+from factformer.pdes._base import PDE, Frames, State, Symmetries
+from factformer.pdes._symmetry import Generators, draw, moved_points, take
+from factformer.problem import Field
+
+MOST_WAVES = 3
+"""Largest wavenumber index of a random perturbation."""
+
+
+class Parameters(Config):
+    """With the default ``extent`` the longest wave has the wavenumber 0.5."""
+
+    extent: float = Value(default=4 * math.pi, gt=0)
+    v_max: float = Value(default=6.0, gt=0)
+    dt: float = Value(default=0.1, gt=0)
+
+
+class VlasovPoisson(PDE):
+    name = "vlasov_poisson"
+    parameters = Parameters
+    varying = ("extent",)
+    vectorized = True
+    state = (Field("distribution"),)
+    dimensions = (2, 4)
+    initial_kinds = ("mixed", "landau", "two_stream")
+    task = _presets.VLASOV_POISSON_TASK
+    presets = _presets.VLASOV_POISSON
+
+    def grid(self, shape: Sequence[int], parameters: Config | None = None) -> Grid:
+        values: Any = self.parameters() if parameters is None else parameters
+        half = len(shape) // 2
+        return Grid(shape, [values.extent] * half + [2 * values.v_max] * half, periodic=True)
+
+    def sample_initial(
+        self,
+        grid: Grid,
+        generators: Sequence[torch.Generator],
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        initial: str | None = None,
+    ) -> State:
+        """Maxwellians (``landau``) or two streams (``two_stream``) with a random wave in the density.
+
+        ``mixed`` takes one or the other at random.
+        """
+        kind = self.choose_initial(initial)
+        return torch.stack([_start(grid, generator, kind) for generator in generators]).to(device, dtype)
+
+    def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
+        assert isinstance(parameters, Parameters)
+        steps = num_steps(frame_dt, parameters.dt)
+        state = initial.squeeze(-1)
+        advance = repeated(_strang_step(state, parameters, frame_dt / steps), state, steps)
+        yield initial
+        for _ in range(num_frames - 1):
+            state = advance(state)
+            yield state.unsqueeze(-1).clone()
+
+    def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
+        """Shifts in space; the reflection of a position together with its velocity."""
+        half = grid.num_axes // 2
+        by = [grid.shape[m] // 3 for m in range(half)]
+        return {
+            "shift": lambda frames: frames.roll(by, tuple(range(2, 2 + half))),
+            "reflection": lambda frames: _reflected(_reflected(frames, 2), 2 + half),
+        }
+
+    def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:
+        batch, half = len(frames), grid.num_axes // 2
+        reflect = [draw(generator, 2, batch) for _ in range(half)]
+        shift = [draw(generator, size, batch) for size in grid.shape[:half]]
+        still = torch.zeros(batch, dtype=torch.long)
+        indices = [
+            moved_points(size, reflect[m % half], shift[m] if m < half else still) for m, size in enumerate(grid.shape)
+        ]
+        return take(frames, indices)
+
+
+class ElectricField:
+    """``E`` of distributions ``(batch, *positions, *velocities)``: for each position axis ``(batch, *positions)``."""
+
+    def __init__(self, like: Tensor, parameters: Parameters) -> None:
+        self.half = (like.ndim - 1) // 2
+        self.shape = like.shape[1 : 1 + self.half]
+        self.positions = tuple(range(1, 1 + self.half))
+        self.velocities = tuple(range(1 + self.half, like.ndim))
+        self.cell = math.prod(2 * parameters.v_max / like.shape[m] for m in self.velocities)
+        unit = 2 * math.pi / _per_sample(parameters.extent, 1 + self.half)  # on the CPU, as all symbols at first
+        wavenumbers = []
+        for m, size in zip(self.positions, self.shape, strict=True):
+            frequencies = torch.fft.rfftfreq if m == self.half else torch.fft.fftfreq
+            index = frequencies(size, 1 / size, dtype=torch.float64)
+            wavenumbers.append(unit * index.reshape([-1 if axis == m else 1 for axis in range(1 + self.half)]))
+        squared = torch.zeros((), dtype=torch.float64)
+        for wavenumber in wavenumbers:
+            squared = squared + wavenumber.square()
+        inverse = torch.where(squared > 0, 1 / squared.clamp_min(torch.finfo(torch.float64).tiny), 0)
+        complex_dtype = torch.complex128 if like.dtype == torch.float64 else torch.complex64
+        self.symbols = [(-1j * k * inverse).to(like.device, complex_dtype) for k in wavenumbers]
+
+    def __call__(self, distribution: Tensor) -> list[Tensor]:
+        charge = 1 - self.cell * distribution.sum(self.velocities)
+        modes = torch.fft.rfftn(charge, dim=self.positions)
+        return [torch.fft.irfftn(symbol * modes, s=self.shape, dim=self.positions) for symbol in self.symbols]
+
+
+def _strang_step(state: Tensor, parameters: Parameters, dt: float) -> Function:
+    half = (state.ndim - 1) // 2
+    field = ElectricField(state, parameters)
+    extent = _per_sample(parameters.extent, state.ndim)
+    extent = extent.to(state.device) if isinstance(extent, Tensor) else extent
+    flights = []
+    for m in range(half):
+        size = state.shape[1 + half + m]
+        velocity = (torch.arange(size, dtype=torch.float64, device=state.device) * (2 / size) - 1) * parameters.v_max
+        view = [-1 if axis == 1 + half + m else 1 for axis in range(state.ndim)]
+        shift = Shift(state, 1 + m, extent)
+        flights.append((shift, shift.factor((0.5 * dt * velocity).to(state.dtype).reshape(view))))
+    pushes = [Shift(state, 1 + half + m, 2 * parameters.v_max) for m in range(half)]
+
+    def fly(distribution: Tensor) -> Tensor:
+        for shift, factor in flights:
+            distribution = shift(distribution, factor)
+        return distribution
+
+    def step(distribution: Tensor) -> Tensor:
+        distribution = fly(distribution)
+        for push, component in zip(pushes, field(distribution), strict=True):
+            distribution = push(distribution, push.factor(-dt * component.reshape(*component.shape, *[1] * half)))
+        return fly(distribution)
+
+    return step
+
+
+def _per_sample(value: Any, num_axes: int) -> Any:
+    """A number as it is; one per trajectory so that it broadcasts against tensors of ``num_axes``."""
+    return value.reshape(-1, *[1] * (num_axes - 1)) if isinstance(value, Tensor) else value
+
+
+def _reflected(frames: Frames, axis: int) -> Frames:
+    return frames.flip(axis).roll(1, axis)
+
+
+def _start(grid: Grid, generator: torch.Generator, kind: str) -> Tensor:
+    """One state ``(*grid, 1)`` in float64."""
+    half = grid.num_axes // 2
+    draws = torch.rand(4, generator=generator, dtype=torch.float64).tolist()
+    waves = torch.randint(0, MOST_WAVES + 1, (half,), generator=generator)
+    if not bool(waves.any()):
+        waves[0] = 1
+    streams = kind == "two_stream" or (kind == "mixed" and draws[0] < 0.5)
+    amplitude = float(10 ** (-2 + 1.5 * draws[1]))  # 0.01 … 0.3
+    phase = torch.full((), 2 * math.pi * draws[2], dtype=torch.float64)
+    for m in range(half):
+        view = [-1 if axis == m else 1 for axis in range(grid.num_axes)]
+        phase = phase + (2 * math.pi * int(waves[m]) / grid.extent[m]) * grid.axis(m).double().reshape(view)
+    density = 1 + amplitude * torch.cos(phase)
+    drift = 2.0 + draws[3] if streams else 0.0
+    width = 0.5 if streams else 1.0
+    for m in range(half, grid.num_axes):
+        view = [-1 if axis == m else 1 for axis in range(grid.num_axes)]
+        v = (grid.axis(m).double() - grid.extent[m] / 2).reshape(view)
+        along = drift if m == half else 0.0  # streams along the first velocity
+        sigma = width if m == half else 1.0
+        bell = torch.exp(-((v - along) ** 2) / (2 * sigma**2)) + torch.exp(-((v + along) ** 2) / (2 * sigma**2))
+        density = density * (bell / (2 * sigma * math.sqrt(2 * math.pi)))
+    return density.expand(grid.shape).unsqueeze(-1)
+
+
+pde = VlasovPoisson()
