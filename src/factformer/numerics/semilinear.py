@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.spectral import Spectrum, full_cutoff
 from factformer.numerics.timestepping import Function, etdrk4, num_steps
 
@@ -115,10 +114,12 @@ def solve(
     frame_dt: float,
     dt: float | None,
     num_frames: int,
+    repeat: Callable[[Function, Tensor, int], Function],
 ) -> Iterator[Float[Tensor, "batch *grid channel"]]:
     """Frames at intervals ``frame_dt``, the initial state first; steps of at most ``dt``, of fourth order.
 
-    Without a nonlinear term every frame is exact.
+    Without a nonlinear term every frame is exact. ``repeat(step, state, count)`` makes ``count`` steps for states like
+    ``state`` one function.
     """
     yield initial
     fields = initial.movedim(-1, 1)
@@ -133,7 +134,7 @@ def solve(
         advance = _exactly(torch.exp(frame_dt * linear(inner)).to(state.dtype))
     else:
         count = num_steps(frame_dt, dt or frame_dt)
-        advance = repeated(etdrk4(linear(inner), term, frame_dt / count, state.dtype), state, count)
+        advance = repeat(etdrk4(linear(inner), term, frame_dt / count, state.dtype), state, count)
     for _ in range(num_frames - 1):
         state, outer = advance(state), decay * outer
         yield (inner.values(state) + every.values(outer)).movedim(1, -1)

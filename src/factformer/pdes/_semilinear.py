@@ -18,6 +18,7 @@ from torch import Tensor
 
 from factformer.config import Config
 from factformer.grid import Grid
+from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.random_fields import truncated_series
 from factformer.numerics.semilinear import Modes, solve
 from factformer.numerics.spectral import resample
@@ -85,6 +86,7 @@ class Semilinear(PDE):
             frame_dt=frame_dt,
             dt=getattr(values, "dt", None),
             num_frames=num_frames,
+            repeat=repeated,
         )
 
     def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
