@@ -31,7 +31,7 @@ class Decay(PDE):
     boundary = "reflect"
     task = Task(0.25, num_context_frames=2, horizon=3)
 
-    def grid(self, shape, parameters=None) -> Grid:
+    def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, (1.0, 2.0), (True, False), "cells")
 
     def sample_initial(
@@ -72,7 +72,7 @@ class Doubling(Decay):
     boundary = "zero"
     task = Task(num_context_frames=0)
 
-    def grid(self, shape, parameters=None) -> Grid:
+    def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, 1.0, False)
 
     def sample_initial(

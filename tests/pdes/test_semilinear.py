@@ -35,7 +35,7 @@ ORDERS = {
 
 def start(name: str, shape: tuple[int, ...], count: int = 1, **parameters: float) -> torch.Tensor:
     pde = find_pde(name)
-    grid = pde.grid(shape, pde.parameters.parse(parameters))
+    grid = pde.grid_of(shape, pde.parameters.parse(parameters))
     generators = [torch.Generator().manual_seed(number) for number in range(count)]
     return pde.sample_initial(grid, generators, dtype=torch.float64, device="cpu")
 

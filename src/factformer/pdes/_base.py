@@ -59,12 +59,16 @@ class PDE(ABC):
     presets: ClassVar[Mapping[str, Preset]] = {}
 
     @abstractmethod
-    def grid(self, shape: Sequence[int], parameters: Config | None = None) -> Grid:
-        """The box with so many points along each axis; ``parameters`` may decide its size (default: the PDE's own)."""
+    def grid(self, shape: Sequence[int]) -> Grid:
+        """The box with so many points along each axis."""
 
-    def shape(self, resolution: int, num_axes: int | None = None) -> tuple[int, ...]:
+    def grid_of(self, shape: Sequence[int], parameters: Config) -> Grid:
+        """The same for these parameters, where they decide the size of the box."""
+        return self.grid(shape)
+
+    def shape(self, resolution: int) -> tuple[int, ...]:
         """Points along each axis that ``resolution`` stands for; by default the same on all of them."""
-        return (resolution,) * (num_axes or self.dimensions[0])
+        return (resolution,) * self.dimensions[0]
 
     def initial_channels(self, num_axes: int) -> int:
         """Channels of an initial state on so many axes."""
@@ -87,7 +91,7 @@ class PDE(ABC):
             raise UserError(f"{self.name} has {known} axes, got the shape {shape}")
         return Problem(
             self.name,
-            self.grid(shape, parameters),
+            self.grid(shape) if parameters is None else self.grid_of(shape, parameters),
             self.fields(len(shape)),
             self.static,
             frame_dt=self.task.frame_dt,

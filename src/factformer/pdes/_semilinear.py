@@ -54,9 +54,11 @@ class Semilinear(PDE):
         channels = sum(field.num_channels for field in self.fields(grid.num_axes))
         return torch.stack([truncated_series(grid, generator) for _ in range(channels)], dim=-1)
 
-    def grid(self, shape: Sequence[int], parameters: Config | None = None) -> Grid:
-        values: Any = self.parameters() if parameters is None else parameters
-        return Grid(shape, values.extent, periodic=True)
+    def grid(self, shape: Sequence[int]) -> Grid:
+        return self.grid_of(shape, self.parameters())
+
+    def grid_of(self, shape: Sequence[int], parameters: Any) -> Grid:
+        return Grid(shape, parameters.extent, periodic=True)
 
     def sample_initial(
         self,

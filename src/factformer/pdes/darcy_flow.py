@@ -59,7 +59,7 @@ class DarcyFlow(PDE):
     task = _presets.DARCY_FLOW_TASK
     presets = _presets.DARCY_FLOW
 
-    def grid(self, shape: Sequence[int], parameters: Config | None = None) -> Grid:
+    def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, 1.0, periodic=False, points="nodes")
 
     def sample_initial(

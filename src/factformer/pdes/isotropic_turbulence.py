@@ -60,7 +60,7 @@ class IsotropicTurbulence(PDE):
     task = _presets.ISOTROPIC_TURBULENCE_TASK
     presets = _presets.ISOTROPIC_TURBULENCE
 
-    def grid(self, shape: Sequence[int], parameters: Config | None = None) -> Grid:
+    def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, 2 * math.pi, periodic=True)
 
     def sample_initial(

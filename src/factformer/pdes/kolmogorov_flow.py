@@ -70,7 +70,7 @@ class KolmogorovFlow(PDE):
     task = _presets.KOLMOGOROV_FLOW_TASK
     presets = _presets.KOLMOGOROV_FLOW
 
-    def grid(self, shape: Sequence[int], parameters: Config | None = None) -> Grid:
+    def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, 2 * math.pi, periodic=True)
 
     def sample_initial(

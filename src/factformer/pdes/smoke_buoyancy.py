@@ -48,6 +48,7 @@ class Parameters(Config):
 
 class SmokeBuoyancy(PDE):
     name = "smoke_buoyancy"
+    num_initial_channels = 1
     parameters = Parameters
     symmetry_parameters = ("velocity_points",)
     varying = ("viscosity", "buoyancy")
@@ -57,7 +58,7 @@ class SmokeBuoyancy(PDE):
     task = _presets.SMOKE_BUOYANCY_TASK
     presets = _presets.SMOKE_BUOYANCY
 
-    def grid(self, shape: Sequence[int], parameters: Config | None = None) -> Grid:
+    def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, BOX, periodic=False, points="cells")
 
     def sample_initial(

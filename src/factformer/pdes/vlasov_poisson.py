@@ -54,10 +54,12 @@ class VlasovPoisson(PDE):
     task = _presets.VLASOV_POISSON_TASK
     presets = _presets.VLASOV_POISSON
 
-    def grid(self, shape: Sequence[int], parameters: Config | None = None) -> Grid:
-        values: Any = self.parameters() if parameters is None else parameters
+    def grid(self, shape: Sequence[int]) -> Grid:
+        return self.grid_of(shape, Parameters())
+
+    def grid_of(self, shape: Sequence[int], parameters: Any) -> Grid:
         half = len(shape) // 2
-        return Grid(shape, [values.extent] * half + [2 * values.v_max] * half, periodic=True)
+        return Grid(shape, [parameters.extent] * half + [2 * parameters.v_max] * half, periodic=True)
 
     def sample_initial(
         self,

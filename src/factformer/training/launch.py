@@ -54,10 +54,12 @@ def wanted_problem(experiment: Experiment) -> Problem:
     if len(shape) not in equation.dimensions:  # refused later, with a word on what the data hold
         shape = equation.shape(shape[0])
     if size is not None:
-        shape = equation.shape(size, len(shape))
-    known = equation.parameters.model_fields
-    made_with = {name: value for name, value in data.provenance.get("parameters", {}).items() if name in known}
-    return _with_context(equation.problem(shape, equation.parameters.parse(made_with)), experiment)
+        default = equation.shape(size)
+        shape = default if len(default) == len(shape) else (size,) * len(shape)
+    made_with = None
+    if data.provenance.get("pde") == equation.name:
+        made_with = equation.parameters.parse(data.provenance.get("parameters", {}))
+    return _with_context(equation.problem(shape, made_with), experiment)
 
 
 def _with_context(problem: Problem, experiment: Experiment) -> Problem:

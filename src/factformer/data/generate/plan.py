@@ -36,7 +36,8 @@ class PresetChanges(Config):
 
 def problem_at(equation: PDE, plan: Preset, resolution: int, parameters: Config | None = None) -> Problem:
     """The PDE's problem at ``resolution`` points, with the axes of the plan."""
-    return equation.problem(equation.shape(resolution, plan.num_axes), parameters)
+    shape = equation.shape(resolution) if plan.num_axes is None else (resolution,) * plan.num_axes
+    return equation.problem(shape, parameters)
 
 
 def trajectory_seed(seed: int, split: str, index: int) -> int:
