@@ -90,6 +90,49 @@ def darcy_flow() -> None:
     save(figure, "darcy")
 
 
+LINES = {  # points, frames, frame interval, time that passes before: position to the right, time upwards
+    "burgers": (256, 120, 0.02, 0.0),
+    "kuramoto_sivashinsky": (192, 160, 0.5, 50.0),
+    "korteweg_de_vries": (192, 160, 0.02, 0.0),
+}
+PLANES = {  # points, time, parameters
+    "advection_diffusion": (96, 2.0, {}),
+    "fisher_kpp": (128, 3.0, {"viscosity": 0.003}),
+    "gray_scott": (160, 1500.0, {"extent": 1.5}),
+    "swift_hohenberg": (96, 60.0, {"dt": 0.1}),
+    "cahn_hilliard": (160, 4.0, {}),
+}
+
+
+def equations() -> None:
+    """The semilinear equations and Vlasov-Poisson, one panel each."""
+    figure, axes = plt.subplots(2, 5, figsize=(11, 4.9))
+    panels = iter(axes.flat)
+    for name, (size, count, frame_dt, before) in LINES.items():
+        state = start(name, size)
+        if before:
+            state = simulate(name, state, 2, before)[:, -1]
+        frames = simulate(name, state, count, frame_dt)[0, ..., 0]
+        plot = next(panels)
+        draw(plot, frames.T, name.replace("_", "-"), "RdBu_r", (-float(frames.abs().max()), float(frames.abs().max())))
+        plot.set_aspect("auto")
+    for name, (size, time, parameters) in PLANES.items():
+        pde = find_pde(name)
+        grid = pde.grid_of((size, size), pde.parameters.parse(parameters))
+        state = pde.sample_initial(grid, [torch.Generator().manual_seed(1)], dtype=torch.float32, device="cpu")
+        frames = simulate(name, state, 2, time, **parameters)[0, -1, ..., -1]
+        draw(next(panels), frames, name.replace("_", "-"), "viridis")
+    for kind, title, time in (("landau", "vlasov-poisson, damping", 5.0), ("two_stream", "two streams", 30.0)):
+        pde = find_pde("vlasov_poisson")
+        grid = pde.grid((128, 128))
+        state = pde.sample_initial(
+            grid, [torch.Generator().manual_seed(2)], dtype=torch.float32, device="cpu", initial=kind
+        )
+        draw(next(panels), simulate("vlasov_poisson", state, 2, time)[0, -1, ..., 0], title, "magma")
+    figure.tight_layout()
+    save(figure, "equations")
+
+
 if __name__ == "__main__":
-    for picture in (kolmogorov_flow, darcy_flow, smoke_buoyancy, isotropic_turbulence):
+    for picture in (kolmogorov_flow, darcy_flow, smoke_buoyancy, isotropic_turbulence, equations):
         picture()

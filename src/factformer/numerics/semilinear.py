@@ -84,6 +84,13 @@ class Modes:
         """A number or a symbol in the precision of the fields, once instead of in every product."""
         return value.to(self.spectrum.device, self.spectrum.dtype) if isinstance(value, Tensor) else value
 
+    def beyond(self, cutoff: Sequence[int]) -> Tensor:
+        """1 for the modes past ``cutoff`` along any axis, 0 for the others."""
+        outside = torch.zeros(self.spectrum.shape, dtype=torch.bool, device=self.spectrum.device)
+        for index, largest in zip(self.spectrum.indices, cutoff, strict=True):
+            outside = outside | (index.abs() > largest)
+        return outside.to(self.spectrum.dtype)
+
     @cached_property
     def _varies(self) -> Tensor:
         marks = torch.ones(self.spectrum.shape, dtype=self.spectrum.dtype, device=self.spectrum.device)
@@ -127,8 +134,10 @@ def solve(
     inner = Modes(shape, cutoff_for(degree, shape), extent, dtype=dtype, device=device)
     every = Modes(shape, full_cutoff(shape), extent, dtype=dtype, device=device)
     state = inner.coefficients(fields)
-    outer = every.coefficients(fields - inner.values(state))
-    decay = torch.exp(frame_dt * linear(every)).to(outer.dtype)
+    # Exactly none of the inner modes: their round-off would grow where the linear terms let long waves grow.
+    beyond = every.beyond(inner.spectrum.cutoff)
+    outer = every.coefficients(fields) * beyond
+    decay = torch.exp(frame_dt * linear(every)).to(outer.dtype) * beyond
     term = nonlinear(inner)
     if term is None:
         advance = _exactly(torch.exp(frame_dt * linear(inner)).to(state.dtype))
