@@ -124,6 +124,14 @@ def test_chaos_stays_bounded(dtype):
     assert 1.0 < found[:, 5:].abs().amax() < 5.0
 
 
+def test_patterns_come_to_rest():
+    """Swift-Hohenberg over 60 units of time: modes that stand for no real field must not grow beside the pattern."""
+    initial = start("swift_hohenberg", (24, 24), extent=20.0).float()
+    found = simulate("swift_hohenberg", initial, 7, 10.0, extent=20.0, dt=0.125)
+    assert 1.0 < found[:, -1].abs().amax() < 2.5
+    assert (found[:, -1] - found[:, -2]).abs().amax() < 0.5
+
+
 def test_korteweg_de_vries_keeps_its_energy():
     found = simulate("korteweg_de_vries", start("korteweg_de_vries", (96,)), 4, 0.25)
     energy = found.square().mean((2, 3))

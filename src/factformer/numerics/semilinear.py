@@ -143,7 +143,8 @@ def solve(
         advance = _exactly(torch.exp(frame_dt * linear(inner)).to(state.dtype))
     else:
         count = num_steps(frame_dt, dt or frame_dt)
-        advance = repeat(etdrk4(linear(inner), term, frame_dt / count, state.dtype), state, count)
+        step = etdrk4(linear(inner), term, frame_dt / count, state.dtype)
+        advance = repeat(lambda current: inner.spectrum.make_real_(step(current)), state, count)
     for _ in range(num_frames - 1):
         state, outer = advance(state), decay * outer
         yield (inner.values(state) + every.values(outer)).movedim(1, -1)

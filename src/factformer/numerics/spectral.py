@@ -105,6 +105,19 @@ class Spectrum:
         """The symbol ``i k_m`` of the derivative along axis ``m``, shaped to broadcast."""
         return 1j * self.wavenumbers[m]
 
+    def make_real_(self, coefficients: Coefficients) -> Coefficients:
+        """Take out, in place, what stands for no real field.
+
+        Where the last index is 0 both a mode and its mirror image are stored. Transforms drop the part in which they
+        differ, so that nothing but the linear terms of an equation would act on its round-off.
+        """
+        plane, axes = coefficients[..., 0], self.axes[1:]
+        mirrored = plane.conj()
+        if axes:
+            mirrored = mirrored.flip(axes).roll((1,) * len(axes), axes)
+        coefficients[..., 0] = 0.5 * (plane + mirrored)
+        return coefficients
+
     def mean_product(self, a: Coefficients, b: Coefficients) -> Float[Tensor, " ..."]:
         """The mean of the product of two fields (Parseval), over the modes alone."""
         product = torch.view_as_real(a) * torch.view_as_real(b)
