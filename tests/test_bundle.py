@@ -286,7 +286,12 @@ def test_a_header_or_config_that_claims_huge_sizes_allocates_nothing(surrogate, 
     with pytest.raises(UserError, match="not a safetensors file"):
         load(path)
     other = save_bundle(surrogate, tmp_path / "wide")
-    for change, words in (({"head_dim": 1_000_000}, "the model has"), ({"depth": 10**12}, "too few for")):
+    for change, words in (
+        ({"head_dim": 4096}, "the model has"),
+        ({"depth": 1024}, "too few for"),
+        ({"head_dim": 1_000_000}, "less than or equal to 4096"),
+        ({"depth": 10**12}, "less than or equal to 1024"),
+    ):
         rewrite(
             other,
             lambda values, change=change: (

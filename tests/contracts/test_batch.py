@@ -25,7 +25,7 @@ from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 from factformer.evaluation import accuracy
 from factformer.prediction import read_context
-from factformer.protocols import ProtocolConfig, build_protocol
+from factformer.protocols import build_protocol, parse_protocol
 from factformer.surrogate import Surrogate, say_once
 from factformer.training.feed.feeding import ResidentFeed, StreamingFeed, Visits
 from factformer.training.feed.noise import ContextNoise
@@ -203,9 +203,8 @@ def recorder(dataset: ArrayDataset) -> Recorder:
 @pytest.mark.parametrize("protocol", ["latent_marching", "autoregressive"])
 def test_protocols_move_the_forcing_along(dataset, protocol):
     spy = recorder(dataset)
-    config = ProtocolConfig(name=protocol, marching_steps=2, pushforward=1, unroll=2)
-    built = build_protocol(config, PROBLEM)
     plan = {"marching_steps": 2, "pushforward": 1} if protocol == "latent_marching" else {"unroll": 2}
+    built = build_protocol(parse_protocol({"name": protocol, **plan}), PROBLEM)
     window = dataset.window([1, 2], slice(3, 3 + built.window_length))
     built.predict(spy, window, plan)
     step = 2 if protocol == "latent_marching" else 1
@@ -234,11 +233,11 @@ def parts_for(objective: Objective, accumulate: int = 1) -> StepParts:
 @pytest.mark.parametrize("kind", ["plain", "accumulated", "captured"])
 def test_training_steps(dataset, kind):
     spy = recorder(dataset)
-    config = ProtocolConfig(name="latent_marching", marching_steps=2, pushforward=0)
-    objective = Objective(spy, build_protocol(config, PROBLEM))
+    plan = {"marching_steps": 2, "pushforward": 0}
+    objective = Objective(spy, build_protocol(parse_protocol(plan), PROBLEM))
     parts = parts_for(objective, accumulate=2 if kind == "accumulated" else 1)
     step = CapturedStep(objective, parts) if kind == "captured" else train_step
-    step(parts, dataset.window([3, 0], slice(2, 6)), {"marching_steps": 2, "pushforward": 0}, 1e-3)
+    step(parts, dataset.window([3, 0], slice(2, 6)), plan, 1e-3)
     assert_same(Batch.cat(spy.seen), [3, 0], 2, 4)
 
 
@@ -254,7 +253,7 @@ def test_coarse_windows_keep_every_part_on_the_same_points(dataset):
 def test_validation(dataset):
     spy = recorder(dataset)
     validation = Validation(dataset, num_windows=2, device=CPU)
-    validation.errors(Objective(spy, build_protocol(ProtocolConfig(marching_steps=2), PROBLEM)))
+    validation.errors(Objective(spy, build_protocol(parse_protocol({"marching_steps": 2}), PROBLEM)))
     last = NUM_FRAMES - 5
     for calls, (trajectory, start) in zip((spy.seen[:2], spy.seen[2:]), ((0, 0), (2, last)), strict=True):
         for batch, step in zip(calls, (0, 2), strict=True):
@@ -354,7 +353,7 @@ sys.path.insert(0, sys.argv[1])
 import torch
 from lightning_fabric import Fabric
 import test_batch as here
-from factformer.protocols import ProtocolConfig, build_protocol
+from factformer.protocols import build_protocol, parse_protocol
 from factformer.training.loop.machine import keep_inputs
 from factformer.training.loop.objective import Objective
 from factformer.training.loop.step import StepParts, train_step
@@ -365,12 +364,13 @@ keep_inputs(fabric)
 torch.manual_seed(0)
 data = here.ArrayDataset(here.frames(), here.PROBLEM, **here.known())
 spy = here.recorder(data)
-objective = Objective(spy, build_protocol(ProtocolConfig(marching_steps=2, pushforward=0), here.PROBLEM))
+plan = {"marching_steps": 2, "pushforward": 0}
+objective = Objective(spy, build_protocol(parse_protocol(plan), here.PROBLEM))
 optimizer = torch.optim.SGD(objective.parameters(), lr=0.0)
 parts = StepParts(fabric, fabric.setup_module(objective), fabric.setup_optimizers(optimizer),
                   list(objective.parameters()), 1.0, 1)
 mine = [2 * fabric.global_rank, 2 * fabric.global_rank + 1]
-train_step(parts, data.window(mine, slice(1, 5)), {"marching_steps": 2, "pushforward": 0}, 1e-3)
+train_step(parts, data.window(mine, slice(1, 5)), plan, 1e-3)
 here.assert_same(spy.seen[0], mine, 1, 4)
 Path(sys.argv[2], f"{fabric.global_rank}.json").write_text(json.dumps(mine))
 """

@@ -183,11 +183,11 @@ def test_an_update_lowers_the_loss_under_both_protocols(model, problem, protocol
     window = Window(sample(problem, num_frames=trained.window_length))
     plan = trained.plan(update=1, progress=0.5)
     optimizer = torch.optim.SGD(surrogate.parameters(), lr=1e-3)
-    before, _ = objective(*window, plan)
+    before, _ = objective(window, plan)
     before.backward()
     torch.nn.utils.clip_grad_norm_(surrogate.parameters(), 1.0)
     optimizer.step()
-    after, _ = objective(*window, plan)
+    after, _ = objective(window, plan)
     assert after < before
 
 

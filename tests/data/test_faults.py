@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from fake_pdes import Decay
+from fake_pdes import Decay, Doubling
 
 from factformer.cli import describe
 from factformer.config import Config
@@ -357,6 +358,13 @@ def test_a_folder_of_work_that_was_removed_before_it_was_locked_is_made_again(
     monkeypatch.setattr(fcntl, "flock", removed_first)
     generate(decay, tmp_path, splits=["train"])
     assert (tmp_path / "train.hdf5").exists()
+
+
+@pytest.mark.parametrize("change", [{"num_frames": 2}, {"warmup": 1.0}], ids=str)
+def test_a_preset_with_time_is_refused_for_a_steady_equation(change: dict, tmp_path: Path) -> None:
+    preset = replace(Doubling.presets["small"], **change)
+    with pytest.raises(UserError, match=f"doubling is steady: {next(iter(change))} has no meaning"):
+        generate(Doubling(), tmp_path, preset=preset)
 
 
 def test_a_file_truncated_while_it_is_streamed_fails(decay, tmp_path: Path) -> None:

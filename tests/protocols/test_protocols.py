@@ -10,6 +10,7 @@ from factformer import metrics
 from factformer.batch import Batch, Window
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.pdes import find_pde
 from factformer.problem import Field, Problem
 from factformer.protocols import build_protocol, migrated_protocol, parse_protocol
 from factformer.protocols.latent_marching import marching_steps, pushforward_calls
@@ -122,6 +123,13 @@ def test_steady_problems_take_the_input_frame(problem):
         build_protocol(parse_protocol({}), steady)
     with pytest.raises(UserError, match=r"evolves in time"):
         build_protocol(config, problem)
+
+
+def test_a_steady_equation_gives_a_steady_problem():
+    """Darcy flow once claimed a context frame and was refused as evolving in time."""
+    darcy = find_pde("darcy_flow").problem(7)
+    assert (darcy.steady, darcy.num_context_frames, darcy.horizon) == (True, 0, 1)
+    assert build_protocol(parse_protocol({"name": "steady"}), darcy).window_length == 1
 
 
 def test_an_unknown_protocol_lists_the_choices(problem):

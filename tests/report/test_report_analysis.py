@@ -109,7 +109,7 @@ def test_a_case_out_of_memory_says_so_in_every_measured_column():
     assert "| too large | OOM | OOM | 4 G | OOM |" in table.to_markdown()
 
 
-def test_the_accuracy_of_a_contender_is_shown_beside_its_speed():
+def test_the_accuracy_of_a_solver_is_shown_beside_its_speed():
     rows = [
         {"contender": "surrogate", "simulated_seconds_per_second": 12.0, "relative_l2": {"vorticity": 0.125}},
         {"contender": "solver (reference)", "simulated_seconds_per_second": 1.0, "relative_l2": None},

@@ -63,6 +63,6 @@ def test_style_leaves_matplotlib_as_it_was():
     assert dict(matplotlib.rcParams) == before
 
 
-def test_palette_has_a_dark_twin_for_every_colour():
+def test_palette_has_a_dark_form_of_every_colour():
     assert len(style.SERIES) == len(style.SERIES_DARK) == len(set(style.SERIES))
     assert style.series_color(len(style.SERIES)) == style.SERIES[0]

@@ -15,7 +15,7 @@ CONTEXT.set_forkserver_preload(["torch", "factformer.training.loop.train", "smal
 
 
 def start_run(folder: Path, *, resume: bool = False, **options) -> multiprocessing.Process:
-    """Begin or go on with a run; not waited for."""
+    """Begin or resume a run; not waited for."""
     process = CONTEXT.Process(target=_train, args=(folder, resume, options), daemon=True)
     process.start()
     return process

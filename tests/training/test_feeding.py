@@ -107,6 +107,6 @@ def test_a_validation_split_that_is_all_nan_is_named():
     from factformer.training.loop.validation import Validation
 
     held_out = ArrayDataset(waves(2), wave_problem(), "valid")
-    held_out._frames = held_out._frames * float("nan")
+    held_out._parts["state"] = held_out._parts["state"] * float("nan")
     with pytest.raises(UserError, match="the valid split holds NaN or infinite values in trajectory 0"):
         Validation(held_out, 2, CPU)

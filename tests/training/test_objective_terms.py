@@ -120,7 +120,7 @@ def test_a_far_offset_of_a_field_changes_nothing_in_the_loss():
     for offset in (0.0, 300.0):
         moved = frames + torch.tensor([offset, 0.0, 0.0])
         normalizer = ArrayDataset(moved, problem).normalizer()
-        deviation, known = normalizer.yardstick()
+        deviation, known = normalizer.loss_scale()
         assert (known is None) == (offset == 0)
         losses.append(
             metrics.grouped_relative_l2(
@@ -139,6 +139,6 @@ def test_weak_windows_are_held_back_in_training_and_told_as_they_are():
     )
     weak = 0.05 * torch.ones(1, 4, 8, 8, 1)
     assert metrics.relative_l2(1.1 * weak, weak, normalizer.deviation).item() == pytest.approx(0.1, rel=1e-5)
-    deviation, offset = normalizer.yardstick()
+    deviation, offset = normalizer.loss_scale()
     pull = metrics.grouped_relative_l2(1.1 * weak, weak, problem.state_slices, deviation, offset)["u"]
     assert float(pull) == pytest.approx(0.05, rel=1e-5)

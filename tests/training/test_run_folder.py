@@ -153,7 +153,7 @@ def test_hidden_leftovers_go_with_the_next_command(datasets, run):
     (run / ".removed-abc" / "bundle").mkdir(parents=True)
     (run / ".metrics.jsonl.123.tmp").write_text("half")
     (run / "checkpoints" / f"{checkpoint.HIDDEN}abc").mkdir()
-    others = {".config.yaml.swp", ".bundle.replaced", ".hidden-of-mine"}
+    others = {".config.yaml.swp", ".bundle.mine", ".hidden-of-mine"}
     for name in others:
         (run / name).write_text("stays")
     train(tiny_experiment(updates=2), *datasets, folder=run, resume=True)

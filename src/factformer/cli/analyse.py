@@ -184,7 +184,7 @@ def reproduce(
 ) -> None:
     """A table or figure of the paper, end to end, with an honest status for each cell.
 
-    Runs that are finished are found again and not repeated; started ones go on where they stopped.
+    Runs that are finished are found again and not repeated; started ones resume where they stopped.
 
     Example: factformer reproduce table1 --scale tiny --out reproduction
     """

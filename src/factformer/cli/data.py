@@ -33,7 +33,7 @@ def generate(
 ) -> None:
     """Solve a problem many times and store the frames, in The Well's layout.
 
-    Interrupted and started again, it goes on where it stopped; finished splits are left as they are.
+    Interrupted and started again, it resumes where it stopped; finished splits are left as they are.
     Several processes (torchrun) share the work.
 
     Example: factformer generate kolmogorov_flow --out data/kolmogorov --preset small

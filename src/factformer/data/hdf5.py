@@ -258,6 +258,7 @@ class SplitFile:
             try:
                 self._source(entry).read(trajectories, frames, target)
             except (OSError, RuntimeError, KeyError) as error:
+                self._require_same_size()
                 raise UserError(f"{self.path} is damaged at {entry.path}: {short(error)}") from None
             start += width
         self._require_same_size()
@@ -278,11 +279,17 @@ class SplitFile:
             self._state = (self._state[0], now[1])
 
     def _require_same_size(self) -> None:
-        """Raise where the file was cut while it is open: HDF5 reads zeros beyond its end."""
+        """Raise where the file has another size than when it was opened: HDF5 reads zeros beyond its end."""
         size, _ = self._found_state(self._open())
-        if size != self._state[0]:
+        before = self._state[0]
+        if size < before:
             raise UserError(
-                f"{self.path} went from {self._state[0]} to {size} bytes while it was read: copy or generate it again"
+                f"{self.path} was truncated while it was read: {size} bytes of {before} are left; "
+                "copy or generate it again"
+            )
+        if size > before:
+            raise UserError(
+                f"{self.path} grew from {before} to {size} bytes while it was read; copy or generate it again"
             )
 
     def _source(self, entry: Entry) -> Source:

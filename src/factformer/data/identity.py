@@ -31,7 +31,7 @@ def identity(path: Path, arrays: Mapping[str, LazyArray]) -> dict[str, Any]:
 
 
 def source_state(path: Path) -> str:
-    """What no change of the file leaves as it was, but a copy may: for work that is not to go on with another one."""
+    """Changes with every write to the file, and perhaps with a copy: work on one file is not resumed with another."""
     found = path.stat()
     return f"{found.st_size} bytes, changed at {found.st_mtime_ns} ns"
 

@@ -94,7 +94,7 @@ class Normalizer(nn.Module):
         level = self.state_mean.abs()
         return torch.where(self.state_std > 0, self.state_std, torch.where(level > 0, level, 1.0))
 
-    def yardstick(self) -> tuple[Tensor, Tensor | None]:
+    def loss_scale(self) -> tuple[Tensor, Tensor | None]:
         """Deviation and offset of the state's channels for the loss (`factformer.metrics.grouped_relative_l2`).
 
         Of a temperature near 300 that varies by one, errors relative to 300 would teach nothing beside other fields.

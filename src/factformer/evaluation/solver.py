@@ -34,7 +34,7 @@ def benchmark_solver(
     device: torch.device | str | None = None,
     precision: str = "32-true",
 ) -> dict[str, Any]:
-    """One row per contender: ``simulated_seconds_per_second`` and ``relative_l2`` per field group.
+    """One row for the surrogate and each solver: ``simulated_seconds_per_second`` and ``relative_l2`` per field group.
 
     ``resolutions`` are the grids of the coarse solver, by default the stored one and its half. Every row
     advances ``batch_size`` trajectories at once over the surrogate's horizon, on the same device. A steady
@@ -89,13 +89,13 @@ def benchmark_solver(
     rows.append(row("solver (reference)", reference, median_seconds(solve, target, repeats=3), None))
     for resolution in resolutions or (stored, stored // 2):
         try:
-            contender = _coarse_row(equation, parameters, surrogate, dataset, size, resolution, target)
+            coarse = _coarse_row(equation, parameters, surrogate, dataset, size, resolution, target)
         except UserError:  # too coarse for the solver
             if resolutions:
                 raise
             continue
-        if contender is not None:
-            rows.append(row("solver (coarse)", resolution, *contender))
+        if coarse is not None:
+            rows.append(row("solver (coarse)", resolution, *coarse))
     return {
         "benchmark": "solver",
         "problem": problem.name,

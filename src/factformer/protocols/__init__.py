@@ -47,7 +47,13 @@ def migrated_protocol(values: Mapping[str, Any]) -> dict[str, Any]:
 def build_protocol(config: ProtocolConfig, problem: Problem) -> BaseProtocol:
     """The protocol of that name for a problem; unknown names list the choices."""
     module = catalog.find("protocols", config.name)
-    if problem.steady and config.name != "steady":
+    steady = problem.steady
+    if steady and config.name != "steady":
         raise UserError(f"problem {problem.name!r} is steady; set protocol.name=steady, not {config.name}")
+    if config.name == "steady" and not steady:
+        raise UserError(
+            f"protocol.name=steady needs a steady problem and {problem.name!r} evolves in time; "
+            "use latent_marching or autoregressive"
+        )
     protocol: BaseProtocol = module.Protocol(config, problem)
     return protocol

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from factformer.batch import Window
-from factformer.errors import UserError
-from factformer.problem import Problem
 from factformer.protocols._base import BaseProtocol, Frames, Plan, ProtocolConfig
 
 if TYPE_CHECKING:
@@ -19,14 +17,6 @@ class Config(ProtocolConfig):
 
 class Protocol(BaseProtocol):
     """The model is called once; there is no time to roll out in."""
-
-    def __init__(self, config: ProtocolConfig, problem: Problem) -> None:
-        super().__init__(config, problem)
-        if not problem.steady:
-            raise UserError(
-                f"protocol.name=steady needs a steady problem and {problem.name!r} evolves in time; "
-                "use latent_marching or autoregressive"
-            )
 
     @property
     def steps_per_call(self) -> int:

@@ -90,7 +90,7 @@ def benchmark_table(result: Mapping[str, Any]) -> Table:
         return comparison_table(result)
     kinds: dict[str, tuple[str, Any]] = {
         "label": ("Case", "text"),
-        "contender": ("Contender", "text"),
+        "contender": ("Method", "text"),
         "resolution": ("Points per axis", "count"),
         "batch_size": ("Batch", "count"),
         "precision": ("Precision", "text"),

@@ -77,12 +77,13 @@ def describe(equation: PDE, plan: Preset, settings: Config, split: str, count: i
 def stored_problem(equation: PDE, plan: Preset, parameters: Config) -> Problem:
     """The PDE's problem on the stored grid; context and horizon shrink to what few frames allow."""
     problem = problem_at(equation, plan, plan.resolution, parameters)
-    unknown = [part for part in problem.parts if not (part == "static" and equation.steady)]
+    steady = problem.steady
+    unknown = [part for part in problem.parts if not (part == "static" and steady)]
     if unknown:
         raise UserError(
             f"{equation.name}: a solver cannot give the {unknown[0]} of its problem yet; leave it out there"
         )
-    if equation.steady:
+    if steady:
         return problem
     context = max(1, min(problem.num_context_frames, plan.num_frames - 1))
     horizon = max(1, min(problem.horizon, plan.num_frames - context))
@@ -109,11 +110,11 @@ def changed(
         if name not in of_preset | of_equation:
             raise unknown_name("setting", name, of_preset | of_equation)
     changes = PresetChanges.parse({name: value for name, value in given.items() if name in of_preset})
+    before, plan = plan, replace(plan, **changes.model_dump(exclude_unset=True))
     if equation.steady:
-        for name in ("num_frames", "frame_dt", "warmup"):
-            if name in given and getattr(changes, name) != getattr(plan, name):
+        for name, only in (("num_frames", 1), ("frame_dt", before.frame_dt), ("warmup", 0)):
+            if getattr(plan, name) != only:
                 raise UserError(f"{equation.name} is steady: {name} has no meaning")
-    plan = replace(plan, **changes.model_dump(exclude_unset=True))
     if plan.downsampling is not None:
         equation.choose_downsampling(plan.downsampling)
     if abs(plan.warmup - plan.num_dropped * plan.frame_dt) > 1e-6 * plan.frame_dt:

@@ -60,7 +60,7 @@ def generate(
     ``trajectories`` is a number per split (one number: of every split asked for); ``parameters`` are those
     of the PDE; ``settings`` are assignments such as ``reynolds=500`` or ``num_frames=40`` that change them or
     the preset (`PresetChanges`). Splits that are there already with the same settings are left as they are,
-    and one that was interrupted goes on where it stopped. The random start of a trajectory is a function of
+    and one that was interrupted resumes where it stopped. The random start of a trajectory is a function of
     ``seed``, split and index alone; its frames then depend on ``batch_size`` only where the device's
     arithmetic does (on the CPU: not at all, but for round-off in smoke on grids of 5, 7, 9 or 11 points).
     """
@@ -167,7 +167,7 @@ class _FileSink:
 
 
 def _fetched(values: Tensor) -> Callable[[], np.ndarray[Any, Any]]:
-    """A copy of ``values`` as it is stored. From a GPU it is on its way when this returns, and the solver may go on;
+    """A copy of ``values`` as it is stored. From a GPU it is on its way when this returns, and the solver may continue;
     the call of what is returned waits for it."""
     if not values.is_cuda:
         copy = values.to(dtype=torch.float32, copy=True).contiguous().numpy()

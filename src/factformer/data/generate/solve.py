@@ -51,12 +51,12 @@ class Solver:
 
     @property
     def num_dropped(self) -> int:
-        return 0 if self.equation.steady else self.preset.num_dropped
+        return self.preset.num_dropped
 
     @property
     def num_solved(self) -> int:
         """Frames that the solver gives, of which the first `num_dropped` are not stored."""
-        return 1 if self.equation.steady else self.num_dropped + self.preset.num_frames
+        return self.num_dropped + self.preset.num_frames
 
     @torch.no_grad()
     def solve(
@@ -71,7 +71,7 @@ class Solver:
                 grid, generators, dtype=self.dtype, device=self.device, initial=preset.initial
             )
             opened = [stack.enter_context(sink) for sink in sinks]
-            if equation.steady:
+            if equation.static:
                 for sink in opened:
                     sink.take_static(self._on_grid(initial, sink.shape))
             states = equation.frames(initial, self.num_solved, preset.frame_dt, self.parameters)

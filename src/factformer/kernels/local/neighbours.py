@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 # mypy: disable-error-code="assignment, var-annotated"
 # ruff: noqa: RUF005 (Triton adds tuples, it does not unpack them)
-"""Depthwise convolution of channel-last fields on up to four axes, inside kernels that go on with its result.
+"""Depthwise convolution of channel-last fields on up to four axes, inside kernels that use its result.
 
 A tile holds runs of a few neighbours along the last axis, with all their channels, so that what is read once serves
 all points of a run. Neighbours along an axis are found by moving the places of the runs, which wrap around or fall

@@ -29,7 +29,7 @@ class Objective(nn.Module):
         self.slices = protocol.problem.state_slices
         self.weights = {GRADIENT: gradient_loss} if gradient_loss else {}
         """Terms besides the errors of the fields, by name, and what they are multiplied by."""
-        deviation, offset = surrogate.normalizer.yardstick()
+        deviation, offset = surrogate.normalizer.loss_scale()
         self.register_buffer("deviation", deviation.clone(), persistent=False)
         self.register_buffer("offset", offset, persistent=False)
 
