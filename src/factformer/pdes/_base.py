@@ -95,7 +95,7 @@ class PDE(ABC):
             self.fields(len(shape)),
             self.static,
             frame_dt=self.task.frame_dt,
-            num_context_frames=1 if self.steady else self.task.num_context_frames,
+            num_context_frames=self.task.num_context_frames,
             horizon=self.task.horizon,
             boundary=self.boundary,
         )
