@@ -31,7 +31,7 @@ def test_figures_draw_any_name_letter_by_letter(name):
 
 @pytest.mark.parametrize("name", ["n" * 101, "\x1b[31mred\x07", "tab\there", "a/b", ""])
 def test_names_too_long_or_not_printable_are_refused_where_a_field_is_made(name):
-    with pytest.raises(UserError, match="a field's name is printable|a field needs a name") as caught:
+    with pytest.raises(UserError, match=r"a field's name is printable|a field needs a name") as caught:
         Field(name)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 300
