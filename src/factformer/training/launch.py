@@ -53,10 +53,10 @@ def wanted_problem(experiment: Experiment) -> Problem:
     Where a resolution is named, the data need not exist yet.
     """
     equation, size = find_pde(experiment.problem), experiment.data.resolution
-    there = bool(experiment.data.path) and Path(experiment.data.path).exists()
-    if size is not None and not there:
+    path = Path(experiment.data.path)
+    if size is not None and not path.is_file() and not (experiment.data.path and _has_split(path, "train")):
         return _with_context(equation.problem(size), experiment)
-    data = open_dataset(experiment.data.path, "train")
+    data = open_dataset(path, "train")
     shape = data.problem.grid.shape
     if len(shape) not in equation.dimensions:  # refused later, with a word on what the data hold
         shape = equation.shape(shape[0])
