@@ -132,6 +132,18 @@ def test_inspect_counts_the_parameters_of_a_recipe(capsys):
     assert json.loads(whole)["experiment"]["model"]["name"] == "factformer"
 
 
+def test_inspect_counts_parameters_before_there_are_data(capsys, tmp_path):
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / ".train.hdf5.partial").touch()
+    words = ("inspect", "--recipe", "kolmogorov", "--parameters")
+    counts = [run(capsys, *words, "--set", f"data.path={path}") for path in (tmp_path / "none", tmp_path / "begun")]
+    assert [code for code, _, _ in counts] == [0, 0]
+    assert counts[0][1] == counts[1][1]
+    code, _, error = run(capsys, *words, "--set", f"data.path={tmp_path / 'none'}", "--set", "data.resolution=null")
+    assert code == 2
+    assert "no data at" in error
+
+
 def test_inspect_writes_numbers_and_pictures(folder, capsys, tmp_path):
     code, out, _ = run(capsys, "inspect", folder / "run", "--samples", "3", "--out", tmp_path, "--json")
     assert code == 0

@@ -9,6 +9,7 @@ import pytest
 from report_samples import evaluation, make_run, plain_errors, save_run
 from rich.console import Console
 
+from factformer.errors import UserError
 from factformer.problem import Field
 from factformer.report.analysis import evaluation_table, write_evaluation_figures
 from factformer.report.figures import TrendLine, error_trend, spectra
@@ -28,8 +29,16 @@ def test_figures_draw_any_name_letter_by_letter(name):
     spectra([0, 1, 2], {name: [1.0, 0.5, 0.1]}, [1.0, 0.5, 0.2], field=name).draw_without_rendering()
 
 
+@pytest.mark.parametrize("name", ["n" * 101, "\x1b[31mred\x07", "tab\there", "a/b", ""])
+def test_names_too_long_or_not_printable_are_refused_where_a_field_is_made(name):
+    with pytest.raises(UserError, match=r"a field's name is printable|a field needs a name") as caught:
+        Field(name)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 300
+
+
 def test_fields_of_any_name_are_drawn_and_reported(tmp_path):
-    names = NAMES[:5]
+    names = ["$x_$", "a$b", "n" * 100, "=1+1|x", "[bold]", "<b>", "é" * 100, "_hidden"]
     fields = tuple(Field(name) for name in names)
     folder = save_run(tmp_path / "run", make_run("$m$", shape=(8, 8), num_frames=2, num_samples=1, fields=fields))
     drawn = write_evaluation_figures(folder)

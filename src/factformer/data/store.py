@@ -335,11 +335,14 @@ def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normali
             else:
                 trajectory.add_part(part, values)
         moments.append(trajectory.moments())
+        if not all(np.isfinite(values.mean).all() for values in moments[-1].values()):
+            raise UserError(
+                f"{where} holds NaN or infinite values in trajectory {index}; "
+                "mend it, or leave it out with `factformer convert --trajectories`"
+            )
     for rounded in rounding.values():
         rounded.require_digits()
     total = merge_moments(moments, problem)
-    if not all(np.isfinite(values.mean).all() for values in total.values()):
-        raise UserError(f"{where} holds NaN or infinite values")
     return normalizer_from(problem, {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()})
 
 

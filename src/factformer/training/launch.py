@@ -48,9 +48,16 @@ def run_experiment(
 
 
 def wanted_problem(experiment: Experiment) -> Problem:
-    """The problem of an experiment's PDE at the resolution that its data section names, or else its data have."""
-    data, equation = open_dataset(experiment.data.path, "train"), find_pde(experiment.problem)
-    size, shape = experiment.data.resolution, data.problem.grid.shape
+    """The problem of an experiment's PDE at the resolution that its data section names, or else its data have.
+
+    Where a resolution is named, the data need not exist yet.
+    """
+    equation, size = find_pde(experiment.problem), experiment.data.resolution
+    path = Path(experiment.data.path)
+    if size is not None and not path.is_file() and not (experiment.data.path and _has_split(path, "train")):
+        return _with_context(equation.problem(size), experiment)
+    data = open_dataset(path, "train")
+    shape = data.problem.grid.shape
     if len(shape) not in equation.dimensions:  # refused later, with a word on what the data hold
         shape = equation.shape(shape[0])
     if size is not None:
