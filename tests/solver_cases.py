@@ -20,11 +20,11 @@ def all_pdes() -> list[PDE]:
 
 
 @cache
-def burgers() -> PDE:
+def page_pde() -> PDE:
     """The equation of docs/how-to/add-a-pde.md, as it stands there."""
-    found = re.search(r'^```python title="burgers.py"\n(.*?)^```$', PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    found = re.search(r'^```python title="allen_cahn.py"\n(.*?)^```$', PAGE.read_text(encoding="utf-8"), re.M | re.S)
     assert found is not None
-    names: dict[str, object] = {"__name__": "burgers_of_the_page"}
+    names: dict[str, object] = {"__name__": "allen_cahn_of_the_page"}
     exec(compile(found[1], str(PAGE), "exec"), names)
     pde = names["pde"]
     assert isinstance(pde, PDE)
@@ -49,25 +49,26 @@ def num_frames(pde: PDE, count: int) -> int:
     return 1 if pde.steady else count
 
 
+def started_channels(pde: PDE) -> slice:
+    """What a simulation starts from: velocity for turbulence, density for smoke, otherwise the whole state."""
+    problem = pde.problem(16)
+    count = pde.initial_channels(problem.grid.num_axes)
+    return problem.state_slices["velocity"] if pde.name == "isotropic_turbulence" else slice(0, count)
+
+
 def solve(pde: PDE, frames: torch.Tensor, **parameters: object) -> torch.Tensor:
     """The solution from the first of these frames; for a steady problem, coefficient and solution side by side."""
     if pde.steady:
         coefficient = frames[:, 0, ..., :1]
         return torch.cat([coefficient[:, None], simulate(pde, coefficient, **parameters)], dim=-1)
-    slices = pde.problem(16).state_slices
-    # what a simulation starts from: velocity for turbulence, density for smoke
-    channels = slices["velocity"] if pde.num_initial_channels == 3 else slice(0, 1)
-    return simulate(pde, frames[:, 0, ..., channels], 4, **parameters)
+    return simulate(pde, frames[:, 0, ..., started_channels(pde)], 4, **parameters)
 
 
 def solution(pde: PDE, count: int = 2, **parameters: object) -> torch.Tensor:
     """Frames of a solution from random starts, as `solve` takes them."""
     initial = start(pde, count)
     padded = torch.zeros(*initial.shape[:-1], pde.problem(16).num_state_channels, dtype=initial.dtype)
-    if pde.num_initial_channels == 3:
-        padded[..., -3:] = initial
-    else:
-        padded[..., :1] = initial
+    padded[..., started_channels(pde)] = initial
     return solve(pde, padded[:, None], **parameters)
 
 

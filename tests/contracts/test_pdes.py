@@ -7,9 +7,16 @@ from factformer import Problem, simulate
 from factformer.data import generate, open_dataset
 from factformer.errors import UserError
 from factformer.pdes import PDE
-from solver_cases import all_pdes, burgers, num_frames, relative, resolution, solution, solve, start
+from solver_cases import all_pdes, num_frames, page_pde, relative, resolution, solution, solve, start
 
-EVERY = [*all_pdes(), burgers()]
+EVERY = [*all_pdes(), page_pde()]
+
+
+def fixed(pde: PDE) -> list[str]:
+    """Parameters that are the same for all trajectories."""
+    return [name for name in pde.parameters.model_fields if name not in pde.varying]
+
+
 PDES = pytest.mark.parametrize("pde", EVERY, ids=lambda pde: pde.name)
 MOVING = pytest.mark.parametrize("pde", [pde for pde in EVERY if not pde.steady], ids=lambda pde: pde.name)
 
@@ -20,7 +27,7 @@ def test_the_problem_round_trips(pde: PDE) -> None:
     assert problem.name == pde.name
     assert Problem.from_dict(problem.to_dict()) == problem
     assert pde.problem(problem.grid.shape) == problem
-    with pytest.raises(UserError, match=f"{pde.name} has . axes, got the shape"):
+    with pytest.raises(UserError, match=f"{pde.name} has (. or )*. axes, got the shape"):
         pde.problem((8,) * 5)
 
 
@@ -44,7 +51,7 @@ def test_parameters_have_defaults_and_round_trip(pde: PDE) -> None:
 def test_shapes_dtype_and_frame_zero(pde: PDE, dtype: torch.dtype) -> None:
     initial = start(pde, dtype=dtype)
     problem = pde.problem(resolution(pde))
-    assert initial.shape == (2, *problem.grid.shape, pde.num_initial_channels)
+    assert initial.shape == (2, *problem.grid.shape, pde.initial_channels(problem.grid.num_axes))
     assert initial.dtype == dtype and initial.device.type == "cpu"
     count = num_frames(pde, 3)
     frames = simulate(pde, initial, count, device="cpu")
@@ -99,9 +106,9 @@ def test_a_varying_parameter_may_differ_between_trajectories(pde: PDE) -> None:
             simulate(pde, initial, count, **{name: each[:2]})
 
 
-@PDES
+@pytest.mark.parametrize("pde", [pde for pde in EVERY if fixed(pde)], ids=lambda pde: pde.name)
 def test_a_parameter_that_cannot_vary_is_named(pde: PDE) -> None:
-    name = next(name for name in pde.parameters.model_fields if name not in pde.varying)
+    name = fixed(pde)[0]
     with pytest.raises(UserError, match=f"{name} takes one value for all trajectories") as caught:
         simulate(pde, start(pde), **{name: torch.ones(2)})
     assert "\n" not in str(caught.value)
@@ -112,13 +119,17 @@ def test_frames_are_hit_exactly_whatever_the_solver_step(pde: PDE) -> None:
     """One frame at 2h is the second frame at h, with the same steps in between."""
     initial = start(pde, count=1)
     interval = pde.task.frame_dt
-    settings = {"dt": interval / 3}
-    fine = simulate(pde, initial, 5, interval, **settings)
-    coarse = simulate(pde, initial, 3, 2 * interval, **settings)
+    stepped = "dt" in pde.parameters.model_fields  # otherwise every frame is exact
+
+    def solved(num_frames: int, frame_dt: float, dt: float) -> torch.Tensor:
+        return simulate(pde, initial, num_frames, frame_dt, **({"dt": dt} if stepped else {}))
+
+    fine = solved(5, interval, interval / 3)
+    coarse = solved(3, 2 * interval, interval / 3)
     torch.testing.assert_close(fine[:, ::2], coarse, rtol=1e-9, atol=1e-10)
     # a step that does not divide the interval is shortened, never overshot
-    odd = simulate(pde, initial, 2, interval, dt=interval / 2.5)
-    torch.testing.assert_close(odd, simulate(pde, initial, 2, interval, dt=interval / 3), rtol=1e-12, atol=1e-12)
+    odd = solved(2, interval, interval / 2.5)
+    torch.testing.assert_close(odd, solved(2, interval, interval / 3), rtol=1e-12, atol=1e-12)
 
 
 @MOVING
@@ -132,7 +143,7 @@ def test_symmetries_carry_solutions_to_solutions(pde: PDE) -> None:
     grid = pde.problem(resolution(pde)).grid
     frames = solution(pde)
     maps = pde.symmetries(grid)
-    assert len(maps) >= 2
+    assert maps
     for name, transform in maps.items():
         moved = transform(frames)
         assert not torch.allclose(moved, frames), name
@@ -171,7 +182,7 @@ def test_the_page_s_equation_is_stored_with_the_same_bits_in_any_batch(tmp_path)
     contents = set()
     for batch_size in (1, 2):
         out = tmp_path / str(batch_size)
-        generate(burgers(), out, preset="tiny", splits=["train"], trajectories=2, batch_size=batch_size)
+        generate(page_pde(), out, preset="tiny", splits=["train"], trajectories=2, batch_size=batch_size)
         contents.add((out / "train.hdf5").read_bytes())
     assert len(contents) == 1
-    assert open_dataset(out, "train").problem.grid.shape == (32,)
+    assert open_dataset(out, "train").problem.grid.shape == (32, 32)

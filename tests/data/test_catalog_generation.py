@@ -20,7 +20,7 @@ def test_every_problem_is_stored_and_found_again(name: str, tmp_path: Path) -> N
     generate(name, tmp_path, preset="tiny", trajectories=2)
     for split in plan.num_trajectories:
         data = open_dataset(tmp_path, split)
-        assert data.problem == stored_problem(pde, plan)
+        assert data.problem == stored_problem(pde, plan, pde.parameters.parse(plan.parameters))
         frames = data.read(slice(None))
         assert frames.shape[:2] == (2, plan.num_frames)
         assert frames.std() > 0

@@ -25,6 +25,7 @@ class Heat(PDE):
     parameters = Parameters
     varying = ("diffusivity",)
     dimensions = (2, 1, 3, 4)
+    num_initial_channels = 1
     task = Task(0.5, num_context_frames=1, horizon=2)
     presets = {"tiny": Preset(4, 4, 3, 0.5, {"train": 2}, batch_size=2)}  # noqa: RUF012
 

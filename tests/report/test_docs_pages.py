@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import subprocess
@@ -22,7 +23,7 @@ SHORTER = {
     "training.updates=600": "training.updates=2",
 }
 SETTINGS = {
-    "factformer train burgers": " --set training.updates=2 --set training.batch_size=2",
+    "factformer train allen_cahn": " --set training.updates=2 --set training.batch_size=2",
     "factformer evaluate": " --starts 1 --batch-size 1",
     "factformer train demo": " --set training.updates=2 --set training.batch_size=2",
 }
@@ -62,14 +63,14 @@ def run_command(line):
 @pytest.fixture(autouse=True)
 def forget_the_files_of_a_page():
     yield
-    for name in ("burgers", "plain_convolution", "largest"):
+    for name in ("allen_cahn", "plain_convolution", "largest"):
         sys.modules.pop(name, None)
 
 
 def test_adding_a_pde(tmp_path, monkeypatch):
     names = run_page("how-to/add-a-pde.md", tmp_path, monkeypatch)
-    assert names["frames"].shape == (1, 33, 128, 1)
-    assert names["steepest"].max() > 2 * names["steepest"][0]
+    assert names["frames"].shape == (1, 9, 64, 64, 1)
+    assert names["shrinks"].tolist() == pytest.approx([2 * math.pi * 0.02] * 8, rel=0.03)
     assert names["both"][0].equal(names["frames"][0]) and not names["both"][1].equal(names["frames"][0])
     assert (tmp_path / "report" / "report.html").exists()
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from factformer.numerics.spectral import Spectrum, full_cutoff
+from factformer.numerics.spectral import Spectrum, full_cutoff, wavenumber_unit
 from factformer.numerics.timestepping import Function, etdrk4, num_steps
 
 Coefficients = Complex[Tensor, "batch channel *modes"]
@@ -42,7 +42,7 @@ class Modes:
         self.spectrum = Spectrum([2 * math.pi] * self.num_axes, cutoff, dtype=dtype, device=device)
         if isinstance(extent, Tensor):
             extent = extent.to(device, torch.float64).reshape(-1, *[1] * (1 + self.num_axes))
-        self.unit = 2 * math.pi / extent
+        self.unit = wavenumber_unit(extent)
         self.complex_dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
 
     @cached_property

@@ -247,6 +247,11 @@ def resample(values: Values, num_axes: int, shape: Sequence[int]) -> Values:
     return spectrum.values(spectrum.coefficients(values), tuple(shape))
 
 
+def wavenumber_unit(length: float | Tensor) -> float | Tensor:
+    """``2π / length`` with the same bits for a number and for a tensor: ``2π / tensor`` would be rounded twice."""
+    return torch.full_like(length, 2 * math.pi) / length if isinstance(length, Tensor) else 2 * math.pi / length
+
+
 class Shift:
     """``values(x - distance)`` along a periodic axis of ``length``, exact for every mode.
 
@@ -259,7 +264,7 @@ class Shift:
         if self.size % 2 == 0:
             index[-1] = 0
         view = [-1 if m == axis else 1 for m in range(like.ndim)]
-        self.wavenumbers = ((2 * math.pi / length) * index.reshape(view)).to(like.dtype)
+        self.wavenumbers = (wavenumber_unit(length) * index.reshape(view)).to(like.dtype)
 
     def factor(self, distance: Tensor) -> Tensor:
         """What the modes are multiplied with; ``distance`` broadcasts against the values, of size 1 along the axis."""

@@ -16,14 +16,29 @@ from torch import Tensor
 from factformer import catalog
 from factformer.config import Config
 from factformer.errors import UserError
-from factformer.pdes._base import PDE as PDE
-from factformer.pdes._base import Frames as Frames
-from factformer.pdes._base import State as State
-from factformer.pdes._base import Symmetries as Symmetries
-from factformer.pdes._presets import Preset as Preset
-from factformer.pdes._presets import Task as Task
+from factformer.pdes._common.base import PDE as PDE
+from factformer.pdes._common.base import Frames as Frames
+from factformer.pdes._common.base import State as State
+from factformer.pdes._common.base import Symmetries as Symmetries
+from factformer.pdes._common.presets import Preset as Preset
+from factformer.pdes._common.presets import Task as Task
+from factformer.pdes._common.semilinear import Modes as Modes
+from factformer.pdes._common.semilinear import Semilinear as Semilinear
+from factformer.pdes._common.symmetry import BoxSymmetry as BoxSymmetry
 
-__all__ = ["PDE", "Frames", "Preset", "State", "Symmetries", "Task", "find_pde", "simulate"]
+__all__ = [
+    "PDE",
+    "BoxSymmetry",
+    "Frames",
+    "Modes",
+    "Preset",
+    "Semilinear",
+    "State",
+    "Symmetries",
+    "Task",
+    "find_pde",
+    "simulate",
+]
 
 
 def find_pde(name: str) -> PDE:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from factformer.config import Config
 from factformer.numerics.semilinear import Modes
-from factformer.pdes import _presets
-from factformer.pdes._semilinear import Semilinear
-from factformer.pdes._symmetry import BoxSymmetry
+from factformer.pdes._common import presets as _presets
+from factformer.pdes._common.semilinear import Semilinear
+from factformer.pdes._common.symmetry import BoxSymmetry
 from factformer.problem import Field
 
 
@@ -30,6 +30,7 @@ class AdvectionDiffusion(Semilinear):
     name = "advection_diffusion"
     parameters = Parameters
     varying = ("velocity", "viscosity", "extent")
+    vectorized = False  # the last bit of a product of complex symbols depends on its place in memory
     state = (Field("concentration"),)
     dimensions = (2, 1, 3)
     degree = 1

@@ -13,9 +13,9 @@ from torch import Tensor
 from factformer.config import Config
 from factformer.numerics.semilinear import Modes
 from factformer.numerics.timestepping import Function
-from factformer.pdes import _presets
-from factformer.pdes._semilinear import Semilinear, vector_of_axes
-from factformer.pdes._symmetry import BoxSymmetry
+from factformer.pdes._common import presets as _presets
+from factformer.pdes._common.semilinear import Semilinear, vector_of_axes
+from factformer.pdes._common.symmetry import BoxSymmetry
 from factformer.problem import Field
 
 

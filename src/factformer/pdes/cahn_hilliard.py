@@ -18,8 +18,8 @@ from factformer.grid import Grid
 from factformer.numerics.random_fields import truncated_series
 from factformer.numerics.semilinear import Modes
 from factformer.numerics.timestepping import Function
-from factformer.pdes import _presets
-from factformer.pdes._semilinear import Semilinear
+from factformer.pdes._common import presets as _presets
+from factformer.pdes._common.semilinear import Semilinear
 from factformer.problem import Field
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import permutations
 from typing import Literal
 
 import torch
@@ -27,14 +26,15 @@ from factformer.numerics.projection import fourier_divergence, fourier_projectio
 from factformer.numerics.random_fields import mirror_modes, uniform_modes
 from factformer.numerics.spectral import Spectrum, full_cutoff, padded_shape, resample
 from factformer.numerics.timestepping import Function, num_steps, runge_kutta4, runge_kutta4_stages
-from factformer.pdes import _presets
-from factformer.pdes._base import PDE, Frames, State, Symmetries
-from factformer.pdes._symmetry import Generators, draw, moved_points, reflect_periodic, take
+from factformer.pdes._common import presets as _presets
+from factformer.pdes._common.base import PDE, Frames, State, Symmetries
+from factformer.pdes._common.symmetry import BoxSymmetry, Generators
 from factformer.problem import Field
 
 VISCOSITY = 50.0 ** (-4 / 3)  # ν = k_d^(-4/3) for the dissipation wavenumber k_d = 50
 START_ENERGY = 84 * (50 * VISCOSITY) ** 2 / math.sqrt(20 / 3)  # of ½⟨|u|²⟩, for Re_λ = 84
 PEAK_WAVENUMBER = 3.0  # k_f, where the spectrum of the start peaks
+SYMMETRY = BoxSymmetry(vector=1)  # channel 0 is the pressure
 
 
 class Parameters(Config):
@@ -114,38 +114,10 @@ class IsotropicTurbulence(PDE):
 
     def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
         """Shifts, reflections with the component's sign, exchanges of equal axes with their components."""
-        by = [size // 3 + m for m, size in enumerate(grid.shape)]
-        maps: dict[str, Callable[[Frames], Frames]] = {
-            "shift": lambda frames: frames.roll(by, (2, 3, 4)),
-            "reflection": lambda frames: reflect_periodic(frames, 2) * frames.new_tensor([1, -1, 1, 1]),
-            "inversion": lambda frames: _inverted(frames) * frames.new_tensor([1, -1, -1, -1]),
-        }
-        if len(set(grid.shape)) == 1:
-            maps["rotation"] = lambda frames: frames.permute(0, 1, 3, 4, 2, 5)[..., [0, 2, 3, 1]]
-            maps["exchange of x1 and x2"] = lambda frames: frames.transpose(2, 3)[..., [0, 2, 1, 3]]
-        return maps
+        return SYMMETRY.members(grid)
 
     def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:
-        batch, num_axes = len(frames), grid.num_axes
-        cubic = len(set(grid.shape)) == 1
-        orders = torch.tensor(list(permutations(range(num_axes))))
-        permutation = orders[draw(generator, len(orders) if cubic else 1, batch)]
-        reflect = [draw(generator, 2, batch) for _ in range(num_axes)]
-        shift = [draw(generator, size, batch) for size in grid.shape]
-        moved = take(
-            frames, [moved_points(*item) for item in zip(grid.shape, reflect, shift, strict=True)], permutation
-        )
-        channels = torch.cat([torch.zeros(batch, 1, dtype=torch.long), permutation + 1], dim=1)
-        signs = torch.cat([torch.ones(batch, 1), 1.0 - 2.0 * torch.stack(reflect, dim=1)], dim=1)
-        view = (batch, *[1] * (frames.ndim - 2), num_axes + 1)
-        moved = moved.gather(-1, channels.to(frames.device).reshape(view).expand(frames.shape))
-        return moved * signs.to(frames.device, frames.dtype).reshape(view)
-
-
-def _inverted(frames: Frames) -> Frames:
-    for axis in (2, 3, 4):
-        frames = reflect_periodic(frames, axis)
-    return frames
+        return SYMMETRY.augment(frames, grid, generator)
 
 
 def _momentum(spectrum: Spectrum, parameters: Parameters) -> tuple[Function, Function]:

@@ -38,9 +38,9 @@ from factformer.numerics.timestepping import (
     etdrk4_stages,
     num_steps,
 )
-from factformer.pdes import _presets
-from factformer.pdes._base import PDE, Frames, State, Symmetries
-from factformer.pdes._symmetry import Generators, draw, moved_points, reflect_periodic, take
+from factformer.pdes._common import presets as _presets
+from factformer.pdes._common.base import PDE, Frames, State, Symmetries
+from factformer.pdes._common.symmetry import Generators, draw, moved_points, reflect_periodic, take
 from factformer.problem import Field
 
 INTEGRATORS = {

@@ -13,9 +13,9 @@ from torch import Tensor
 from factformer.config import Config
 from factformer.numerics.semilinear import Modes
 from factformer.numerics.timestepping import Function
-from factformer.pdes import _presets
-from factformer.pdes._semilinear import Semilinear
-from factformer.pdes._symmetry import BoxSymmetry
+from factformer.pdes._common import presets as _presets
+from factformer.pdes._common.semilinear import Semilinear
+from factformer.pdes._common.symmetry import BoxSymmetry
 from factformer.problem import Field
 
 
@@ -28,6 +28,7 @@ class KortewegDeVries(Semilinear):
     name = "korteweg_de_vries"
     parameters = Parameters
     varying = ("extent",)
+    vectorized = False  # the last bit of a product of complex symbols depends on its place in memory
     state = (Field("height"),)
     dimensions = (1,)
     symmetry = BoxSymmetry(reflects=False)

@@ -16,10 +16,10 @@ from factformer.config import Config
 from factformer.grid import Grid
 from factformer.numerics.semilinear import Modes
 from factformer.numerics.timestepping import Function
-from factformer.pdes import _presets
-from factformer.pdes._base import Frames, Symmetries
-from factformer.pdes._semilinear import Semilinear
-from factformer.pdes._symmetry import BoxSymmetry, Generators
+from factformer.pdes._common import presets as _presets
+from factformer.pdes._common.base import Frames, Symmetries
+from factformer.pdes._common.semilinear import Semilinear
+from factformer.pdes._common.symmetry import BoxSymmetry, Generators
 from factformer.problem import Field
 
 

@@ -26,9 +26,9 @@ from factformer.numerics.projection import staggered_projection
 from factformer.numerics.random_fields import periodic_field
 from factformer.numerics.spectral import Spectrum, full_cutoff
 from factformer.numerics.timestepping import num_steps
-from factformer.pdes import _presets
-from factformer.pdes._base import PDE, Frames, State, Symmetries
-from factformer.pdes._symmetry import Generators, draw, take
+from factformer.pdes._common import presets as _presets
+from factformer.pdes._common.base import PDE, Frames, State, Symmetries
+from factformer.pdes._common.symmetry import Generators, draw, take
 from factformer.problem import Field
 
 BOX = 8.0

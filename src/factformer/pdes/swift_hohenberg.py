@@ -15,8 +15,8 @@ from torch import Tensor
 from factformer.config import Config
 from factformer.numerics.semilinear import Modes
 from factformer.numerics.timestepping import Function
-from factformer.pdes import _presets
-from factformer.pdes._semilinear import Semilinear
+from factformer.pdes._common import presets as _presets
+from factformer.pdes._common.semilinear import Semilinear
 from factformer.problem import Field
 
 

@@ -24,11 +24,11 @@ from torch import Tensor
 from factformer.config import Config
 from factformer.grid import Grid
 from factformer.kernels.solvers.replay import repeated
-from factformer.numerics.spectral import Shift
+from factformer.numerics.spectral import Shift, wavenumber_unit
 from factformer.numerics.timestepping import Function, num_steps
-from factformer.pdes import _presets
-from factformer.pdes._base import PDE, Frames, State, Symmetries
-from factformer.pdes._symmetry import Generators, draw, moved_points, take
+from factformer.pdes._common import presets as _presets
+from factformer.pdes._common.base import PDE, Frames, State, Symmetries
+from factformer.pdes._common.symmetry import Generators, draw, moved_points, reflect_periodic, take
 from factformer.problem import Field
 
 MOST_WAVES = 3
@@ -93,7 +93,7 @@ class VlasovPoisson(PDE):
         by = [grid.shape[m] // 3 for m in range(half)]
         return {
             "shift": lambda frames: frames.roll(by, tuple(range(2, 2 + half))),
-            "reflection": lambda frames: _reflected(_reflected(frames, 2), 2 + half),
+            "reflection": lambda frames: reflect_periodic(reflect_periodic(frames, 2), 2 + half),
         }
 
     def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:
@@ -116,7 +116,7 @@ class ElectricField:
         self.positions = tuple(range(1, 1 + self.half))
         self.velocities = tuple(range(1 + self.half, like.ndim))
         self.cell = math.prod(2 * parameters.v_max / like.shape[m] for m in self.velocities)
-        unit = 2 * math.pi / _per_sample(parameters.extent, 1 + self.half)  # on the CPU, as all symbols at first
+        unit = wavenumber_unit(_per_sample(parameters.extent, 1 + self.half))  # on the CPU, as all symbols at first
         wavenumbers = []
         for m, size in zip(self.positions, self.shape, strict=True):
             frequencies = torch.fft.rfftfreq if m == self.half else torch.fft.fftfreq
@@ -144,6 +144,7 @@ def _strang_step(state: Tensor, parameters: Parameters, dt: float) -> Function:
     for m in range(half):
         size = state.shape[1 + half + m]
         velocity = (torch.arange(size, dtype=torch.float64, device=state.device) * (2 / size) - 1) * parameters.v_max
+        velocity[0] = 0  # -v_max and v_max are one point: it stays, so that neither direction is preferred
         view = [-1 if axis == 1 + half + m else 1 for axis in range(state.ndim)]
         shift = Shift(state, 1 + m, extent)
         flights.append((shift, shift.factor((0.5 * dt * velocity).to(state.dtype).reshape(view))))
@@ -166,10 +167,6 @@ def _strang_step(state: Tensor, parameters: Parameters, dt: float) -> Function:
 def _per_sample(value: Any, num_axes: int) -> Any:
     """A number as it is; one per trajectory so that it broadcasts against tensors of ``num_axes``."""
     return value.reshape(-1, *[1] * (num_axes - 1)) if isinstance(value, Tensor) else value
-
-
-def _reflected(frames: Frames, axis: int) -> Frames:
-    return frames.flip(axis).roll(1, axis)
 
 
 def _start(grid: Grid, generator: torch.Generator, kind: str) -> Tensor:

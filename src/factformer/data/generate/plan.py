@@ -160,7 +160,7 @@ def with_resolution(equation: PDE, plan: Preset, resolution: int | None, simulat
         solver = stored
     elif any(not wraps and points == "nodes" for wraps, points in zip(grid.periodic, grid.points, strict=True)):
         solver = 1 + math.ceil((solver - 1) / (stored - 1)) * (stored - 1)
-    frame = equation.problem(solver)
+    frame = problem_at(equation, plan, solver)
     numbers = frame.grid.num_points * (frame.num_static_channels + frame.num_state_channels)
     require_memory(4 * numbers, f"one frame of the solver's grid {frame.grid.shape}", "lower the resolution")
     if stored > solver:

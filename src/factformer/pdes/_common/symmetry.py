@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 
 import torch
@@ -78,8 +79,9 @@ class BoxSymmetry:
         if self.reflects:
             found["reflection"] = lambda frames: self._turned(reflect_periodic(frames, 2), [0])
             found["inversion"] = lambda frames: self._turned(_inverted(frames, axes), range(grid.num_axes))
-        if grid.num_axes > 1 and grid.shape[0] == grid.shape[1]:
-            found["exchange of the first two axes"] = lambda frames: self._exchanged(frames.transpose(2, 3))
+        for m in range(grid.num_axes - 1):
+            if grid.shape[m] == grid.shape[m + 1]:
+                found[f"exchange of x{m + 1} and x{m + 2}"] = partial(self._exchanged, m=m)
         return found
 
     def augment(self, frames: Frames, grid: Grid, generator: Generators) -> Frames:
@@ -111,11 +113,13 @@ class BoxSymmetry:
         signs[[self.vector + m for m in axes]] = -1
         return frames * signs
 
-    def _exchanged(self, frames: Frames) -> Frames:
+    def _exchanged(self, frames: Frames, m: int) -> Frames:
+        """Axes ``m`` and ``m + 1`` in each other's place."""
+        frames = frames.transpose(2 + m, 3 + m)
         if self.vector is None:
             return frames
-        order = list(range(frames.shape[-1]))
-        order[self.vector], order[self.vector + 1] = order[self.vector + 1], order[self.vector]
+        order, first = list(range(frames.shape[-1])), self.vector + m
+        order[first], order[first + 1] = first + 1, first
         return frames[..., order]
 
 

@@ -20,11 +20,12 @@ from factformer.config import Config
 from factformer.grid import Grid
 from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.random_fields import truncated_series
-from factformer.numerics.semilinear import Modes, solve
+from factformer.numerics.semilinear import Modes as Modes
+from factformer.numerics.semilinear import solve
 from factformer.numerics.spectral import resample
 from factformer.numerics.timestepping import Function
-from factformer.pdes._base import PDE, Frames, State, Symmetries
-from factformer.pdes._symmetry import BoxSymmetry, Generators
+from factformer.pdes._common.base import PDE, Frames, State, Symmetries
+from factformer.pdes._common.symmetry import BoxSymmetry, Generators
 from factformer.problem import Field
 
 

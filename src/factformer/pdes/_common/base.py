@@ -1,6 +1,6 @@
 """What a PDE is: its parameters, fields and grid, its initial states, the solution in time, and its symmetries.
 
-How datasets of it are made (`Preset`) and what is learned from them (`Task`) are beside it, in ``pdes/_presets.py``.
+How datasets of it are made (`Preset`) and what is learned from them (`Task`) are beside it, in ``presets.py``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch import Tensor
 from factformer.config import Config, unknown_name
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.pdes._presets import Preset, Task
-from factformer.pdes._symmetry import Generators
+from factformer.pdes._common.presets import Preset, Task
+from factformer.pdes._common.symmetry import Generators
 from factformer.problem import Boundary, Field, Problem, num_channels
 
 Frames = Float[Tensor, "batch frame *grid channel"]

@@ -1,0 +1,1 @@
+"""What equations have in common: the class, presets, the semilinear family, symmetries."""
