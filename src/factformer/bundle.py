@@ -22,10 +22,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from factformer import __version__, catalog, engine
+from factformer._support.documents import finite, json_text, read_json
+from factformer._support.files import clean_scratch_folders, explained, scratch_folder
 from factformer.data.normalization import Normalizer
-from factformer.documents import finite, json_text, read_json
 from factformer.errors import UserError
-from factformer.files import clean_scratch_folders, explained, scratch_folder
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.problem import Problem
 from factformer.surrogate import Surrogate

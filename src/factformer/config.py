@@ -12,9 +12,9 @@ from typing import Any, Self, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
+from factformer._support.files import read_text
+from factformer._support.limits import cut
 from factformer.errors import UserError
-from factformer.files import read_text
-from factformer.limits import cut
 
 YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LONGEST_YAML = 2**22

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from factformer import recipes
+from factformer._support.files import explained
 from factformer.bundle import load, zoo
 from factformer.config import assignment
 from factformer.data.generate.run import generate
 from factformer.errors import UserError
 from factformer.evaluation.results import ROLLOUTS_FILE, FieldErrors
 from factformer.evaluation.run import evaluate_run
-from factformer.files import explained
 from factformer.report import figures
 from factformer.report.html import write_report
 from factformer.report.planes import components

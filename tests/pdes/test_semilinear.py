@@ -9,7 +9,7 @@ from factformer import Grid, simulate
 from factformer.errors import UserError
 from factformer.numerics.random_fields import truncated_series
 from factformer.pdes import find_pde
-from factformer.pdes._semilinear import Semilinear
+from factformer.pdes._parts.semilinear import Semilinear
 
 NAMES = (
     "advection_diffusion",

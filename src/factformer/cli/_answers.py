@@ -66,7 +66,7 @@ def say(message: str) -> None:
 
 def tell(message: str, *, err: bool = False) -> None:
     """Print a line; names in it come from files, so that control characters are shown and not obeyed."""
-    from factformer.text import printable
+    from factformer._support.text import printable
 
     typer.echo(printable(message), err=err)
 

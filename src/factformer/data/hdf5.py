@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from factformer._support.limits import cut
 from factformer.config import fingerprint, parse_json, unknown_name
 from factformer.data.formats.well import infer_problem, read_scalars, read_times, regridded
 from factformer.data.identity import identity
@@ -32,7 +33,6 @@ from factformer.data.layout import (
 from factformer.data.opening import HDF5_ERRORS, open_hdf5, require_written, short
 from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
-from factformer.limits import cut
 from factformer.problem import Field, Problem, channel_slices
 
 Statistics = tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]

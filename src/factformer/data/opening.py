@@ -19,10 +19,10 @@ from typing import Any, Literal
 
 import h5py
 
+from factformer._support.files import regular_file
+from factformer._support.limits import available_memory
 from factformer.data import _probe
 from factformer.errors import UserError
-from factformer.files import regular_file
-from factformer.limits import available_memory
 
 Kind = Literal["hdf5", "mat"]
 SECONDS = 5

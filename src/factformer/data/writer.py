@@ -27,6 +27,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from factformer._support.files import explained, size_text, sync_folder, write_all, write_atomically
 from factformer.data.layout import (
     CHECKSUMS,
     DIGEST,
@@ -43,7 +44,6 @@ from factformer.data.layout import (
 from factformer.data.opening import trust
 from factformer.data.statistics import Moments, TrajectoryMoments, merge_moments
 from factformer.errors import UserError
-from factformer.files import explained, size_text, sync_folder, write_all, write_atomically
 from factformer.problem import num_channels
 
 CHECKSUM_SIZE = 4

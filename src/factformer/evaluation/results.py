@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from factformer.documents import read_json
+from factformer._support.documents import read_json
+from factformer._support.limits import cut
+from factformer._support.text import printable, shortened
 from factformer.errors import UserError
-from factformer.limits import cut
-from factformer.text import printable, shortened
 
 EVALUATION_FILE = "evaluation.json"
 ROLLOUTS_FILE = "rollouts.npz"

@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from factformer._support.documents import json_text, read_json, read_yaml
+from factformer._support.files import clean_leftovers, regular_file, whole_file, write_together
 from factformer.bundle import load
 from factformer.data.normalization import Normalizer
 from factformer.data.store import Dataset, StoredDataset, open_dataset
-from factformer.documents import json_text, read_json, read_yaml
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import (
     DEFAULT_STARTS,
@@ -33,7 +34,6 @@ from factformer.evaluation.own_metrics import Metric
 from factformer.evaluation.provenance import provenance
 from factformer.evaluation.results import EVALUATION_FILE, ROLLOUTS_FILE, Evaluation
 from factformer.evaluation.timing import resolve_device
-from factformer.files import clean_leftovers, regular_file, whole_file, write_together
 from factformer.surrogate import Surrogate
 
 DRAWN = ("error-*.png", "spectrum-*.png", "rollout-*.png")

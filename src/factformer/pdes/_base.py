@@ -16,8 +16,8 @@ from torch import Tensor
 from factformer.config import Config, unknown_name
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.pdes._parts.symmetry import Generators
 from factformer.pdes._presets import Preset, Task
-from factformer.pdes._symmetry import Generators
 from factformer.problem import Boundary, Field, Problem, num_channels
 
 Frames = Float[Tensor, "batch frame *grid channel"]

@@ -14,8 +14,8 @@ from factformer.config import Config
 from factformer.numerics.semilinear import Modes
 from factformer.numerics.timestepping import Function
 from factformer.pdes import _presets
-from factformer.pdes._semilinear import Semilinear, vector_of_axes
-from factformer.pdes._symmetry import BoxSymmetry
+from factformer.pdes._parts.semilinear import Semilinear, vector_of_axes
+from factformer.pdes._parts.symmetry import BoxSymmetry
 from factformer.problem import Field
 
 

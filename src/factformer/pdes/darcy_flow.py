@@ -31,7 +31,7 @@ from factformer.numerics.random_fields import neumann_field
 from factformer.numerics.trigonometric import multiply_axis
 from factformer.pdes import _presets
 from factformer.pdes._base import PDE, Frames, State, Symmetries
-from factformer.pdes._symmetry import Generators, draw, take
+from factformer.pdes._parts.symmetry import Generators, draw, take
 from factformer.problem import Field
 
 SPECTRAL_DECAY, INVERSE_LENGTH = 2.0, 3.0  # α and τ of the random field g

@@ -19,7 +19,7 @@ from factformer.numerics.random_fields import truncated_series
 from factformer.numerics.semilinear import Modes
 from factformer.numerics.timestepping import Function
 from factformer.pdes import _presets
-from factformer.pdes._semilinear import Semilinear
+from factformer.pdes._parts.semilinear import Semilinear
 from factformer.problem import Field
 
 

@@ -29,7 +29,7 @@ from factformer.numerics.spectral import Spectrum, full_cutoff, padded_shape, re
 from factformer.numerics.timestepping import Function, num_steps, runge_kutta4, runge_kutta4_stages
 from factformer.pdes import _presets
 from factformer.pdes._base import PDE, Frames, State, Symmetries
-from factformer.pdes._symmetry import Generators, draw, moved_points, reflect_periodic, take
+from factformer.pdes._parts.symmetry import Generators, draw, moved_points, reflect_periodic, take
 from factformer.problem import Field
 
 VISCOSITY = 50.0 ** (-4 / 3)  # ν = k_d^(-4/3) for the dissipation wavenumber k_d = 50

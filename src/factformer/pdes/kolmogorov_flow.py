@@ -40,7 +40,7 @@ from factformer.numerics.timestepping import (
 )
 from factformer.pdes import _presets
 from factformer.pdes._base import PDE, Frames, State, Symmetries
-from factformer.pdes._symmetry import Generators, draw, moved_points, reflect_periodic, take
+from factformer.pdes._parts.symmetry import Generators, draw, moved_points, reflect_periodic, take
 from factformer.problem import Field
 
 INTEGRATORS = {

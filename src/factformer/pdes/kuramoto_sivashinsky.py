@@ -18,8 +18,8 @@ from factformer.numerics.semilinear import Modes
 from factformer.numerics.timestepping import Function
 from factformer.pdes import _presets
 from factformer.pdes._base import Frames, Symmetries
-from factformer.pdes._semilinear import Semilinear
-from factformer.pdes._symmetry import BoxSymmetry, Generators
+from factformer.pdes._parts.semilinear import Semilinear
+from factformer.pdes._parts.symmetry import BoxSymmetry, Generators
 from factformer.problem import Field
 
 

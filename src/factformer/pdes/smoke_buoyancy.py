@@ -28,7 +28,7 @@ from factformer.numerics.spectral import Spectrum, full_cutoff
 from factformer.numerics.timestepping import num_steps
 from factformer.pdes import _presets
 from factformer.pdes._base import PDE, Frames, State, Symmetries
-from factformer.pdes._symmetry import Generators, draw, take
+from factformer.pdes._parts.symmetry import Generators, draw, take
 from factformer.problem import Field
 
 BOX = 8.0

@@ -16,7 +16,7 @@ from factformer.config import Config
 from factformer.numerics.semilinear import Modes
 from factformer.numerics.timestepping import Function
 from factformer.pdes import _presets
-from factformer.pdes._semilinear import Semilinear
+from factformer.pdes._parts.semilinear import Semilinear
 from factformer.problem import Field
 
 

@@ -28,7 +28,7 @@ from factformer.numerics.spectral import Shift
 from factformer.numerics.timestepping import Function, num_steps
 from factformer.pdes import _presets
 from factformer.pdes._base import PDE, Frames, State, Symmetries
-from factformer.pdes._symmetry import Generators, draw, moved_points, take
+from factformer.pdes._parts.symmetry import Generators, draw, moved_points, take
 from factformer.problem import Field
 
 MOST_WAVES = 3

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from factformer import catalog
+from factformer._support.documents import read_json, read_yaml
 from factformer.bundle import DESCRIPTION, read_problem
-from factformer.documents import read_json, read_yaml
 from factformer.errors import UserError
 from factformer.evaluation.results import EVALUATION_FILE, ROLLOUTS_FILE, Evaluation, read_evaluation
 from factformer.grid import Grid

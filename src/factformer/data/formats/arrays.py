@@ -14,10 +14,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from factformer._support.files import regular_file
+from factformer._support.limits import require_memory
 from factformer.data.opening import HDF5_ERRORS, is_hdf5, open_hdf5, require_readable, require_written, short
 from factformer.errors import UserError
-from factformer.files import regular_file
-from factformer.limits import require_memory
 
 SUFFIXES = (".npy", ".npz", ".mat", ".hdf5", ".h5")
 NUMBERS = "fiubc"  # kinds of dtype: floating, integer, unsigned, boolean and, to be refused where wanted, complex

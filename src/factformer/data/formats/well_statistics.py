@@ -9,13 +9,13 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from factformer._support.files import explained, write_atomically
 from factformer.config import read_yaml
 from factformer.data.hdf5 import SplitFile, Statistics
 from factformer.data.layout import Entry, entries
 from factformer.data.opening import short
 from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
-from factformer.files import explained, write_atomically
 from factformer.problem import Field, Problem
 
 FILE_NAME = "stats.yaml"

@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from factformer import __version__
+from factformer._support.files import write_atomically
 from factformer.bundle import DESCRIPTION
 from factformer.bundle import FILES as BUNDLE_FILES
 from factformer.config import assignment
 from factformer.data.agreement import describe_difference
 from factformer.errors import UserError
-from factformer.files import write_atomically
 from factformer.problem import Problem
 from factformer.training.experiment.definition import Experiment, differences
 from factformer.training.runfolder import checkpoint, names

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from factformer._support.files import size_text
 from factformer.errors import UserError
-from factformer.files import size_text
 
 
 def available_memory() -> int:

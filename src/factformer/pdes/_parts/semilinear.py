@@ -24,7 +24,7 @@ from factformer.numerics.semilinear import Modes, solve
 from factformer.numerics.spectral import resample
 from factformer.numerics.timestepping import Function
 from factformer.pdes._base import PDE, Frames, State, Symmetries
-from factformer.pdes._symmetry import BoxSymmetry, Generators
+from factformer.pdes._parts.symmetry import BoxSymmetry, Generators
 from factformer.problem import Field
 
 

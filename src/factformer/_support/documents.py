@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from factformer import config
+from factformer._support.files import read_text
 from factformer.errors import UserError
-from factformer.files import read_text
 
 DEEPEST = 50
 """Levels of nesting; ours have up to 6."""
