@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from factformer import __version__
+from factformer._support import run_names as names
 from factformer._support.files import write_atomically
 from factformer.bundle import DESCRIPTION
 from factformer.bundle import FILES as BUNDLE_FILES
@@ -25,7 +26,7 @@ from factformer.data.agreement import describe_difference
 from factformer.errors import UserError
 from factformer.problem import Problem
 from factformer.training.experiment.definition import Experiment, differences
-from factformer.training.runfolder import checkpoint, names
+from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.lock import locked
 
 FREE_KEYS = ("data.path", "data.residence", "training.checkpoint_every", "training.keep_last")

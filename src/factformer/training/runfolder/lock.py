@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from factformer._support.run_names import LOCK
 from factformer.errors import UserError
-from factformer.training.runfolder.names import LOCK
 
 LONGEST_COMMAND = 160
 
