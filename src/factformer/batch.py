@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer._support.limits import cut
+from factformer._support.text import cut
 from factformer.errors import UserError
 from factformer.problem import Field, Problem, num_channels
 

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from factformer._support.limits import cut
+from factformer._support.text import cut
 from factformer.errors import UserError
 
 POINTS = ("nodes", "cells")

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from factformer._support.limits import cut
+from factformer._support.text import cut
 from factformer.errors import UserError
 from factformer.grid import Grid
 

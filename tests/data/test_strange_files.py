@@ -16,7 +16,7 @@ from fake_pdes import Decay
 from scipy.io import savemat
 from well_files import write_well_file
 
-from factformer.config import parse_json, parse_yaml
+from factformer._support.documents import parse_json, parse_yaml
 from factformer.data import convert, generate, import_dataset, open_dataset
 from factformer.data import opening as opening_module
 from factformer.data.formats.arrays import open_arrays

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from factformer import Field, Grid, Problem, build_surrogate
+from factformer._support.documents import finite
 from factformer.data.normalization import Normalizer
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.evaluation import accuracy
-from factformer.evaluation.provenance import finite, write_json
+from factformer.evaluation.provenance import write_json
 
 SIZES = {"dim": 8, "depth": 1, "heads": 1, "head_dim": 8, "kernel_dim": 8}
 

@@ -32,9 +32,3 @@ def require_memory(num_bytes: float, what: str, advice: str) -> None:
             f"{what} takes about {size_text(num_bytes)} of memory, this computer has {size_text(available)} free; "
             f"{advice}"
         )
-
-
-def cut(value: object, length: int = 80) -> str:
-    """``repr(value)`` for a message: one line, and not a long one."""
-    text = repr(value)
-    return text if len(text) <= length else f"{text[: length - 1]}…"

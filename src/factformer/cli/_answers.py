@@ -72,7 +72,7 @@ def tell(message: str, *, err: bool = False) -> None:
 
 
 def print_json(values: Any) -> None:
-    from factformer.evaluation.provenance import finite
+    from factformer._support.documents import finite
 
     typer.echo(json_module.dumps(finite(values), indent=2, allow_nan=False))
 

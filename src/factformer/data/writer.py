@@ -27,7 +27,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer._support.files import explained, size_text, sync_folder, write_all, write_atomically
+from factformer._support.files import explained, flush, size_text, write_all, write_atomically
 from factformer.data.layout import (
     CHECKSUMS,
     DIGEST,
@@ -114,7 +114,7 @@ class SplitWriter:
                 if self.state:
                     write_atomically(self.work / "source", self.state)
                 os.replace(temporary, self.partial)
-                sync_folder(self.work)
+                flush(self.work)
             except BaseException:
                 shutil.rmtree(self.work, ignore_errors=True)
                 raise
@@ -165,7 +165,7 @@ class SplitWriter:
             self._write_digest()
             os.replace(self.partial, self.path)
             trust(self.path)
-            sync_folder(self.path.parent)
+            flush(self.path.parent)
             shutil.rmtree(self.work)
 
     def discard(self) -> None:

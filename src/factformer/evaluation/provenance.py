@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 import factformer
-from factformer._support.documents import finite as finite
 from factformer._support.documents import json_text
 from factformer._support.files import whole_file
 

@@ -12,12 +12,8 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from factformer._support.documents import read_json
-from factformer._support.limits import cut
-from factformer._support.text import printable, shortened
+from factformer._support.text import cut, printable, shortened
 from factformer.errors import UserError
-
-EVALUATION_FILE = "evaluation.json"
-ROLLOUTS_FILE = "rollouts.npz"
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] | None
 """An error, a time or a size; None where it is not finite or was not measured."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer import catalog
-from factformer._support.limits import cut
+from factformer._support.text import cut
 from factformer.batch import as_tensor, joined, joined_parameters
 from factformer.config import assignments, unknown_name
 from factformer.data.agreement import require_open_end

@@ -18,7 +18,7 @@ import torch
 
 from factformer import __version__
 from factformer._support import run_names as names
-from factformer._support.files import write_atomically
+from factformer._support.files import MARK, write_atomically
 from factformer.bundle import DESCRIPTION
 from factformer.bundle import FILES as BUNDLE_FILES
 from factformer.config import assignment
@@ -35,7 +35,7 @@ REMOVED = ".removed-"
 LEFTOVER = re.compile(
     rf"{re.escape(REMOVED)}\w+"
     rf"|\.({re.escape(names.CONFIG)}|{re.escape(names.METRICS)}|{re.escape(names.ENVIRONMENT)})\.[0-9a-f-]+\.tmp"
-    rf"|\.{names.BUNDLE}-(\w{{8}}|[0-9a-f]{{8}}-\d+-[0-9a-f]{{16}})"
+    rf"|\.{names.BUNDLE}-(\w{{8}}|{MARK})"
 )
 """Names that our writers give to what is not whole yet, or no longer."""
 MOST_READ = 100_000
