@@ -152,7 +152,7 @@ def test_a_truth_that_is_not_finite_is_not_blamed_on_the_surrogate(frame):
     problem = make_problem()
     dataset = travelling_waves(problem)
     dataset._parts["state"][2, frame, 3, 3, 0] = float("nan")  # as a foreign file may hold it
-    with pytest.raises(UserError, match="truth of split 'test' holds NaN or infinite values in trajectory 2"):
+    with pytest.raises(UserError, match="the test split holds NaN or infinite values in trajectory 2"):
         evaluate(surrogate_that(problem, exact), dataset, timing=False)
 
 

@@ -20,6 +20,14 @@ Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a configuration value.")
 ]
 
+Fields = Annotated[
+    list[str] | None,
+    typer.Option("--field", metavar="FIELD=ARRAY", help="Array that holds a field, or its components: u=Vx,Vy."),
+]
+Layout = Annotated[
+    str | None, typer.Option(help="Axes of the arrays by letter: n trajectory, t frame, x y z w, c channel.")
+]
+
 
 def _bring(files: list[Path] | None) -> list[Path] | None:
     if files:

@@ -57,16 +57,13 @@ class Experiment(Config):
                 }
         return self.parse(apply_overrides(values, assignments))
 
-    def save(self, path: Path) -> None:
-        """Write as YAML."""
-        path.write_text(self.to_yaml(), encoding="utf-8")
-
     def to_yaml(self) -> str:
+        """What `read` reads."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what `save` wrote, or older versions of it."""
+        """The experiment of a file that `to_yaml` or an older version of it has written."""
         if not path.exists():
             raise UserError(f"there is no configuration at {path}")
         return cls.parse_saved(read_yaml(path))
