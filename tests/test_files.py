@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from factformer._support.files import clean_leftovers, read_text, regular_file, whole_file, write_atomically
 from factformer.errors import UserError
-from factformer.files import clean_leftovers, read_text, regular_file, whole_file, write_atomically
 
 
 def test_temporary_names_cannot_be_guessed_and_follow_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +21,7 @@ def test_temporary_names_cannot_be_guessed_and_follow_no_link(tmp_path: Path, mo
             names.append(partial.name)
             partial.write_bytes(b"whole")
     assert names[0] != names[1]
-    monkeypatch.setattr("factformer.files.secrets.token_hex", lambda size: "0" * 2 * size)
+    monkeypatch.setattr("factformer._support.files.secrets.token_hex", lambda size: "0" * 2 * size)
     victim = tmp_path / "victim"
     victim.write_text("mine")
     with whole_file(tmp_path / "a.json") as partial:
@@ -43,7 +43,7 @@ def test_files_have_the_usual_permissions(tmp_path: Path) -> None:
 
 def test_leftovers_of_killed_commands_are_cleaned_and_nothing_else(tmp_path: Path) -> None:
     script = (
-        "import os, sys; from pathlib import Path; from factformer.files import whole_file\n"
+        "import os, sys; from pathlib import Path; from factformer._support.files import whole_file\n"
         "with whole_file(Path(sys.argv[1])) as partial: os._exit(1)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

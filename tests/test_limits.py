@@ -17,7 +17,7 @@ PROBLEM = Problem("waves", Grid((8, 8), 1.0, True), (Field("u"),))
 
 
 def test_a_model_larger_than_the_memory_is_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("factformer.limits.available_memory", lambda: 10**9)
+    monkeypatch.setattr("factformer._support.limits.available_memory", lambda: 10**9)
     with pytest.raises(UserError, match=r"a factformer of .* parameters takes about .* GB of memory"):
         build_surrogate(PROBLEM, dim=12_000)
     with pytest.raises(UserError, match=r"a fno of .* parameters takes about"):

@@ -9,8 +9,7 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +18,12 @@ from typing import Any
 import torch
 
 from factformer import recipes
+from factformer._support.run_names import METRICS
 from factformer.bundle import load, save_bundle
 from factformer.data.agreement import changed_problem
 from factformer.data.generate.simulated import Splits, simulate_splits
 from factformer.evaluation.accuracy import evaluate
+from factformer.evaluation.baselines import tf32_products
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.pdes import Preset
 from factformer.studies.cells import Scale, Training
@@ -297,7 +298,7 @@ class Campaign:
             result["training"]["beside"] = self.beside
         result["data"] = self.data_record(entry, splits[size])
         result["config"] = surrogate.config.model_dump(mode="json")
-        result["metrics"] = log_lines(folder / "metrics.jsonl")
+        result["metrics"] = log_lines(folder / METRICS)
         far = TIMES_AS_FAR * result["num_frames"]
         if held_out.problem.num_context_frames and held_out.problem.num_context_frames + far <= held_out.num_frames:
             once = {**options, "num_frames": far, "num_starts": 1}
@@ -337,17 +338,6 @@ class Campaign:
         for bundle in sorted((folder / "zoo").glob("*")):
             files = {f"zoo/{bundle.name}/{file.name}": file for file in sorted(bundle.iterdir())}
             segments.add_to_archive(self.pack / f"zoo-{bundle.name}.tar", files, fresh=True)
-
-
-@contextmanager
-def tf32_products() -> Iterator[None]:
-    """Products of 32-bit runs use the tensor cores."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def summary(endings: Sequence[Ended]) -> str:

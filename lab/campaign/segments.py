@@ -19,19 +19,20 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from factformer._support.run_names import CHECKPOINTS, CONFIG, ENVIRONMENT
 from factformer.bundle import DESCRIPTION
 from factformer.errors import UserError
 from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.checkpoint import Snapshot
 
 PART_BYTES = 15 * 2**20
-FILES = ("config.yaml", "environment.json")
+FILES = (CONFIG, ENVIRONMENT)
 AVERAGE, WEIGHTS, MOMENTS = "average.", "weights.", ("/exp_avg", "/exp_avg_sq", "/momentum")
 
 
 def pack(run: Path, out: Path, name: str, part_bytes: int = PART_BYTES) -> list[Path]:
     """Write the last checkpoint of ``run`` as ``out/<name>.state-0``, ``-1``, …"""
-    latest = checkpoint.latest(run / "checkpoints")
+    latest = checkpoint.latest(run / CHECKPOINTS)
     if latest is None:
         raise UserError(f"{run} has no checkpoint to resume from")
     snapshot = checkpoint.load(latest)
@@ -70,7 +71,7 @@ def unpack(folder: Path, name: str, run: Path) -> bool:
     for file, content in description["files"].items():
         (run / file).write_text(content, encoding="utf-8")
     snapshot = Snapshot(_restored(tensors), description["state"], description["metrics"])
-    checkpoint.save(run / "checkpoints", snapshot)
+    checkpoint.save(run / CHECKPOINTS, snapshot)
     return True
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from factformer.lazy import load_lazily
+from factformer._support.lazy import load_lazily
 
 if TYPE_CHECKING:
     from factformer.batch import Batch as Batch

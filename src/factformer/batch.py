@@ -15,8 +15,8 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from factformer._support.text import cut
 from factformer.errors import UserError
-from factformer.limits import cut
 from factformer.problem import Field, Problem, num_channels
 
 Array = Tensor | NDArray[Any]

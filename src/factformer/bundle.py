@@ -22,10 +22,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from factformer import __version__, catalog, engine
+from factformer._support.documents import finite, json_text, read_json
+from factformer._support.files import clean_scratch_folders, explained, file_checksum, scratch_folder
+from factformer._support.run_names import BUNDLE, CHECKPOINTS
+from factformer._support.text import first_line
 from factformer.data.normalization import Normalizer
-from factformer.documents import finite, json_text, read_json
 from factformer.errors import UserError
-from factformer.files import clean_scratch_folders, explained, scratch_folder
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.problem import Problem
 from factformer.surrogate import Surrogate
@@ -95,7 +97,7 @@ def save_bundle(
         raise UserError(f"{target} holds other things than a bundle and is not replaced; choose another path")
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in surrogate.state_dict().items()}
     _require_finite(state, "the surrogate")
-    check_statistics(surrogate.normalizer, surrogate.problem)
+    surrogate.normalizer.check(surrogate.problem)
     if storage is not None:
         # Weights bear rounding; buffers such as the frequencies of Fourier features are multiplied by 2π x.
         weights = {name for name, parameter in surrogate.named_parameters() if parameter.dtype == torch.float32}
@@ -113,7 +115,7 @@ def save_bundle(
             "marching_steps": surrogate.marching_steps,
             "problem": surrogate.problem.to_dict(),
             "normalization": surrogate.normalizer.to_dict(),
-            "sha256": _file_checksum(scratch / WEIGHTS),
+            "sha256": file_checksum(scratch / WEIGHTS),
             "provenance": {
                 "factformer": __version__,
                 "torch": torch.__version__,
@@ -144,7 +146,7 @@ def load(path: str | Path, *, models: Iterable[type[Backbone]] = ()) -> Surrogat
     if not weights.is_file():
         raise UserError(f"{folder} has no {WEIGHTS}: the bundle is incomplete")
     try:
-        if _file_checksum(weights) != description.weights_sha256:
+        if file_checksum(weights) != description.weights_sha256:
             raise UserError(f"{weights} does not match its checksum: the file is damaged or changed; copy it again")
         _check_header(weights, description)
         state = load_file(weights)
@@ -212,7 +214,7 @@ def _find(path: str | Path) -> Path:
     if folder.is_dir():
         if (folder / DESCRIPTION).exists():
             return folder
-        inside = folder / "bundle"
+        inside = folder / BUNDLE
         return next((place for place in (inside, _aside(inside)) if place.is_dir()), folder)
     if folder.exists():
         raise UserError(f"{folder} is a file; a bundle is a folder with {WEIGHTS} and {DESCRIPTION}")
@@ -241,7 +243,7 @@ def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Des
                 raise UserError(f"normalization.{name} must be a list of numbers")
         problem = _problem(values)
         normalizer = Normalizer.from_dict(normalization, problem)
-        check_statistics(normalizer, problem)
+        normalizer.check(problem)
         return Description(
             config=_find_model(str(config["name"]), folder, models).config_class.parse(config, "model"),
             marching_steps=values["marching_steps"],
@@ -281,7 +283,7 @@ def _read_values(folder: Path) -> dict[str, Any]:
     """The checked JSON of a description, in the form of this version."""
     file = folder / DESCRIPTION
     if not file.is_file():
-        if (folder / "checkpoints").is_dir():
+        if (folder / CHECKPOINTS).is_dir():
             raise UserError(f"the run {folder} has not finished; resume it: `factformer train --resume --out {folder}`")
         raise UserError(f"{folder} is not a bundle: it has no {DESCRIPTION}")
     values = read_json(file)
@@ -311,33 +313,6 @@ def description_checksum(values: Mapping[str, Any]) -> str:
     content = finite({key: value for key, value in values.items() if key != CHECKSUM})
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def check_statistics(normalizer: Normalizer, problem: Problem) -> None:
-    """Raise where statistics cannot be those of data.
-
-    A constant field has deviation 0 where it is predicted, in all its components, and 1 where it is seen
-    (`factformer.data.statistics.normalizer_from`); every other deviation is positive.
-    """
-    normalizer.require(problem)
-    for name, values in normalizer.named_buffers():
-        if not bool(values.isfinite().all()):
-            raise UserError(f"the normaliser's {name} is not finite")
-        if name.endswith("_std") and bool((values < 0).any()):
-            raise UserError(f"the normaliser's {name} is negative")
-        seen = name.endswith("_std") and name not in ("state_std", "increment_std")
-        if seen and bool((values == 0).any()):
-            raise UserError(f"the normaliser's {name} is zero, and nothing can be divided by it")
-    constant = normalizer.state_std.eq(0)
-    for field, channels in problem.state_slices.items():
-        some = constant[channels]
-        if bool(some.any()) and not bool(some.all()):
-            raise UserError(f"the normaliser's state_std is zero for some components of {field!r} and not for others")
-        context = normalizer.context_std
-        if bool(some.any()) and context is not None and bool((context[channels] != 1).any()):
-            raise UserError(f"the normaliser's state_std of {field!r} is zero, but its context_std says that it varies")
-    if bool(((normalizer.increment_std == 0) & ~constant).any()):
-        raise UserError("the normaliser's increment_std is zero for a field that varies")
 
 
 def _check_header(weights: Path, description: Description) -> None:
@@ -372,7 +347,7 @@ def _skeleton(description: Description) -> Surrogate:
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         if not _is_ours(description):
             return description.build()  # a model of a user's own may need real tensors to be built
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UserError(f"the bundle's {name!r} model cannot be built as {DESCRIPTION} says: {reason}") from None
 
 
@@ -423,8 +398,3 @@ def _clean_up(target: Path) -> None:
         else:
             os.replace(aside, target)
     clean_scratch_folders(target)
-
-
-def _file_checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,20 +6,14 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Self, get_args
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
+from factformer._support.documents import parse_yaml
+from factformer._support.text import cut
 from factformer.errors import UserError
-from factformer.files import read_text
-from factformer.limits import cut
 
-YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-LONGEST_YAML = 2**22
-DEEPEST = 32
-"""Levels of lists and mappings in a file of settings."""
 MOST_COMPLAINTS = 4
 """Mistakes of a configuration that one message names."""
 
@@ -95,58 +89,6 @@ def _fields_at(cls: type[BaseModel], location: tuple[int | str, ...]) -> list[st
             break
         cls = field.annotation
     return list(cls.model_fields)
-
-
-def read_yaml(path: Path) -> Any:
-    """What a YAML file holds (`parse_yaml`)."""
-    return parse_yaml(read_text(path, LONGEST_YAML), str(path))
-
-
-def parse_yaml(text: str, where: str) -> Any:
-    """Plain values of YAML: no aliases, which can unfold to any size, no deep nesting, no dates and the like."""
-    try:
-        depth = 0
-        for event in yaml.parse(text, Loader=YAML_LOADER):
-            if getattr(event, "anchor", None) is not None:
-                raise UserError(f"{where}: YAML with anchors and aliases (& and *) is not read; write the values out")
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise UserError(f"{where} is nested more than {DEEPEST} levels deep: settings need only a few")
-        return _require_plain(yaml.load(text, Loader=YAML_LOADER), where)
-    except yaml.YAMLError as error:
-        raise UserError(f"{where} is not valid YAML: {' '.join(str(error).split())[:200]}") from None
-    except UserError:
-        raise
-    except ValueError as error:  # a date such as 2020-99-99, a number of thousands of digits
-        raise UserError(f"{where} holds a value that cannot be read: {cut(str(error))}") from None
-
-
-def read_json(path: Path) -> Any:
-    """What a JSON file holds; deep nesting and broken text are named in one line."""
-    return parse_json(read_text(path), str(path))
-
-
-def parse_json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise UserError(f"{where} is nested too deeply to be read: it is damaged") from None
-    except ValueError as error:
-        raise UserError(f"{where} is not valid JSON: {cut(str(error))}") from None
-
-
-def _require_plain(value: Any, where: str) -> Any:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, (str, int, float)):
-                raise UserError(f"{where}: {cut(key)} is no name of a value; quote it")
-            _require_plain(item, where)
-    elif isinstance(value, list):
-        for item in value:
-            _require_plain(item, where)
-    elif value is not None and not isinstance(value, (str, int, float)):
-        raise UserError(f"{where}: {cut(value)} is no text, number, list or mapping; quote it if it is a text")
-    return value
 
 
 def apply_overrides(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from factformer import recipes
+from factformer._support.files import explained
+from factformer._support.run_names import ROLLOUTS
 from factformer.bundle import load, zoo
 from factformer.config import assignment
 from factformer.data.generate.run import generate
 from factformer.errors import UserError
-from factformer.evaluation.results import ROLLOUTS_FILE, FieldErrors
+from factformer.evaluation.results import FieldErrors
 from factformer.evaluation.run import evaluate_run
-from factformer.files import explained
 from factformer.report import figures
 from factformer.report.html import write_report
 from factformer.report.planes import components
@@ -108,7 +109,7 @@ def show_bundle(name: str, folder: Path, say: Callable[[str], None] = print) -> 
     )
     result = evaluate_run(path, folder / "data", out=folder, num_starts=1, timing=False, num_samples=1)
     pictures = {}
-    (rollout,) = read_rollouts(folder / ROLLOUTS_FILE).rollouts
+    (rollout,) = read_rollouts(folder / ROLLOUTS).rollouts
     for component in components(problem.state):
         words = in_words(result.fields[component.group])
         say(f"     {component.label}: {words}")

@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from factformer._support.text import first_line
 from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.grid import Grid
@@ -257,7 +258,7 @@ def _run_compiled(stage: str, backend: str, layer: Stage, *arguments: Any) -> An
         return _compiled(stage, backend)(layer, *arguments)
     except TorchDynamoException as error:
         _failed.add(stage)
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         warnings.warn(f"torch.compile failed for the stage {stage!r}, which runs uncompiled: {reason}", stacklevel=2)
         return layer.plain(*arguments)
 

@@ -23,8 +23,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from factformer._support.text import cut
 from factformer.errors import UserError
-from factformer.limits import cut
 
 POINTS = ("nodes", "cells")
 MAX_AXES = 4

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from factformer._support.files import clean_leftovers, require_free, write_together
+from factformer._support.limits import require_memory
 from factformer.batch import Batch, describe_part
 from factformer.bundle import load
 from factformer.config import unknown_name
@@ -26,8 +28,6 @@ from factformer.evaluation.accuracy import check_setting, other_parameters
 from factformer.evaluation.memory import memory_explained
 from factformer.evaluation.run import check_writable
 from factformer.evaluation.timing import autocast, resolve_device
-from factformer.files import clean_leftovers, require_free, write_together
-from factformer.limits import require_memory
 from factformer.problem import Field, Problem
 from factformer.report.animation import write_animation
 from factformer.report.planes import components

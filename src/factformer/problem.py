@@ -9,9 +9,9 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from factformer._support.text import cut
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.limits import cut
 
 Boundary = Literal["periodic", "zero", "reflect"]
 FIELD_GROUPS = ("state", "static", "forcing")

@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from factformer._support.limits import require_memory
 from factformer.batch import Batch
 from factformer.data.normalization import Normalizer
 from factformer.errors import NonFinite, UserError
 from factformer.grid import Grid
-from factformer.limits import require_memory
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.decoder import Decoder

@@ -16,13 +16,13 @@ import pytest
 import torch
 from fake_pdes import Decay, Doubling
 
+from factformer._support.files import whole_file
 from factformer.cli import describe
 from factformer.config import Config
 from factformer.data import generate, open_dataset, trajectory_seed
 from factformer.data import writer as writer_module
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
-from factformer.files import whole_file
 
 HERE = Path(__file__).parent
 PYTHONPATH = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -16,7 +16,7 @@ from fake_pdes import Decay
 from scipy.io import savemat
 from well_files import write_well_file
 
-from factformer.config import parse_json, parse_yaml
+from factformer._support.documents import parse_json, parse_yaml
 from factformer.data import convert, generate, import_dataset, open_dataset
 from factformer.data import opening as opening_module
 from factformer.data.formats.arrays import open_arrays
@@ -268,7 +268,7 @@ def test_an_attribute_of_petabytes_is_no_memory_error(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_unpacks_to_more_than_the_memory_is_refused(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("factformer.limits.available_memory", lambda: 10**6)
+    monkeypatch.setattr("factformer._support.limits.available_memory", lambda: 10**6)
     np.savez_compressed(tmp_path / "run.npz", density=np.zeros((3, 6, 200, 200)))
     assert (tmp_path / "run.npz").stat().st_size < 10**5
     with pytest.raises(UserError, match=r"run\.npz unpacked takes about 5\.76 MB of memory"):

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from factformer import Field, Grid, Problem, build_surrogate
+from factformer._support.documents import finite
 from factformer.data.normalization import Normalizer
 from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.evaluation import accuracy
-from factformer.evaluation.provenance import finite, write_json
+from factformer.evaluation.provenance import write_json
 
 SIZES = {"dim": 8, "depth": 1, "heads": 1, "head_dim": 8, "kernel_dim": 8}
 
@@ -151,7 +152,7 @@ def test_a_truth_that_is_not_finite_is_not_blamed_on_the_surrogate(frame):
     problem = make_problem()
     dataset = travelling_waves(problem)
     dataset._parts["state"][2, frame, 3, 3, 0] = float("nan")  # as a foreign file may hold it
-    with pytest.raises(UserError, match="truth of split 'test' holds NaN or infinite values in trajectory 2"):
+    with pytest.raises(UserError, match="the test split holds NaN or infinite values in trajectory 2"):
         evaluate(surrogate_that(problem, exact), dataset, timing=False)
 
 

@@ -8,7 +8,7 @@ import torch
 from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.evaluation import comparison
-from factformer.evaluation.baselines import COMPILED, EAGER, OURS, SETTINGS, Ours, Setting, Textbook, textbook
+from factformer.evaluation.baselines import COMPILED, EAGER, OURS, SETTINGS, Ours, Setting, Textbook, tf32_products
 from factformer.evaluation.comparison import compare, settings
 from factformer.report.analysis import benchmark_table
 
@@ -26,7 +26,7 @@ def test_the_textbook_computes_what_we_compute():
 
 def test_the_textbook_leaves_no_setting_behind():
     before = torch.get_float32_matmul_precision()
-    with textbook():
+    with tf32_products():
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == before
 

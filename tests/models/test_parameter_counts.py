@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from factformer import catalog, recipes
-from factformer.evaluation.parameters import count_parameters
 from factformer.grid import Grid
 from factformer.nn.spectral_conv import SpectralConvolution
 from factformer.problem import Field, Problem
 from factformer.surrogate import build_surrogate
+from factformer.training.parameters import count_parameters
 
 VELOCITY = Field("velocity", 3)
 KOLMOGOROV = Problem(

@@ -10,8 +10,8 @@ import torch
 import yaml
 
 from factformer import metrics
+from factformer._support.documents import json_text
 from factformer.bundle import save_bundle
-from factformer.documents import json_text
 from factformer.evaluation.results import Evaluation, FieldErrors, Floor, Spectrum
 from factformer.grid import Grid
 from factformer.problem import Field, Problem

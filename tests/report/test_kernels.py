@@ -9,8 +9,8 @@ import pytest
 import torch
 from report_samples import evaluation, plain_errors
 
+from factformer._support.documents import json_text
 from factformer.bundle import save_bundle
-from factformer.documents import json_text
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.problem import Field, Problem

@@ -9,13 +9,13 @@ import pytest
 from report_samples import evaluation, make_run, plain_errors, save_run
 from rich.console import Console
 
+from factformer._support.text import file_stem, printable
 from factformer.errors import UserError
 from factformer.problem import Field
 from factformer.report.analysis import evaluation_table, write_evaluation_figures
 from factformer.report.figures import TrendLine, error_trend, spectra
 from factformer.report.html import report_runs
 from factformer.report.tables import Column, Table
-from factformer.text import file_stem, printable
 
 NAMES = ["$x_$", "a$b", "n" * 250, "\x1b[31mred\x07", "=1+1|x", "[bold]", "<b>", "é" * 200, "tab\there", "_hidden"]
 

@@ -10,8 +10,8 @@ from factformer.batch import Window
 from factformer.protocols import build_protocol, parse_protocol
 from factformer.training.loop.captured import CapturedStep
 from factformer.training.loop.machine import keep_inputs
-from factformer.training.loop.muon import Muon, layer_matrices
 from factformer.training.loop.objective import Objective
+from factformer.training.loop.optimizer.muon import Muon, layer_matrices
 from factformer.training.loop.step import StepParts, train_step
 
 pytestmark = [

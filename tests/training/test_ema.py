@@ -1,6 +1,6 @@
 import torch
 
-from factformer.training.loop.ema import WeightAverage
+from factformer.training.loop.optimizer.ema import WeightAverage
 
 
 def test_the_average_follows_its_formula_and_can_stand_in_for_the_weights():

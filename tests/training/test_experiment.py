@@ -48,7 +48,7 @@ def test_another_model_keeps_shared_options_and_drops_its_predecessors_own(exper
 
 def test_an_experiment_survives_its_file(experiment, tmp_path):
     path = tmp_path / "config.yaml"
-    experiment.override(["training.ema_decay=0.9"]).save(path)
+    path.write_text(experiment.override(["training.ema_decay=0.9"]).to_yaml(), encoding="utf-8")
     assert Experiment.read(path) == experiment.override(["training.ema_decay=0.9"])
 
 

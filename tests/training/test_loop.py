@@ -15,7 +15,7 @@ from factformer.errors import NonFinite, UserError
 from factformer.protocols.latent_marching import marching_steps, pushforward_calls
 from factformer.training.loop.clock import Clock
 from factformer.training.loop.failures import Diverged, is_out_of_memory
-from factformer.training.loop.schedule import learning_rate_factor
+from factformer.training.loop.optimizer.schedule import learning_rate_factor
 from factformer.training.loop.train import train
 from factformer.training.loop.validation import Validation, spread_windows
 from factformer.training.runfolder import checkpoint

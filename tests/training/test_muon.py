@@ -9,7 +9,7 @@ from small_waves import tiny_experiment, wave_data
 from torch import nn
 
 from factformer.nn.convolution import Convolution
-from factformer.training.loop.muon import Muon, layer_matrices, orthogonalized
+from factformer.training.loop.optimizer.muon import Muon, layer_matrices, orthogonalized
 from factformer.training.loop.train import train
 from factformer.training.runfolder import checkpoint
 

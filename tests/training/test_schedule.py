@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from factformer.training.loop.schedule import learning_rate_factor
+from factformer.training.loop.optimizer.schedule import learning_rate_factor
 
 
 def test_one_cycle_follows_the_reference_schedule():

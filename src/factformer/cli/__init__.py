@@ -91,8 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def describe(error: Exception) -> tuple[int, str]:
     """Exit code and the one line that says what went wrong."""
+    from factformer._support.files import FULL, error_number
     from factformer.errors import UserError
-    from factformer.files import FULL, error_number
 
     if hasattr(error, "format_message"):  # wrong use, found by the command-line parser
         return getattr(error, "exit_code", 2), str(error.format_message())
@@ -111,7 +111,7 @@ def describe(error: Exception) -> tuple[int, str]:
 
 def _complain(message: str) -> None:
     """Print one line, not a long one, that a terminal shows and does not obey."""
-    from factformer.text import printable, shortened
+    from factformer._support.text import printable, shortened
 
     line = shortened(printable(" ".join(message.split())), LONGEST_MESSAGE)
     with contextlib.suppress(BrokenPipeError):

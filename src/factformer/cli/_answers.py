@@ -20,6 +20,14 @@ Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a configuration value.")
 ]
 
+Fields = Annotated[
+    list[str] | None,
+    typer.Option("--field", metavar="FIELD=ARRAY", help="Array that holds a field, or its components: u=Vx,Vy."),
+]
+Layout = Annotated[
+    str | None, typer.Option(help="Axes of the arrays by letter: n trajectory, t frame, x y z w, c channel.")
+]
+
 
 def _bring(files: list[Path] | None) -> list[Path] | None:
     if files:
@@ -66,13 +74,13 @@ def say(message: str) -> None:
 
 def tell(message: str, *, err: bool = False) -> None:
     """Print a line; names in it come from files, so that control characters are shown and not obeyed."""
-    from factformer.text import printable
+    from factformer._support.text import printable
 
     typer.echo(printable(message), err=err)
 
 
 def print_json(values: Any) -> None:
-    from factformer.evaluation.provenance import finite
+    from factformer._support.documents import finite
 
     typer.echo(json_module.dumps(finite(values), indent=2, allow_nan=False))
 

@@ -128,8 +128,8 @@ def inspect(
     if (source is None) == (recipe is None):
         raise UserError("name either a run or bundle to look at, or a recipe with --recipe")
     if recipe is not None:
-        from factformer.evaluation.parameters import count_parameters
         from factformer.recipes import build
+        from factformer.training.parameters import count_parameters
 
         experiment = build(recipe, scale, assignments or [])
         count = count_parameters(experiment)

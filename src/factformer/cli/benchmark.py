@@ -87,8 +87,8 @@ def benchmark(
 
     table = benchmark_table(result)
     if out is not None:
+        from factformer._support.files import whole_file
         from factformer.evaluation.provenance import write_json
-        from factformer.files import whole_file
 
         write_json(out, result)
         with whole_file(out.with_suffix(".md")) as partial:

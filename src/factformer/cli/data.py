@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Json, Plugin, print_json, tell
+from factformer.cli._answers import Fields, Json, Layout, Plugin, print_json, tell
 
 
 def generate(
@@ -72,14 +72,8 @@ def convert(
         str | None, typer.Option(metavar="N|A:B", help="Only the first N trajectories, or those from A to B.")
     ] = None,
     resolution: Annotated[int | None, typer.Option(help="Keep so many points along each axis.", min=2)] = None,
-    field: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FIELD=ARRAY", help="Array that holds a field, or its components: u=Vx,Vy."),
-    ] = None,
-    layout: Annotated[
-        str | None,
-        typer.Option(help="Axes of the arrays by letter: n trajectory, t frame, x y z w, c channel."),
-    ] = None,
+    field: Fields = None,
+    layout: Layout = None,
     set: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A value of the problem: frame_dt=0.1, parameters.drag=0."),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from factformer.cli._answers import Device, Json, Plugin, Precision, print_json, tell
+from factformer.cli._answers import Device, Fields, Json, Layout, Plugin, Precision, print_json, tell
 
 
 def show_version(wanted: bool) -> None:
@@ -79,14 +79,8 @@ def rollout(
             help="First context frame, counted from 0.", min=0, show_default="last frames of arrays, first of a dataset"
         ),
     ] = None,
-    field: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FIELD=ARRAY", help="Array that holds a field, or its components: u=Vx,Vy."),
-    ] = None,
-    layout: Annotated[
-        str | None,
-        typer.Option(help="Axes of the arrays by letter: n trajectory, t frame, x y z w, c channel."),
-    ] = None,
+    field: Fields = None,
+    layout: Layout = None,
     animate: Annotated[Path | None, typer.Option(help="Also write an animated GIF of the first sample.")] = None,
     device: Device = None,
     precision: Precision = "32-true",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from factformer.errors import UserError
 from factformer.grid import Grid
@@ -109,3 +110,12 @@ def describe_geometry(expected: Grid, found: Grid) -> str:
         if float((expected.weights(m) - found.weights(m)).abs().max()) > 0.01 / expected.shape[m]:
             return f"other coordinates expected along axis {m} than those found"
     return ""
+
+
+def require_finite(
+    values: Tensor, split: str, trajectories: Sequence[int], advice: str = "make or convert the data again"
+) -> None:
+    """Raise where data of these trajectories, one for each row of ``values``, are not finite."""
+    if not bool(values.isfinite().all()):
+        bad = trajectories[int((~values.isfinite()).flatten(1).any(1).nonzero()[0])]
+        raise UserError(f"the {split} split holds NaN or infinite values in trajectory {bad}; {advice}")

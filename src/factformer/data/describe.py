@@ -14,7 +14,8 @@ from pydantic import Field as Value
 from pydantic import PrivateAttr, field_validator
 
 from factformer import catalog
-from factformer.config import Config, apply_overrides, read_yaml, unknown_name
+from factformer._support.documents import read_yaml
+from factformer.config import Config, apply_overrides, unknown_name
 from factformer.data.agreement import describe_difference, require_open_end
 from factformer.data.formats.well import GRID_KEYS, grid_from_axes
 from factformer.errors import UserError
@@ -226,10 +227,7 @@ def require_parameters(name: str, parameters: Any, where: str | Path) -> None:
 def _read_values(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise UserError(f"no problem file {path}")
-    values = read_yaml(path)
-    if not isinstance(values, dict):
-        raise UserError(f"{path} must hold names and values, such as `frame_dt: 0.1`")
-    return values
+    return read_yaml(path)
 
 
 def _catalog_values(name: str) -> dict[str, Any]:

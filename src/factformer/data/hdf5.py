@@ -14,7 +14,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.config import fingerprint, parse_json, unknown_name
+from factformer._support.documents import parse_json
+from factformer._support.text import cut, first_line
+from factformer.config import fingerprint, unknown_name
 from factformer.data.formats.well import infer_problem, read_scalars, read_times, regridded
 from factformer.data.identity import identity
 from factformer.data.layout import (
@@ -29,10 +31,9 @@ from factformer.data.layout import (
     statistics_names,
     stored_fields,
 )
-from factformer.data.opening import HDF5_ERRORS, open_hdf5, require_written, short
+from factformer.data.opening import HDF5_ERRORS, open_hdf5, require_written
 from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
-from factformer.limits import cut
 from factformer.problem import Field, Problem, channel_slices
 
 Statistics = tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]
@@ -66,8 +67,8 @@ class SplitFile:
                 ) from None
             if said and isinstance(error, (ValueError, TypeError)):
                 told = ", ".join(f"{name}={value!r}" for name, value in said.items())
-                raise UserError(f"{path} cannot be read with {told}: {short(error)}") from None
-            raise UserError(f"{path} is damaged: {short(error)}; copy or generate it again") from None
+                raise UserError(f"{path} cannot be read with {told}: {first_line(error)}") from None
+            raise UserError(f"{path} is damaged: {first_line(error)}; copy or generate it again") from None
         finally:
             self.close()
 
@@ -259,7 +260,7 @@ class SplitFile:
                 self._source(entry).read(trajectories, frames, target)
             except (OSError, RuntimeError, KeyError) as error:
                 self._require_same_size()
-                raise UserError(f"{self.path} is damaged at {entry.path}: {short(error)}") from None
+                raise UserError(f"{self.path} is damaged at {entry.path}: {first_line(error)}") from None
             start += width
         self._require_same_size()
         if not exact and not all(self._source(entry).is_verified for entry in places):
@@ -373,7 +374,7 @@ def said_split(path: Path, *, allow_external: bool = False) -> str:
         try:
             return str(file.attrs["split"]) if _is_ours(file) else ""
         except (KeyError, RuntimeError, OSError) as error:
-            raise UserError(f"{path} is damaged: {short(error)}; copy or generate it again") from None
+            raise UserError(f"{path} is damaged: {first_line(error)}; copy or generate it again") from None
 
 
 def _is_ours(file: h5py.File) -> bool:

@@ -84,6 +84,36 @@ class Normalizer(nn.Module):
                 if found != wanted:
                     raise UserError(f"the normaliser's {name} has {found} channels, the problem {wanted}")
 
+    def check(self, problem: Problem) -> None:
+        """Raise where these cannot be statistics of data of ``problem``.
+
+        A constant field has deviation 0 where it is predicted, in all its components, and 1 where it is seen
+        (`factformer.data.statistics.normalizer_from`); every other deviation is positive.
+        """
+        self.require(problem)
+        for name, values in self.named_buffers():
+            if not bool(values.isfinite().all()):
+                raise UserError(f"the normaliser's {name} is not finite")
+            if name.endswith("_std") and bool((values < 0).any()):
+                raise UserError(f"the normaliser's {name} is negative")
+            seen = name.endswith("_std") and name not in ("state_std", "increment_std")
+            if seen and bool((values == 0).any()):
+                raise UserError(f"the normaliser's {name} is zero, and nothing can be divided by it")
+        constant = self.state_std.eq(0)
+        for field, channels in problem.state_slices.items():
+            some = constant[channels]
+            if bool(some.any()) and not bool(some.all()):
+                raise UserError(
+                    f"the normaliser's state_std is zero for some components of {field!r} and not for others"
+                )
+            context = self.context_std
+            if bool(some.any()) and context is not None and bool((context[channels] != 1).any()):
+                raise UserError(
+                    f"the normaliser's state_std of {field!r} is zero, but its context_std says that it varies"
+                )
+        if bool(((self.increment_std == 0) & ~constant).any()):
+            raise UserError("the normaliser's increment_std is zero for a field that varies")
+
     def denormalize(self, values: Tensor) -> Tensor:
         """Predicted values back to physical units."""
         return values * self.state_std + self.state_mean

@@ -19,10 +19,11 @@ from typing import Any, Literal
 
 import h5py
 
+from factformer._support.files import regular_file
+from factformer._support.limits import available_memory
+from factformer._support.text import first_line
 from factformer.data import _probe
 from factformer.errors import UserError
-from factformer.files import regular_file
-from factformer.limits import available_memory
 
 Kind = Literal["hdf5", "mat"]
 SECONDS = 5
@@ -75,7 +76,7 @@ def open_hdf5(path: Path, *, allow_external: bool = False) -> h5py.File:
         if "signature not found" in text:
             raise UnreadableFileError(f"{path} is not an HDF5 file (or an empty or broken one)") from None
         what = "truncated" if "truncated" in text else "damaged"
-        raise UnreadableFileError(f"{path} is {what}: {short(error)}; copy or generate it again") from None
+        raise UnreadableFileError(f"{path} is {what}: {first_line(error)}; copy or generate it again") from None
 
 
 def is_hdf5(path: Path) -> bool:
@@ -127,11 +128,6 @@ def require_written(path: Path, name: str, values: h5py.Dataset) -> None:
 def trust(path: Path) -> None:
     """Remember that this process has written the file itself."""
     _looked_at[_state(path)] = ()
-
-
-def short(error: BaseException) -> str:
-    """The first line of an error's message."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _state(path: Path) -> tuple[str, int, int]:

@@ -27,6 +27,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from factformer._support.files import explained, flush, size_text, write_all, write_atomically
 from factformer.data.layout import (
     CHECKSUMS,
     DIGEST,
@@ -43,7 +44,6 @@ from factformer.data.layout import (
 from factformer.data.opening import trust
 from factformer.data.statistics import Moments, TrajectoryMoments, merge_moments
 from factformer.errors import UserError
-from factformer.files import explained, size_text, sync_folder, write_all, write_atomically
 from factformer.problem import num_channels
 
 CHECKSUM_SIZE = 4
@@ -114,7 +114,7 @@ class SplitWriter:
                 if self.state:
                     write_atomically(self.work / "source", self.state)
                 os.replace(temporary, self.partial)
-                sync_folder(self.work)
+                flush(self.work)
             except BaseException:
                 shutil.rmtree(self.work, ignore_errors=True)
                 raise
@@ -165,7 +165,7 @@ class SplitWriter:
             self._write_digest()
             os.replace(self.partial, self.path)
             trust(self.path)
-            sync_folder(self.path.parent)
+            flush(self.path.parent)
             shutil.rmtree(self.work)
 
     def discard(self) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from factformer import engine, metrics
 from factformer.batch import Batch, field_names
-from factformer.data.agreement import describe_geometry, describe_parameters
+from factformer.data.agreement import describe_geometry, describe_parameters, require_finite
 from factformer.data.store import Dataset, compute_normalizer
 from factformer.errors import UserError
 from factformer.evaluation.own_metrics import Metric, OwnMetrics
@@ -154,7 +154,7 @@ def predicted_batches(
             members = chosen[first : first + batch_size]
             window = dataset.window(members, slice(start, start + num_context + num_frames))
             for values in (window.frames, *window.known.tensors):
-                _require_finite(values, dataset, members)
+                require_finite(values, dataset.split, members, "leave it out or evaluate on another split")
             window = window.to(device)
             batch, truth = window.batch(num_context), window.frames[:, num_context:]
             prediction = roll_out(surrogate, batch, num_frames, precision=precision)
@@ -166,16 +166,6 @@ def _floor(surrogate: Surrogate, predicted: Predicted) -> Tensor:
     context = predicted.batch.context
     known = surrogate.normalizer.state_mean if context is None else context[:, -1:]
     return known.to(predicted.truth.device).expand_as(predicted.truth)
-
-
-def _require_finite(values: Tensor, dataset: Dataset, trajectories: Sequence[int]) -> None:
-    """Raise where the data themselves are not finite: that is no fault of a surrogate."""
-    if not bool(values.isfinite().all()):
-        found = trajectories[int((~values.isfinite()).flatten(1).any(1).nonzero()[0])]
-        raise UserError(
-            f"the truth of split {dataset.split!r} holds NaN or infinite values in trajectory {found}: "
-            "leave that trajectory out of the data or evaluate on another split"
-        )
 
 
 def start_frames(surrogate: Surrogate, dataset: Dataset, num_frames: int, num_starts: int) -> list[int]:

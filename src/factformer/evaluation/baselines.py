@@ -120,7 +120,7 @@ class Textbook(Runner):
             self.predict = torch.compile(self.predict, dynamic=False)
 
     def call(self) -> Tensor:
-        with textbook(), torch.autocast(self.device, torch.bfloat16, enabled=self.compiled):
+        with tf32_products(), torch.autocast(self.device, torch.bfloat16, enabled=self.compiled):
             return self.predict(Batch(self.context), self.setting.steps, self.surrogate.problem.grid)
 
     def infer(self) -> None:
@@ -129,7 +129,7 @@ class Textbook(Runner):
 
     def train(self) -> None:
         self.surrogate.zero_grad(set_to_none=True)
-        with textbook():
+        with tf32_products():
             self.loss(self.call()).backward()
 
 
@@ -188,8 +188,8 @@ def runner_of(way: str, setting: Setting, device: str) -> Runner:
 
 
 @contextmanager
-def textbook() -> Iterator[None]:
-    """TF32 products."""
+def tf32_products() -> Iterator[None]:
+    """Products of 32-bit numbers use the tensor cores."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:

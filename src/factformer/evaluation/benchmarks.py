@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from factformer import catalog, engine
+from factformer._support.documents import finite
 from factformer.evaluation.cost import OUT_OF_MEMORY, Case, measure, random_batch
-from factformer.evaluation.provenance import finite, provenance
+from factformer.evaluation.provenance import provenance
 from factformer.evaluation.timing import inference_cost, resolve_device
 from factformer.models import find_model
 from factformer.pdes import find_pde

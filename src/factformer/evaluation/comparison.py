@@ -22,6 +22,8 @@ from typing import Any
 
 import torch
 
+from factformer._support.documents import finite
+from factformer._support.text import first_line
 from factformer.config import unknown_name
 from factformer.errors import UserError
 from factformer.evaluation.baselines import (
@@ -35,7 +37,7 @@ from factformer.evaluation.baselines import (
     prepare,
     runner_of,
 )
-from factformer.evaluation.provenance import finite, provenance
+from factformer.evaluation.provenance import provenance
 from factformer.evaluation.timing import resolve_device
 
 MODES = ("infer", "train")
@@ -196,7 +198,7 @@ def _child() -> None:
     except torch.OutOfMemoryError:
         numbers = {"status": "OOM"}
     except Exception as error:  # whatever a compiler says, the table goes on
-        numbers = {"status": f"failed ({(str(error).splitlines() or [type(error).__name__])[0][:200]})"}
+        numbers = {"status": f"failed ({first_line(error)})"}
     print(json.dumps(finite(numbers)), flush=True)
 
 

@@ -23,10 +23,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from factformer import engine
+from factformer._support.documents import finite
+from factformer._support.text import first_line
 from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.evaluation.memory import MEGABYTE, peak_memory
-from factformer.evaluation.provenance import finite
 from factformer.evaluation.timing import autocast, median_seconds
 from factformer.problem import Problem
 from factformer.surrogate import Surrogate, build_surrogate
@@ -199,8 +200,7 @@ def _measure_guarded(case: Case) -> dict[str, Any]:
         text = str(error)
         types = (MemoryError, torch.OutOfMemoryError)
         out_of_memory = isinstance(error, types) or "can't allocate memory" in text
-        lines = text.splitlines() or [type(error).__name__]
-        return {"status": OUT_OF_MEMORY if out_of_memory else f"failed ({lines[0]})"}
+        return {"status": OUT_OF_MEMORY if out_of_memory else f"failed ({first_line(error)})"}
 
 
 def _measure_apart(case: Case, memory_limit_mb: float, timeout_seconds: float) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from factformer._support.files import clean_leftovers, whole_file
 from factformer.batch import Batch
 from factformer.bundle import load
 from factformer.data.store import Dataset
@@ -17,7 +18,6 @@ from factformer.evaluation.attention import Analysis, analyse_attention
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.evaluation.run import check_writable, chosen_data
 from factformer.evaluation.timing import resolve_device
-from factformer.files import clean_leftovers, whole_file
 from factformer.surrogate import Surrogate
 
 ATTENTION_FILE = "attention.json"

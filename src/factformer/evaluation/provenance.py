@@ -15,9 +15,8 @@ from typing import Any
 import torch
 
 import factformer
-from factformer.documents import finite as finite
-from factformer.documents import json_text
-from factformer.files import whole_file
+from factformer._support.documents import json_text
+from factformer._support.files import whole_file
 
 
 def provenance(

@@ -11,13 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from factformer.documents import read_json
+from factformer._support.documents import read_json
+from factformer._support.text import cut, printable, shortened
 from factformer.errors import UserError
-from factformer.limits import cut
-from factformer.text import printable, shortened
-
-EVALUATION_FILE = "evaluation.json"
-ROLLOUTS_FILE = "rollouts.npz"
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] | None
 """An error, a time or a size; None where it is not finite or was not measured."""

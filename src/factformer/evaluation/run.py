@@ -15,10 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from factformer._support.documents import json_text, read_json, read_yaml
+from factformer._support.files import clean_leftovers, regular_file, whole_file, write_together
+from factformer._support.run_names import BUNDLE, CONFIG, EVALUATION, ROLLOUTS
 from factformer.bundle import load
 from factformer.data.normalization import Normalizer
 from factformer.data.store import Dataset, StoredDataset, open_dataset
-from factformer.documents import json_text, read_json, read_yaml
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import (
     DEFAULT_STARTS,
@@ -31,9 +33,8 @@ from factformer.evaluation.accuracy import (
 from factformer.evaluation.memory import memory_explained
 from factformer.evaluation.own_metrics import Metric
 from factformer.evaluation.provenance import provenance
-from factformer.evaluation.results import EVALUATION_FILE, ROLLOUTS_FILE, Evaluation
+from factformer.evaluation.results import Evaluation
 from factformer.evaluation.timing import resolve_device
-from factformer.files import clean_leftovers, regular_file, whole_file, write_together
 from factformer.surrogate import Surrogate
 
 DRAWN = ("error-*.png", "spectrum-*.png", "rollout-*.png")
@@ -101,7 +102,7 @@ def evaluate_run(
         frames = num_frames or surrogate.problem.horizon
         check_compatible(surrogate, dataset, frames)
         check_replaceable(
-            folder / EVALUATION_FILE,
+            folder / EVALUATION,
             {
                 "dataset_fingerprint": dataset.fingerprint,
                 "split": dataset.split,
@@ -131,10 +132,10 @@ def evaluate_run(
         text, writers = json_text(result.to_dict()), dict[Path, Callable[[Path], object]]()
         if num_samples:
             arrays = sample_arrays(surrogate, dataset, result.num_frames, num_samples, precision)
-            writers[folder / ROLLOUTS_FILE] = lambda path: _save_arrays(path, arrays)
-        writers[folder / EVALUATION_FILE] = lambda path: path.write_text(text, encoding="utf-8")
+            writers[folder / ROLLOUTS] = lambda path: _save_arrays(path, arrays)
+        writers[folder / EVALUATION] = lambda path: path.write_text(text, encoding="utf-8")
         # The old numbers go first and the new ones come last: beside roll-outs and figures of others they never are.
-        write_together(writers, retired=[folder / EVALUATION_FILE, *drawn_files(folder)])
+        write_together(writers, retired=[folder / EVALUATION, *drawn_files(folder)])
     return result
 
 
@@ -190,7 +191,7 @@ def sample_arrays(
 def drawn_files(folder: Path) -> list[Path]:
     """Roll-outs and figures of an earlier evaluation: beside new numbers they would pass for theirs."""
     figures = [path for name in DRAWN for path in sorted((folder / "figures").glob(name)) if is_our_figure(path)]
-    return [folder / ROLLOUTS_FILE, *figures]
+    return [folder / ROLLOUTS, *figures]
 
 
 def is_our_figure(path: Path) -> bool:
@@ -204,7 +205,7 @@ def is_our_figure(path: Path) -> bool:
 def run_folder(path: str | Path) -> Path | None:
     """The run folder that ``path`` is, or that its bundle lies in; none for a bundle on its own."""
     for folder in (Path(path), Path(path).parent):
-        if (folder / "config.yaml").is_file() and (folder / "bundle").is_dir():
+        if (folder / CONFIG).is_file() and (folder / BUNDLE).is_dir():
             return folder
     return None
 
@@ -213,7 +214,7 @@ def trained_on(path: str | Path) -> str:
     """The dataset that a run was trained on, from its configuration."""
     folder = run_folder(path)
     if folder is not None:
-        section = read_yaml(folder / "config.yaml").get("data")
+        section = read_yaml(folder / CONFIG).get("data")
         if isinstance(section, dict) and isinstance(section.get("path"), str) and section["path"]:
             return str(section["path"])
     raise UserError(f"{path} does not say what it was trained on: name the dataset with --data DIR")
@@ -229,7 +230,7 @@ def check_writable(folder: Path) -> None:
 def check_ours(folder: Path) -> None:
     """Raise where a file that `evaluate_run` would write is there already and is not of an evaluation."""
     advice = "is not of an evaluation and is not replaced: move it away or name another folder with --out DIR"
-    numbers, samples = folder / EVALUATION_FILE, folder / ROLLOUTS_FILE
+    numbers, samples = folder / EVALUATION, folder / ROLLOUTS
     if numbers.exists() and not set(SAME_MEASUREMENT) <= set(read_json(numbers)):
         raise UserError(f"{numbers} {advice}")
     if samples.exists():

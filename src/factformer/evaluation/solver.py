@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from factformer import metrics
+from factformer._support.documents import finite
 from factformer.data.store import StoredDataset
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import check_compatible, evaluate
-from factformer.evaluation.provenance import finite, provenance
+from factformer.evaluation.provenance import provenance
 from factformer.evaluation.timing import inference_cost, median_seconds, resolve_device
 from factformer.pdes import PDE, find_pde
 from factformer.surrogate import Surrogate

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from factformer import __version__
+from factformer._support.files import clean_leftovers, whole_file
+from factformer._support.text import file_stem
 from factformer.errors import UserError
 from factformer.evaluation.attention import Analysis
 from factformer.evaluation.cost import OUT_OF_MEMORY
 from factformer.evaluation.results import Evaluation
 from factformer.evaluation.run import is_our_figure
-from factformer.files import clean_leftovers, whole_file
 from factformer.report.planes import axis_name, components
 from factformer.report.runs import load_run
 from factformer.report.tables import Column, Table, is_steady
-from factformer.text import file_stem
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,8 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from PIL import Image
 
+from factformer._support.files import whole_file
 from factformer.errors import UserError
-from factformer.files import whole_file
 from factformer.grid import Grid
 from factformer.report.figures.fields import (
     Edges,

@@ -19,9 +19,9 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from factformer import __version__
-from factformer.documents import finite
+from factformer._support.documents import finite
+from factformer._support.files import clean_leftovers, require_free, write_together
 from factformer.errors import UserError
-from factformer.files import clean_leftovers, require_free, write_together
 from factformer.report import content
 from factformer.report.clips import player_data
 from factformer.report.figures import kernel_maps

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from factformer import catalog
+from factformer._support.documents import read_json, read_yaml
+from factformer._support.run_names import BUNDLE, CONFIG, ENVIRONMENT, EVALUATION, ROLLOUTS
 from factformer.bundle import DESCRIPTION, read_problem
-from factformer.documents import read_json, read_yaml
 from factformer.errors import UserError
-from factformer.evaluation.results import EVALUATION_FILE, ROLLOUTS_FILE, Evaluation, read_evaluation
+from factformer.evaluation.results import Evaluation, read_evaluation
 from factformer.grid import Grid
 from factformer.problem import Field, Problem
 from factformer.report.planes import Array
@@ -62,14 +63,14 @@ def load_run(folder: str | Path, *, kernels: bool = True) -> ReportRun:
     path = Path(folder)
     if not path.is_dir():
         raise UserError(f"{path} is not a run folder; give the --out folder of `factformer train`")
-    if not (path / EVALUATION_FILE).exists():
-        raise UserError(f"{path} has no {EVALUATION_FILE}; run `factformer evaluate {path} --data DIR` first")
-    evaluation = read_evaluation(path / EVALUATION_FILE)
-    samples = read_rollouts(path / ROLLOUTS_FILE)
+    if not (path / EVALUATION).exists():
+        raise UserError(f"{path} has no {EVALUATION}; run `factformer evaluate {path} --data DIR` first")
+    evaluation = read_evaluation(path / EVALUATION)
+    samples = read_rollouts(path / ROLLOUTS)
     _check_same(path, evaluation, samples)
-    config_file = path / "config.yaml"
+    config_file = path / CONFIG
     config = read_yaml(config_file) if config_file.exists() else {}
-    problem = read_problem(path / "bundle") if (path / "bundle" / DESCRIPTION).exists() else None
+    problem = read_problem(path / BUNDLE) if (path / BUNDLE / DESCRIPTION).exists() else None
     if problem is not None and samples.grid is not None:  # evaluated at another resolution than trained
         if samples.grid.num_axes != problem.grid.num_axes:
             raise UserError(
@@ -82,7 +83,7 @@ def load_run(folder: str | Path, *, kernels: bool = True) -> ReportRun:
     if kernels and samples.context is not None and problem is not None and name in catalog.names("models"):
         from factformer.report.kernels import learned_kernels
 
-        learned = learned_kernels(path / "bundle", samples.context)
+        learned = learned_kernels(path / BUNDLE, samples.context)
     return ReportRun(
         name=name,
         evaluation=evaluation,
@@ -104,7 +105,7 @@ def _check_same(path: Path, evaluation: Evaluation, samples: Samples) -> None:
         samples.fields and {f.name for f in samples.fields} != set(evaluation.fields)
     ):
         raise UserError(
-            f"{path / ROLLOUTS_FILE} has other frames or fields than {EVALUATION_FILE}; run `factformer evaluate` again"
+            f"{path / ROLLOUTS} has other frames or fields than {EVALUATION}; run `factformer evaluate` again"
         )
 
 
@@ -121,7 +122,7 @@ def _name_in(config: Mapping[str, Any], section: str, file: Path) -> str:
 
 def _commands(path: Path, evaluation: Evaluation) -> list[str]:
     """How the run was trained and, if by a command of its own, evaluated."""
-    file = path / "environment.json"
+    file = path / ENVIRONMENT
     trained = (read_json(file).get("command") or "") if file.exists() else ""
     if not isinstance(trained, str):
         raise UserError(f"{file}: command should be a text; is it the environment.json of a run?")

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from factformer._support.files import regular_file
+from factformer._support.limits import require_memory
+from factformer._support.text import cut
 from factformer.errors import UserError
-from factformer.files import regular_file
 from factformer.grid import MAX_AXES, Grid
-from factformer.limits import cut, require_memory
 from factformer.problem import Field
 from factformer.report.planes import Array
 

@@ -17,7 +17,7 @@ from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from factformer.text import printable, shortened
+from factformer._support.text import printable, shortened
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from factformer._support.text import printable
 from factformer.report.runs import ReportRun
 from factformer.report.style import PROTOCOL_LABELS
-from factformer.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from factformer._support.run_names import CONFIG
+from factformer._support.text import first_line
 from factformer.data.store import Dataset
 from factformer.errors import UserError
 from factformer.evaluation.provenance import hardware
@@ -109,7 +111,7 @@ class Runner:
         except self.failures as error:
             if not isinstance(error, FAILURES):
                 self.say(traceback.format_exc())
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            reason = first_line(error, 1000)
             self.say(f"failed: {reason}")
             return Ended("failed", reason, hardware=hardware(self.device), label=label)
 
@@ -136,7 +138,7 @@ class Runner:
             held_out,
             folder=folder,
             machine=machine,
-            resume=(folder / "config.yaml").is_file(),
+            resume=(folder / CONFIG).is_file(),
             max_minutes=None if self.deadline is None else max(self.left() - reserve, 0.0) / 60,
             command=command,
             reporter=reporter,

@@ -7,7 +7,6 @@ that has one is read; other work is begun, or resumed where it stopped.
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,11 +14,15 @@ from typing import Any
 
 import torch
 
+from factformer._support.documents import finite, read_json
+from factformer._support.run_names import BUNDLE
+from factformer.bundle import DESCRIPTION
 from factformer.config import fingerprint
 from factformer.data.generate.run import generate
+from factformer.errors import UserError
 from factformer.evaluation.cost import Case, measure
 from factformer.evaluation.inspection import inspect_run
-from factformer.evaluation.provenance import command, finite, hardware, write_json
+from factformer.evaluation.provenance import command, hardware, write_json
 from factformer.evaluation.run import evaluate_run
 from factformer.pdes import find_pde
 from factformer.studies.cells import Costing, Looking, Scale, Training, Work
@@ -85,7 +88,7 @@ class StudyFolder:
         self.runner.check_time()
         self.make_data(run, data)
         began = time.monotonic()
-        if not (folder / "bundle").is_dir():
+        if not (folder / BUNDLE).is_dir():
             self.runner.say(f"{label}: training in {folder.name}")
             self.run_training(experiment, folder)
         self.runner.say(f"{label}: evaluating")
@@ -198,14 +201,14 @@ def data_problem(run: Training) -> str:
 
 def training_seconds(folder: Path) -> float:
     """Seconds of training that a run's bundle says it took."""
-    description = json.loads((folder / "bundle" / "bundle.json").read_text(encoding="utf-8"))
+    description = read_json(folder / BUNDLE / DESCRIPTION)
     return float(description.get("provenance", {}).get("training_seconds") or 0.0)
 
 
 def read_done(path: Path) -> dict[str, Any] | None:
     """What a finished piece of work left behind; None if it is not finished."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        values = read_json(path)
+    except UserError:
         return None
-    return values if isinstance(values, dict) and "result" in values else None
+    return values if "result" in values else None

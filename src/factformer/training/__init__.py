@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from factformer.lazy import load_lazily
+from factformer._support.lazy import load_lazily
 
 if TYPE_CHECKING:
     from factformer.training.experiment.definition import Experiment as Experiment

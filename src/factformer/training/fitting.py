@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer import catalog
+from factformer._support.text import cut
 from factformer.batch import as_tensor, joined, joined_parameters
 from factformer.config import assignments, unknown_name
 from factformer.data.agreement import require_open_end
@@ -20,7 +21,6 @@ from factformer.data.normalization import Normalizer
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.limits import cut
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of
 from factformer.problem import Boundary, Field, Problem
 from factformer.surrogate import Surrogate, model_config

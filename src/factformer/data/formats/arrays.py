@@ -14,10 +14,11 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.data.opening import HDF5_ERRORS, is_hdf5, open_hdf5, require_readable, require_written, short
+from factformer._support.files import regular_file
+from factformer._support.limits import require_memory
+from factformer._support.text import first_line
+from factformer.data.opening import HDF5_ERRORS, is_hdf5, open_hdf5, require_readable, require_written
 from factformer.errors import UserError
-from factformer.files import regular_file
-from factformer.limits import require_memory
 
 SUFFIXES = (".npy", ".npz", ".mat", ".hdf5", ".h5")
 NUMBERS = "fiubc"  # kinds of dtype: floating, integer, unsigned, boolean and, to be refused where wanted, complex
@@ -103,7 +104,7 @@ def _numpy_arrays(path: Path) -> dict[str, LazyArray]:
     except UserError:
         raise
     except NUMPY_ERRORS as error:
-        raise UserError(f"{path} is damaged, truncated or holds objects: {short(error)}") from None
+        raise UserError(f"{path} is damaged, truncated or holds objects: {first_line(error)}") from None
     return {name: values for name, values in arrays.items() if values.dtype.kind in NUMBERS}
 
 
@@ -139,7 +140,7 @@ def _matlab_arrays(path: Path) -> dict[str, LazyArray]:
     try:
         contents = loadmat(path)
     except Exception as error:  # a broken file makes scipy raise anything, IndexError and zlib.error too
-        raise UserError(f"{path} is not a readable MATLAB file: {short(error)}") from None
+        raise UserError(f"{path} is not a readable MATLAB file: {first_line(error)}") from None
     return {
         name: values
         for name, values in contents.items()
@@ -161,7 +162,7 @@ def _hdf5_arrays(path: Path, allow_external: bool) -> dict[str, LazyArray]:
     except UserError:
         raise
     except HDF5_ERRORS as error:
-        raise UserError(f"{path} is damaged: {short(error)}; copy it again") from None
+        raise UserError(f"{path} is damaged: {first_line(error)}; copy it again") from None
     return found
 
 

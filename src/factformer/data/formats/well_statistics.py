@@ -9,13 +9,13 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from factformer.config import read_yaml
+from factformer._support.documents import LONGEST_YAML, parse_yaml
+from factformer._support.files import explained, read_text, write_atomically
+from factformer._support.text import first_line
 from factformer.data.hdf5 import SplitFile, Statistics
 from factformer.data.layout import Entry, entries
-from factformer.data.opening import short
 from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
-from factformer.files import explained, write_atomically
 from factformer.problem import Field, Problem
 
 FILE_NAME = "stats.yaml"
@@ -62,8 +62,8 @@ def read_well_statistics(folder: Path, problem: Problem) -> Statistics | None:
     Those that we have written are of files of ours, which carry them.
     """
     path = folder / FILE_NAME
-    table = read_yaml(path) if path.is_file() else None
-    if not isinstance(table, dict) or _is_ours(table) or problem.parameters:  # of scalars it says nothing
+    table = parse_yaml(read_text(path, LONGEST_YAML), str(path)) if path.is_file() else None
+    if not isinstance(table, dict) or OURS in table or problem.parameters:  # of scalars it says nothing
         return None
     try:
         mean = {
@@ -79,16 +79,12 @@ def read_well_statistics(folder: Path, problem: Problem) -> Statistics | None:
     except (KeyError, TypeError):  # other fields
         return None
     except ValueError as error:
-        raise UserError(f"{path} is damaged: {short(error)}; download it again") from None
+        raise UserError(f"{path} is damaged: {first_line(error)}; download it again") from None
     sizes = moment_sizes(problem)
     if set(sizes) - set(mean):  # The Well has none of forcing and parameters
         return None
     check_statistics(mean, std, sizes, str(path))
     return mean, std
-
-
-def _is_ours(table: Any) -> bool:
-    return isinstance(table, dict) and OURS in table
 
 
 def _is_written_by_us(path: Path) -> bool:

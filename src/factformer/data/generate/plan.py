@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from pydantic import Field as Value
 
+from factformer._support.limits import require_memory
 from factformer.config import Config, apply_overrides, unknown_name
 from factformer.data.layout import Contents
 from factformer.data.splits import SPLITS
 from factformer.errors import UserError
-from factformer.limits import require_memory
 from factformer.pdes import PDE, Preset
 from factformer.problem import Problem
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from factformer import engine
+from factformer._support.limits import require_memory
 from factformer.data.store import Dataset
 from factformer.errors import UserError
-from factformer.limits import require_memory
 from factformer.problem import Problem
 from factformer.protocols import BaseProtocol
 from factformer.surrogate import Surrogate, build_surrogate

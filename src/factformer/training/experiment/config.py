@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from factformer.config import Config
-from factformer.training.loop.schedule import ScheduleName
+from factformer.training.loop.optimizer.schedule import ScheduleName
 
 
 class DataConfig(Config):

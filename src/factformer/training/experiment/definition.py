@@ -9,7 +9,8 @@ from typing import Any, Self
 import yaml
 from pydantic import SerializeAsAny
 
-from factformer.config import Config, apply_overrides, read_yaml
+from factformer._support.documents import read_yaml
+from factformer.config import Config, apply_overrides
 from factformer.errors import UserError
 from factformer.models._backbone import ModelConfig, find_model
 from factformer.protocols import ProtocolConfig, config_class, migrated_protocol, parse_protocol
@@ -56,22 +57,16 @@ class Experiment(Config):
                 }
         return self.parse(apply_overrides(values, assignments))
 
-    def save(self, path: Path) -> None:
-        """Write as YAML."""
-        path.write_text(self.to_yaml(), encoding="utf-8")
-
     def to_yaml(self) -> str:
+        """What `read` reads."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what `save` wrote, or older versions of it."""
+        """The experiment of a file that `to_yaml` or an older version of it has written."""
         if not path.exists():
             raise UserError(f"there is no configuration at {path}")
-        values = read_yaml(path)
-        if not isinstance(values, dict):
-            raise UserError(f"{path} is not the configuration of an experiment")
-        return cls.parse_saved(values)
+        return cls.parse_saved(read_yaml(path))
 
     @classmethod
     def parse_saved(cls, values: Mapping[str, Any]) -> Self:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from factformer._support.documents import read_yaml
+from factformer._support.run_names import CONFIG
 from factformer.config import assignments as as_assignments
-from factformer.config import read_yaml, unknown_name
+from factformer.config import unknown_name
 from factformer.errors import UserError
 from factformer.training.experiment.definition import Experiment
 from factformer.training.loop.machine import DeviceKind, Machine, StrategyName
 from factformer.training.runfolder.folder import RunFolder, check_same
-from factformer.training.runfolder.names import CONFIG
 
 Build = Callable[[str, str, Sequence[str]], Experiment]
 

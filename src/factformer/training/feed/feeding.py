@@ -11,15 +11,15 @@ import os
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 
 import torch
 from torch import Tensor
 
 from factformer.batch import Batch, Window
+from factformer.data.agreement import require_finite
 from factformer.data.store import Dataset
 from factformer.data.windows import Windows
-from factformer.errors import UserError
 from factformer.problem import num_channels
 from factformer.training.experiment.config import DataConfig
 
@@ -87,7 +87,7 @@ class ResidentFeed(Feed):
         once = [part for part in dataset.problem.parts if part != "forcing"]
         known = Batch(**{part: dataset.read(everything, part=part) for part in once})
         for values in known.tensors:
-            _require_finite(values, dataset, range(dataset.num_trajectories))
+            require_finite(values, dataset.split, range(dataset.num_trajectories))
         self.known = _stored(known, storage).to(device)
         """What does not depend on the frame."""
         self.offsets = torch.arange(visits.windows.length, device=device)
@@ -158,7 +158,7 @@ class StreamingFeed(Feed):
         chosen = [windows[index] for index in self.visits.at(update)]
         window = Window.cat([self.dataset.window([t], slice(start, start + windows.length)) for t, start in chosen])
         for part in (window.frames, *window.known.tensors):
-            _require_finite(part, self.dataset, [t for t, _ in chosen])
+            require_finite(part, self.dataset.split, [t for t, _ in chosen])
         kept = Window(window.frames.to(self.storage), _stored(window.known, self.storage))
         return kept.map(Tensor.pin_memory) if self.device.type == "cuda" else kept
 
@@ -201,7 +201,7 @@ def _resident(dataset: Dataset, device: torch.device, storage: torch.dtype, part
     frames = torch.empty(shape, dtype=storage, device=device)
     for index in range(dataset.num_trajectories):
         values = dataset.read([index], part=part)[0]
-        _require_finite(values[None], dataset, [index])
+        require_finite(values[None], dataset.split, [index])
         frames[index].copy_(values)
     return frames.flatten(0, 1)
 
@@ -210,12 +210,3 @@ def _stored(known: Batch, storage: torch.dtype) -> Batch:
     """Fields in the format that frames are kept in; parameters are few and stay as exact as they are."""
     fields = known._replace(parameters=None).to(storage)
     return fields._replace(parameters=known.parameters)
-
-
-def _require_finite(values: Tensor, dataset: Dataset, trajectories: Sequence[int]) -> None:
-    if not bool(torch.isfinite(values).all()):
-        bad = trajectories[int((~torch.isfinite(values)).flatten(1).any(1).nonzero()[0])]
-        raise UserError(
-            f"the {dataset.split} split holds NaN or infinite values in trajectory {bad}; "
-            "make or convert the data again"
-        )

@@ -21,9 +21,9 @@ from factformer.errors import UserError
 from factformer.surrogate import Surrogate
 from factformer.training.experiment.config import TrainingConfig
 from factformer.training.loop.arrival import Expected, check_tensors
-from factformer.training.loop.ema import WeightAverage
 from factformer.training.loop.machine import Agreement, assign, whole
-from factformer.training.loop.muon import Muon, layer_matrices
+from factformer.training.loop.optimizer.ema import WeightAverage
+from factformer.training.loop.optimizer.muon import Muon, layer_matrices
 from factformer.training.runfolder.checkpoint import NAME, Snapshot, corrupted
 
 Count = Annotated[int, Field(strict=True, ge=0)]

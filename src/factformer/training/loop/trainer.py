@@ -28,12 +28,12 @@ from factformer.training.feed.feeding import Visits, open_feed
 from factformer.training.feed.noise import ContextNoise
 from factformer.training.loop.captured import CapturedStep
 from factformer.training.loop.clock import Clock
-from factformer.training.loop.ema import WeightAverage
 from factformer.training.loop.failures import Diverged, exploded
 from factformer.training.loop.machine import Agreement, whole
 from factformer.training.loop.objective import Objective
+from factformer.training.loop.optimizer.ema import WeightAverage
+from factformer.training.loop.optimizer.schedule import learning_rate_factor
 from factformer.training.loop.outcome import Outcome, provenance
-from factformer.training.loop.schedule import learning_rate_factor
 from factformer.training.loop.signals import StopRequest
 from factformer.training.loop.state import RunState, Tally, build_optimizer, shipped
 from factformer.training.loop.step import Step, StepParts, train_step

@@ -8,6 +8,7 @@ import torch
 
 from factformer import metrics
 from factformer.batch import Window
+from factformer.data.agreement import require_finite
 from factformer.data.store import Dataset
 from factformer.errors import NonFinite, UserError
 from factformer.training.loop.objective import Objective
@@ -33,11 +34,8 @@ class Validation:
         for trajectory, start in spread_windows(count, dataset.num_trajectories, last_start):
             windows.append(dataset.window([trajectory], slice(start, start + length)))
             parts = (windows[-1].frames, *windows[-1].known.tensors)
-            if not all(bool(torch.isfinite(part).all()) for part in parts):
-                raise UserError(
-                    f"the {dataset.split} split holds NaN or infinite values in trajectory {trajectory}; "
-                    "make or convert the data again"
-                )
+            for part in parts:
+                require_finite(part, dataset.split, [trajectory])
         window = Window.cat(windows).to(device)
         self.batch = window.batch(num_context)
         self.target = window.frames[:, num_context:]

@@ -12,7 +12,6 @@ count as later.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -28,14 +27,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from factformer._support.files import FULL, file_checksum, flush
+from factformer._support.run_names import METRICS
+from factformer._support.text import first_line
 from factformer.errors import UserError
 
 FORMAT = "factformer checkpoint"
 FORMAT_VERSION = 1
-TENSORS, METRICS, DESCRIPTION = "tensors.safetensors", "metrics.jsonl", "checkpoint.json"
+TENSORS, DESCRIPTION = "tensors.safetensors", "checkpoint.json"
 NAME = re.compile(r"update-(\d{8,})(?:\.(\d+))?")
 HIDDEN = ".partial-"
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def save(folder: Path, snapshot: Snapshot) -> Path:
             "version": FORMAT_VERSION,
             "state": snapshot.state,
             "tensors": _describe(snapshot.tensors),
-            "sha256": {name: _checksum(scratch / name) for name in (TENSORS, METRICS)},
+            "sha256": {name: file_checksum(scratch / name) for name in (TENSORS, METRICS)},
         }
         description["checksum"] = _digest(description)
         (scratch / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
@@ -109,12 +110,12 @@ def load(path: Path) -> Snapshot:
             file = path / name
             if not file.is_file():
                 raise corrupted(path, f"{name} is missing")
-            if _checksum(file) != description["sha256"].get(name):
+            if file_checksum(file) != description["sha256"].get(name):
                 raise corrupted(path, f"{name} does not match its checksum")
         tensors = load_file(path / TENSORS)
         metrics = (path / METRICS).read_text(encoding="utf-8")
     except (SafetensorError, UnicodeDecodeError, RecursionError) as error:
-        raise corrupted(path, str(error).splitlines()[0]) from None
+        raise corrupted(path, first_line(error)) from None
     except OSError as error:
         raise UserError(f"cannot read checkpoint {path}: {error.strerror or error}") from error
     described = description.get("tensors")  # older versions wrote none
@@ -154,19 +155,10 @@ def clean(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def flush(path: Path) -> None:
-    """Make sure that a file or the entries of a folder are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def is_disk_full(error: Exception) -> bool:
     """Whether a write failed for want of space; safetensors says so in words."""
     if isinstance(error, OSError):
-        return error.errno in DISK_FULL
+        return error.errno in FULL
     return "No space left" in str(error) or "File too large" in str(error)
 
 
@@ -200,11 +192,6 @@ def _read_description(path: Path) -> dict[str, Any]:
 
 def corrupted(path: Path, why: str) -> UserError:
     return UserError(f"checkpoint {path} is corrupted: {why}; remove this folder to resume from the one before")
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest(values: dict[str, Any]) -> str:

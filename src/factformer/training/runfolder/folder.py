@@ -17,15 +17,16 @@ from typing import Any
 import torch
 
 from factformer import __version__
+from factformer._support import run_names as names
+from factformer._support.files import MARK, write_atomically
 from factformer.bundle import DESCRIPTION
 from factformer.bundle import FILES as BUNDLE_FILES
 from factformer.config import assignment
 from factformer.data.agreement import describe_difference
 from factformer.errors import UserError
-from factformer.files import write_atomically
 from factformer.problem import Problem
 from factformer.training.experiment.definition import Experiment, differences
-from factformer.training.runfolder import checkpoint, names
+from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.lock import locked
 
 FREE_KEYS = ("data.path", "data.residence", "training.checkpoint_every", "training.keep_last")
@@ -34,7 +35,7 @@ REMOVED = ".removed-"
 LEFTOVER = re.compile(
     rf"{re.escape(REMOVED)}\w+"
     rf"|\.({re.escape(names.CONFIG)}|{re.escape(names.METRICS)}|{re.escape(names.ENVIRONMENT)})\.[0-9a-f-]+\.tmp"
-    rf"|\.{names.BUNDLE}-(\w{{8}}|[0-9a-f]{{8}}-\d+-[0-9a-f]{{16}})"
+    rf"|\.{names.BUNDLE}-(\w{{8}}|{MARK})"
 )
 """Names that our writers give to what is not whole yet, or no longer."""
 MOST_READ = 100_000

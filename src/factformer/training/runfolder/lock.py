@@ -16,8 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from factformer._support.files import is_running
+from factformer._support.run_names import LOCK
 from factformer.errors import UserError
-from factformer.training.runfolder.names import LOCK
 
 LONGEST_COMMAND = 160
 
@@ -53,7 +54,7 @@ def _acquire(path: Path, owner: dict[str, Any]) -> int:
                 continue
             found = _read(descriptor)
             if free is None:
-                free = not _is_running(found)
+                free = not _owner_runs(found)
             if not free:
                 raise UserError(f"{path.parent} is in use by {_describe(found)}; wait for it or choose another folder")
             os.ftruncate(descriptor, 0)
@@ -104,20 +105,14 @@ def _this_process(command: str) -> dict[str, Any]:
     }
 
 
-def _is_running(owner: dict[str, Any]) -> bool:
+def _owner_runs(owner: dict[str, Any]) -> bool:
     """Whether the process that a lock names still runs; one of another computer may."""
     pid = owner.get("pid")
     if not isinstance(pid, int) or isinstance(pid, bool) or pid < 1:
         return False
     if owner.get("host") != socket.gethostname() or os.name != "posix":  # elsewhere, a signal 0 is no question
         return True
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:  # it is somebody else's
-        pass
-    return owner.get("process_started") in (None, _process_start(pid))
+    return is_running(pid) and owner.get("process_started") in (None, _process_start(pid))
 
 
 def _process_start(pid: int) -> int | None:

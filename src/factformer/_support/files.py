@@ -24,8 +24,10 @@ from factformer.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT)
-LEFTOVER = re.compile(r"\..+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{16}\.(tmp|partial(\.[^.]+)?)")
-"""Names of our temporary files: which computer and which process made them."""
+MARK = r"([0-9a-f]{8})-(\d+)-[0-9a-f]{16}"
+"""Which computer and which process made a temporary file or folder."""
+LEFTOVER = re.compile(rf"\..+\.{MARK}\.(tmp|partial(\.[^.]+)?)")
+"""Names of our temporary files."""
 ABANDONED_AFTER = 24 * 3600.0
 """Seconds without a change after which a temporary file of another computer belongs to no running command."""
 
@@ -112,13 +114,18 @@ def clean_leftovers(folder: Path) -> list[Path]:
 def _is_abandoned(computer: str, process: int, changed: float) -> bool:
     if computer != _computer() or os.name != "posix":  # elsewhere, a signal 0 is no question
         return time.time() - changed > ABANDONED_AFTER
+    return not is_running(process)
+
+
+def is_running(process: int) -> bool:
+    """Whether this computer, a POSIX system, runs a process of that number."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
-        return True
-    except PermissionError:  # it runs for somebody else
         return False
-    return False
+    except PermissionError:  # it runs for somebody else
+        return True
+    return True
 
 
 def _process_mark() -> str:
@@ -133,6 +140,12 @@ def _create(path: Path) -> int:
     """A new file for writing that did not exist before, not even as a link; permissions are the user's usual ones."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     return os.open(path, flags, 0o666)
+
+
+def file_checksum(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def size_text(num_bytes: float) -> str:
@@ -166,7 +179,7 @@ def write_atomically(path: Path, text: str) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    flush(path.parent)
 
 
 def write_all(descriptor: int, content: bytes, offset: int) -> None:
@@ -177,9 +190,9 @@ def write_all(descriptor: int, content: bytes, offset: int) -> None:
         view, offset = view[count:], offset + count
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames in ``folder`` survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def flush(path: Path) -> None:
+    """Make a file, or the names in a folder, survive a power failure."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -228,7 +241,7 @@ def scratch_folder(target: Path) -> Path:
 
 def clean_scratch_folders(target: Path) -> None:
     """Remove what killed processes have left of a `scratch_folder` of ``target``."""
-    pattern = re.compile(re.escape(f".{target.name[:50]}-") + r"([0-9a-f]{8})-(\d+)-[0-9a-f]{16}")
+    pattern = re.compile(re.escape(f".{target.name[:50]}-") + MARK)
     for path in sorted(target.parent.iterdir()) if target.parent.is_dir() else []:
         name = pattern.fullmatch(path.name)
         if name is not None and path.is_dir() and _is_abandoned(name[1], int(name[2]), path.lstat().st_mtime):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from factformer._support.files import size_text
 from factformer.errors import UserError
-from factformer.files import size_text
 
 
 def available_memory() -> int:
@@ -32,9 +32,3 @@ def require_memory(num_bytes: float, what: str, advice: str) -> None:
             f"{what} takes about {size_text(num_bytes)} of memory, this computer has {size_text(available)} free; "
             f"{advice}"
         )
-
-
-def cut(value: object, length: int = 80) -> str:
-    """``repr(value)`` for a message: one line, and not a long one."""
-    text = repr(value)
-    return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -20,6 +20,16 @@ def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
+def cut(value: object, length: int = 80) -> str:
+    """``repr(value)`` for a message: one line, and not a long one."""
+    return shortened(repr(value), length)
+
+
+def first_line(error: BaseException, length: int = 200) -> str:
+    """The first line of an error's message, at most so many characters of it; its type where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:length]
+
+
 def file_stem(text: str) -> str:
     """``text`` as a part of a file name: as it is where that can be done, else changed and told apart by a hash."""
     plain = re.sub(r"[^\w.+ -]", "_", text)
