@@ -198,7 +198,7 @@ class SplitFile:
         version = int(file.attrs["format"])
         if version > FORMAT:
             raise UserError(f"{self.path} has format {version}, newer than {FORMAT}: upgrade factformer")
-        if DIGEST in file and file[DIGEST][()].tobytes() != file_digest(file):
+        if (DIGEST in file or version > 1) and file[DIGEST][()].tobytes() != file_digest(file):
             raise UserError(
                 f"{self.path} was damaged or changed after it was written: its checksum does not fit what it says; "
                 "copy or generate it again"
@@ -370,7 +370,8 @@ def said_split(path: Path, *, allow_external: bool = False) -> str:
 
 
 def _is_ours(file: h5py.File) -> bool:
-    return "fingerprint" in file.attrs and "problem" in file.attrs
+    """By any of our marks: a file that has lost one of them is damaged, not somebody else's."""
+    return "factformer_version" in file.attrs or {"fingerprint", "problem"} <= set(file.attrs)
 
 
 def _channels(stored: tuple[Field, ...], wanted: tuple[Field, ...]) -> list[int]:
