@@ -39,6 +39,7 @@ def main() -> int:
         def work(job: int) -> list[tuple[str, Outcome, Failure | None]]:
             found = []
             with Arena() as arena:
+                kit.tell(arena)
                 for door, index in todo[job :: options.jobs]:
                     outcome, failure = attack(arena, kit, root / f"{door} {index}", options.seed, door, index)
                     found.append((door, outcome, failure))

@@ -29,7 +29,7 @@ from factformer.data.layout import (
     statistics_names,
     stored_fields,
 )
-from factformer.data.opening import HDF5_ERRORS, open_hdf5, require_written, short
+from factformer.data.opening import HDF5_ERRORS, open_hdf5, reading_hdf5, require_written, short
 from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
 from factformer.limits import cut
@@ -362,11 +362,8 @@ class Source:
 
 def said_split(path: Path, *, allow_external: bool = False) -> str:
     """The split that a file of ours says it is of, whatever is known of its grid; empty for others."""
-    with open_hdf5(path, allow_external=allow_external) as file:
-        try:
-            return str(file.attrs["split"]) if _is_ours(file) else ""
-        except (KeyError, RuntimeError, OSError) as error:
-            raise UserError(f"{path} is damaged: {short(error)}; copy or generate it again") from None
+    with reading_hdf5(path, allow_external=allow_external) as file:
+        return str(file.attrs["split"]) if _is_ours(file) else ""
 
 
 def _is_ours(file: h5py.File) -> bool:
