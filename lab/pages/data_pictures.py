@@ -5,6 +5,8 @@ python -m lab.pages.data_pictures            about two minutes on two cores; wri
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib
 import torch
 from torch import Tensor
@@ -95,7 +97,7 @@ LINES = {  # points, frames, frame interval, time that passes before: position t
     "kuramoto_sivashinsky": (192, 160, 0.5, 50.0),
     "korteweg_de_vries": (192, 160, 0.02, 0.0),
 }
-PLANES = {  # points, time, parameters
+PLANES: dict[str, tuple[int, float, dict[str, Any]]] = {  # points, time, parameters
     "advection_diffusion": (96, 2.0, {}),
     "fisher_kpp": (128, 3.0, {"viscosity": 0.003}),
     "gray_scott": (160, 1500.0, {"extent": 1.5}),

@@ -37,18 +37,20 @@ def main() -> int:
             kit = make_kit(root / "kit", arena)
 
         def work(job: int) -> list[tuple[str, Outcome, Failure | None]]:
+            found = []
             with Arena() as arena:
-                return [
-                    (door, *attack(arena, kit, root / f"{door} {index}", options.seed, door, index))
-                    for door, index in todo[job :: options.jobs]
-                ]
+                kit.tell(arena)
+                for door, index in todo[job :: options.jobs]:
+                    outcome, failure = attack(arena, kit, root / f"{door} {index}", options.seed, door, index)
+                    found.append((door, outcome, failure))
+                    if failure:
+                        log.write(json.dumps({"seed": options.seed, **asdict(failure)}) + "\n")
+                        log.flush()
+            return found
 
-        with ThreadPoolExecutor(options.jobs) as pool:
+        with ThreadPoolExecutor(options.jobs) as pool, options.failures.open("w", encoding="utf-8") as log:
             results = [item for part in pool.map(work, range(options.jobs)) for item in part]
     failures = [failure for _, _, failure in results if failure]
-    options.failures.write_text(
-        "".join(json.dumps({"seed": options.seed, **asdict(failure)}) + "\n" for failure in failures), encoding="utf-8"
-    )
     print(f"{'door':<14} {'inputs':>7} {'done':>6} {'refused':>8} {'failed':>7} {'slowest':>8} {'memory':>8}")
     for door in doors:
         mine = [(outcome, failure) for name, outcome, failure in results if name == door]

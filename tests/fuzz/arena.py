@@ -2,11 +2,13 @@
 
 As a script this is the warm process: it reads one request a line and answers with one outcome a line.
 `Arena` is the other end. A child is limited in time and memory, and can be made to stop dead at its n-th
-file-system event (`events.stop_at`).
+file-system event (`events.stop_at`). Nothing outlives who started it: every child has a session of its own, all of
+which is put down when the child ends; the warm process and its children go with their parents; every wait is bounded.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -17,12 +19,17 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 SECONDS = 10.0
 """A command that takes longer hangs: all that are tried here are done in a fraction of a second."""
+ANSWER_SECONDS = 120.0
+"""The warm process takes this long at most to answer: some seconds for its imports on a busy computer, and a child."""
+LONGEST_TEXT = 100_000
+PR_SET_PDEATHSIG = 1
 HARD_MEMORY = 4 * 2**30
 """More than this above the warm process is refused by the system, to protect the machine."""
 RAW = 70
@@ -78,25 +85,47 @@ class Arena:
         paths = [str(source), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
         )
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(SECONDS)
+        self._process.stdout.close()
+
+    def know(self, folder: Path) -> None:
+        """Look at the undamaged HDF5 files of a folder once, in the warm process: its children need not."""
+        files = [path.name for path in sorted(folder.iterdir()) if path.suffix in (".h5", ".hdf5")]
+        outcome = self.run(files, folder, task="know")
+        assert outcome.code == 0, outcome
 
     def run(self, words: Sequence[str], folder: Path, stop_at: int | None = None, task: str = "command") -> Outcome:
         """Run a command, or another ``task``, in ``folder``; `events` says what ``stop_at`` counts."""
         request = {"words": list(words), "folder": str(folder), "stop_at": stop_at, "task": task}
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
-        return Outcome(**json.loads(self._process.stdout.readline()))
+        if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
+            self._process.kill()
+            raise TimeoutError(f"the warm process does not answer: {request}")
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise ChildProcessError(f"the warm process ended with code {self._process.wait(SECONDS)}: {request}")
+        return Outcome(**json.loads(answer))
 
 
 def _serve() -> None:
     import importlib
 
+    _end_with_parent()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for name in WARM:
@@ -111,8 +140,17 @@ def _serve() -> None:
         request = json.loads(line)
         if not baseline:
             baseline = _attend({**request, "task": "nothing", "stop_at": None}, 0.0)["megabytes"]
+        if request["task"] == "know":
+            _know(request)
+            request["task"] = "nothing"
         answers.write(json.dumps(_attend(request, baseline)) + "\n")
         answers.flush()
+
+
+def _know(request: dict[str, Any]) -> None:
+    from factformer.data.opening import require_readable
+
+    require_readable([Path(request["folder"]) / name for name in request["words"]])
 
 
 def _attend(request: dict[str, Any], baseline: float) -> dict[str, Any]:
@@ -124,15 +162,18 @@ def _attend(request: dict[str, Any], baseline: float) -> dict[str, Any]:
         _become(request)
     descriptor = os.pidfd_open(child)
     in_time = bool(select.select([descriptor], [], [], SECONDS)[0])
-    if not in_time:
-        os.killpg(child, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what it has started and left behind, and itself if its time is over
     os.close(descriptor)
     _, status, usage = os.wait4(child, 0)
     texts = {}
     for name in ("out", "err"):
         file = folder.with_name(f"{folder.name}.{name}")
-        texts[name] = file.read_bytes()[:100_000].decode("utf-8", "replace") if file.exists() else ""
-        file.unlink(missing_ok=True)
+        texts[name] = ""
+        if file.is_file():
+            with file.open("rb") as written:
+                texts[name] = written.read(LONGEST_TEXT).decode("utf-8", "replace")
+            file.unlink()
     return {
         "code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1,
         "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) and in_time else 0,
@@ -147,6 +188,7 @@ def _become(request: dict[str, Any]) -> None:
     code = RAW
     try:
         os.setsid()
+        _end_with_parent()
         folder = Path(request["folder"])
         os.chdir(folder)
         _redirect(0, "/dev/null", os.O_RDONLY)
@@ -168,6 +210,10 @@ def _become(request: dict[str, Any]) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(code)
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _redirect(number: int, path: str, flags: int) -> None:

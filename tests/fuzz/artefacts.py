@@ -51,15 +51,26 @@ class Kit:
     weights: bytes
     """The weights that training ends with."""
 
+    def tell(self, arena: Arena) -> None:
+        """Let the children of an arena take the undamaged HDF5 files for readable."""
+        arena.know(self.folder)
+        arena.know(self.folder / "data")
+
     def copy(self, target: Path, *names: str) -> None:
-        """Bring some of the files into ``target``; everything else is linked."""
-        for item in self.folder.iterdir():
-            if item.name not in names:
-                (target / item.name).symlink_to(item)
+        """Bring some of the files into ``target``, such as ``run`` or ``data/test.hdf5``; everything else is linked."""
+        folders = {name.partition("/")[0] for name in names if "/" in name}
+        for folder in folders:
+            (target / folder).mkdir()
+        for item in [*self.folder.iterdir(), *(path for name in folders for path in (self.folder / name).iterdir())]:
+            name = str(item.relative_to(self.folder))
+            if name in folders:
+                continue
+            if name not in names:
+                (target / name).symlink_to(item)
             elif item.is_dir():
-                shutil.copytree(item, target / item.name)
+                shutil.copytree(item, target / name)
             else:
-                shutil.copy(item, target / item.name)
+                shutil.copy(item, target / name)
 
 
 def make_kit(folder: Path, arena: Arena) -> Kit:

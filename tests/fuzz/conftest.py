@@ -15,4 +15,6 @@ def arena():
 
 @pytest.fixture(scope="session")
 def kit(arena, tmp_path_factory) -> Kit:
-    return make_kit(tmp_path_factory.mktemp("fuzz") / "kit", arena)
+    kit = make_kit(tmp_path_factory.mktemp("fuzz") / "kit", arena)
+    kit.tell(arena)
+    return kit

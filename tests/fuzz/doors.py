@@ -95,7 +95,6 @@ def checkpoint(rng: Random, kit: Kit, folder: Path) -> Attack:
 
 def dataset(rng: Random, kit: Kit, folder: Path) -> Attack:
     """A damaged file of our data is evaluated on, trained on, rolled out from or converted."""
-    kit.copy(folder, "data")
     command, check, file = rng.choice(
         [
             (f"evaluate run --data data --out e {EVALUATE}", same_scores(kit, folder / "e"), "test.hdf5"),
@@ -105,6 +104,7 @@ def dataset(rng: Random, kit: Kit, folder: Path) -> Attack:
             ("convert data/test.hdf5 --out c/test.hdf5", same_dataset(kit, folder / "c" / "test.hdf5"), "test.hdf5"),
         ]
     )
+    kit.copy(folder, f"data/{file}")
     return Attack(_damage(rng, folder / "data" / file)[0], command.split(), check)
 
 

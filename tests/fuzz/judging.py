@@ -16,7 +16,7 @@ from artefacts import Kit
 
 MEGABYTES = 1000
 LINE = 1000
-PROGRESS = re.compile(r"[^:]*: \d+/\d+ .*|training in .*|update .*")
+PROGRESS = re.compile(r"[^:]*: \d+/\d+ .*|training in .*|resumed after update .*|update .*")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 
 Check = Callable[[Arena], str | None]
@@ -57,7 +57,7 @@ def anything(_: Arena) -> str | None:
 
 def same_prediction(kit: Kit, folder: Path) -> Check:
     """The predicted frames are those of the undamaged files, to the bit."""
-    return lambda _: None if (folder / "p.npy").read_bytes() == kit.prediction else "accepted with other predictions"
+    return lambda _: None if _bytes(folder / "p.npy") == kit.prediction else "accepted with other predictions"
 
 
 def finite_prediction(folder: Path) -> Check:
@@ -74,7 +74,7 @@ def same_scores(kit: Kit, folder: Path) -> Check:
     """The errors are those of the undamaged files, to the bit."""
 
     def check(_: Arena) -> str | None:
-        found = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["fields"]
+        found = json.loads(_bytes(folder / "evaluation.json"))["fields"]
         return None if found == kit.scores else "accepted with other errors"
 
     return check
@@ -83,7 +83,7 @@ def same_scores(kit: Kit, folder: Path) -> Check:
 def same_weights(kit: Kit, run: Path) -> Check:
     """Training ended with the weights of the undamaged files, to the bit."""
     file = run / "bundle" / "model.safetensors"
-    return lambda _: None if file.read_bytes() == kit.weights else "accepted with other weights"
+    return lambda _: None if _bytes(file) == kit.weights else "accepted with other weights"
 
 
 def same_dataset(kit: Kit, file: Path) -> Check:
@@ -110,6 +110,11 @@ def values_of(source: Path, kit: Kit, file: Path) -> Check:
         return None if any(_holds(each, values) for each in found) else "accepted with other values"
 
     return check
+
+
+def _bytes(file: Path) -> bytes:
+    """What a regular file holds; a FIFO or a device that stands in its place would never end."""
+    return file.read_bytes() if file.is_file() else b""
 
 
 def _stored(file: Path) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:

@@ -14,7 +14,7 @@ from artefacts import EVALUATE, Kit
 from judging import judge
 
 ADVICE = ("--resume", "--overwrite")
-FREE_KEYS = re.compile(r".*seconds.*|peak_memory.*|created|command|checksum|metrics.jsonl")
+FREE_KEYS = re.compile(r".*seconds.*|peak_memory.*|created|command|checksum|description_sha256|metrics.jsonl")
 """What a clock decides, or the flags of the command: times, and checksums of what holds times."""
 FIGURES = EVALUATE.replace("--no-figures", "--figures")
 COMMANDS = {

@@ -183,11 +183,22 @@ def test_a_problem_that_takes_long_around_its_training_does_not_keep_others_out(
 
 
 def test_a_signal_ends_the_campaign_and_not_only_the_run(tmp_path, monkeypatch):
-    real = runner.train
+    real, unwatched = runner.train, signal.getsignal(signal.SIGTERM)
 
     def interrupted(*arguments, **options):
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        return real(*arguments, **options)
+        ended = threading.Event()
+
+        def interrupt():  # a signal that nobody watches for would end this process
+            while signal.getsignal(signal.SIGTERM) is unwatched and not ended.wait(0.01):
+                pass
+            if not ended.wait(0.3):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=interrupt).start()
+        try:
+            return real(*arguments, **options)
+        finally:
+            ended.set()
 
     monkeypatch.setattr(runner, "train", interrupted)
     (status,) = tiny(tmp_path, minutes=0.2).run(find_entries(["darcy/fno", "darcy/ffno"]))

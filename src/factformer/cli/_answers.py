@@ -19,6 +19,14 @@ Split = Annotated[str | None, typer.Option(help="Which split to use.", show_defa
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a configuration value.")
 ]
+MOST = 10**6
+"""The largest number that an option takes for a count, unless it says another."""
+
+
+def number(help: str, *, least: int = 1, most: int = MOST, **options: Any) -> Any:
+    """An option that takes a whole number between bounds: what lies beyond is a slip, found before anything begins."""
+    return typer.Option(help=help, min=least, max=most, **options)
+
 
 Fields = Annotated[
     list[str] | None,

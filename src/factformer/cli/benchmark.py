@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Assignments, Device, Json, Plugin, print_json, print_table, say, tell
+from factformer.cli._answers import Assignments, Device, Json, Plugin, number, print_json, print_table, say, tell
 
 
 class Benchmark(StrEnum):
@@ -36,9 +36,9 @@ def benchmark(
         typer.Option(help="Comma-separated kernel dimensions, grid sizes, batch sizes or solver grids to go through."),
     ] = None,
     problem: Annotated[str | None, typer.Option(help="model: the problem.", show_default="kolmogorov_flow")] = None,
-    resolution: Annotated[int | None, typer.Option(help="Points per axis.", min=4)] = None,
+    resolution: Annotated[int | None, number("Points per axis.", least=4)] = None,
     models: Annotated[str | None, typer.Option(help="model: comma-separated names; default: all.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples at once.", min=1)] = None,
+    batch_size: Annotated[int | None, number("Samples at once.")] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="model: our kernels against textbook formulations and the chip's floor.")
     ] = False,

@@ -8,21 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Fields, Json, Layout, Plugin, print_json, tell
+from factformer.cli._answers import Fields, Json, Layout, Plugin, number, print_json, tell
 
 
 def generate(
     problem: Annotated[str, typer.Argument(help="Problem of the catalog; `factformer list` shows them.")],
     out: Annotated[Path, typer.Option(help="Folder for train.hdf5, valid.hdf5 and test.hdf5.")],
     preset: Annotated[str, typer.Option(help="Size of the dataset: tiny, small (a CPU) or paper.")] = "small",
-    trajectories: Annotated[int | None, typer.Option(help="Trajectories of each split.", min=1, max=10**6)] = None,
-    resolution: Annotated[int | None, typer.Option(help="Stored points along each axis.", min=2)] = None,
-    simulation_resolution: Annotated[int | None, typer.Option(help="The solver's points.", min=2)] = None,
+    trajectories: Annotated[int | None, number("Trajectories of each split.")] = None,
+    resolution: Annotated[int | None, number("Stored points along each axis.", least=2)] = None,
+    simulation_resolution: Annotated[int | None, number("The solver's points.", least=2)] = None,
     split: Annotated[list[str] | None, typer.Option(help="Only this split; may be repeated.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the dataset.", min=0)] = 0,
+    seed: Annotated[int, number("Seed of the dataset.", least=0, most=2**63 - 1)] = 0,
     device: Annotated[str, typer.Option(help="Device to solve on, such as cpu or cuda.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="Precision of the solver: float32 or float64.")] = "float32",
-    batch_size: Annotated[int | None, typer.Option(help="Trajectories solved at once.", min=1)] = None,
+    batch_size: Annotated[int | None, number("Trajectories solved at once.")] = None,
     set: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the problem or a value of the preset."),
@@ -71,7 +71,7 @@ def convert(
     trajectories: Annotated[
         str | None, typer.Option(metavar="N|A:B", help="Only the first N trajectories, or those from A to B.")
     ] = None,
-    resolution: Annotated[int | None, typer.Option(help="Keep so many points along each axis.", min=2)] = None,
+    resolution: Annotated[int | None, number("Keep so many points along each axis.", least=2)] = None,
     field: Fields = None,
     layout: Layout = None,
     set: Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from factformer.cli._answers import Device, Fields, Json, Layout, Plugin, Precision, print_json, tell
+from factformer.cli._answers import Device, Fields, Json, Layout, Plugin, Precision, number, print_json, tell
 
 
 def show_version(wanted: bool) -> None:
@@ -55,7 +55,7 @@ def list_contents(plugin: Plugin = None, json: Json = False) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for data, run and report.")] = Path("demo"),
-    updates: Annotated[int, typer.Option(help="Training updates.", min=1)] = 1600,
+    updates: Annotated[int, number("Training updates.")] = 1600,
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier demo in that folder.")] = False,
 ) -> None:
     """The whole path on a small problem, on a CPU: simulate, train, evaluate, report.
@@ -71,12 +71,12 @@ def demo(
 def rollout(
     bundle: Annotated[str, typer.Argument(help="Folder of a bundle or run, or the name of a bundle in the zoo.")],
     input: Annotated[Path, typer.Option(help="Context frames ([batch,] frame, *grid, channel): npy, npz, mat, HDF5.")],
-    frames: Annotated[int, typer.Option(help="Number of frames to predict.", min=1)],
+    frames: Annotated[int, number("Number of frames to predict.")],
     out: Annotated[Path, typer.Option(help="File for the predicted frames: .npy or .npz.")],
     start: Annotated[
         int | None,
-        typer.Option(
-            help="First context frame, counted from 0.", min=0, show_default="last frames of arrays, first of a dataset"
+        number(
+            "First context frame, counted from 0.", least=0, show_default="last frames of arrays, first of a dataset"
         ),
     ] = None,
     field: Fields = None,

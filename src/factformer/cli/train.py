@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from factformer.cli._answers import Json, Plugin, print_json
+from factformer.cli._answers import Json, Plugin, number, print_json
 
 STOPPED = 3
 """The exit code of a run that stopped before its end and can be resumed."""
@@ -40,8 +40,8 @@ def train(
         ),
     ] = None,
     device: Annotated[str, typer.Option("--device", "--accelerator", help="auto, cpu or cuda.")] = "auto",
-    devices: Annotated[int, typer.Option(help="GPUs per node, or CPU processes.", min=1)] = 1,
-    num_nodes: Annotated[int, typer.Option(help="Computers that train together.", min=1)] = 1,
+    devices: Annotated[int, number("GPUs per node, or CPU processes.", most=1024)] = 1,
+    num_nodes: Annotated[int, number("Computers that train together.", most=100_000)] = 1,
     strategy: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
     precision: Annotated[
         str | None, typer.Option(help="32-true or bf16-mixed; by default the recipe's.", show_default=False)

@@ -27,7 +27,7 @@ from factformer.data.hdf5 import SplitFile
 from factformer.data.identity import source_state
 from factformer.data.layout import AXIS_NAMES, Contents, stored_fields, varying_fields
 from factformer.data.numbers import Rounding
-from factformer.data.opening import open_hdf5
+from factformer.data.opening import reading_hdf5
 from factformer.data.splits import SPLITS, SUFFIXES, split_names, split_of
 from factformer.data.store import WORDS, Dataset, StoredDataset
 from factformer.data.writer import BlowUpError, SplitWriter
@@ -223,7 +223,7 @@ def _batch_size(data: Dataset) -> int:
 
 
 def is_well(path: Path, *, allow_external: bool = False) -> bool:
-    with open_hdf5(path, allow_external=allow_external) as file:
+    with reading_hdf5(path, allow_external=allow_external) as file:
         return "n_trajectories" in file.attrs and "dimensions" in file and "t0_fields" in file
 
 

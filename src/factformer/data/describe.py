@@ -37,7 +37,7 @@ class ProblemDescription(Config):
 
     name: str = Value(min_length=1)
     num_axes: int = Value(ge=1, le=4)
-    state: dict[str, int]
+    state: dict[str, int] = Value(min_length=1)
     static: dict[str, int] = Value(default_factory=dict)
     extent: float | list[float] = 1.0
     periodic: bool | list[bool] = False

@@ -31,7 +31,7 @@ from factformer.data.layout import (
     statistics_names,
     stored_fields,
 )
-from factformer.data.opening import HDF5_ERRORS, open_hdf5, require_written
+from factformer.data.opening import HDF5_ERRORS, open_hdf5, reading_hdf5, require_written
 from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
 from factformer.problem import Field, Problem, channel_slices
@@ -199,7 +199,7 @@ class SplitFile:
         version = int(file.attrs["format"])
         if version > FORMAT:
             raise UserError(f"{self.path} has format {version}, newer than {FORMAT}: upgrade factformer")
-        if DIGEST in file and file[DIGEST][()].tobytes() != file_digest(file):
+        if (DIGEST in file or version > 1) and file[DIGEST][()].tobytes() != file_digest(file):
             raise UserError(
                 f"{self.path} was damaged or changed after it was written: its checksum does not fit what it says; "
                 "copy or generate it again"
@@ -370,15 +370,13 @@ class Source:
 
 def said_split(path: Path, *, allow_external: bool = False) -> str:
     """The split that a file of ours says it is of, whatever is known of its grid; empty for others."""
-    with open_hdf5(path, allow_external=allow_external) as file:
-        try:
-            return str(file.attrs["split"]) if _is_ours(file) else ""
-        except (KeyError, RuntimeError, OSError) as error:
-            raise UserError(f"{path} is damaged: {first_line(error)}; copy or generate it again") from None
+    with reading_hdf5(path, allow_external=allow_external) as file:
+        return str(file.attrs["split"]) if _is_ours(file) else ""
 
 
 def _is_ours(file: h5py.File) -> bool:
-    return "fingerprint" in file.attrs and "problem" in file.attrs
+    """By any of our marks: a file that has lost one of them is damaged, not somebody else's."""
+    return "factformer_version" in file.attrs or {"fingerprint", "problem"} <= set(file.attrs)
 
 
 def _channels(stored: tuple[Field, ...], wanted: tuple[Field, ...]) -> list[int]:

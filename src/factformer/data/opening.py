@@ -13,7 +13,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,6 +78,18 @@ def open_hdf5(path: Path, *, allow_external: bool = False) -> h5py.File:
             raise UnreadableFileError(f"{path} is not an HDF5 file (or an empty or broken one)") from None
         what = "truncated" if "truncated" in text else "damaged"
         raise UnreadableFileError(f"{path} is {what}: {first_line(error)}; copy or generate it again") from None
+
+
+@contextmanager
+def reading_hdf5(path: Path, *, allow_external: bool = False) -> Iterator[h5py.File]:
+    """`open_hdf5` for a short look, in which the errors of the library are said in one line too."""
+    with open_hdf5(path, allow_external=allow_external) as file:
+        try:
+            yield file
+        except UserError:
+            raise
+        except HDF5_ERRORS as error:
+            raise UnreadableFileError(f"{path} is damaged: {first_line(error)}; copy or generate it again") from None
 
 
 def is_hdf5(path: Path) -> bool:

@@ -175,7 +175,8 @@ def start_frames(surrogate: Surrogate, dataset: Dataset, num_frames: int, num_st
     last = dataset.num_frames - surrogate.problem.num_context_frames - num_frames
     if num_starts == 1 or last == 0:
         return [0]
-    return sorted({round(last * i / (num_starts - 1)) for i in range(num_starts)})
+    count = min(num_starts, last + 1)
+    return sorted({round(last * i / (count - 1)) for i in range(count)})
 
 
 def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) -> None:

@@ -103,7 +103,7 @@ def _run(
     solver: Solver, writer: SplitWriter, ranks: Ranks, batch_size: int, *, overwrite: bool, progress: bool
 ) -> None:
     """Solve for what one split still lacks."""
-    if ranks.is_first and (overwrite or not writer.is_finished()):
+    if ranks.is_first and (overwrite or writer.work.exists() or not writer.is_finished()):
         writer.lock()  # from here on nobody else can finish it
         if overwrite or not writer.is_finished():
             _require_same_folder(writer, overwrite)

@@ -21,6 +21,8 @@ from factformer.models._backbone import Backbone
 
 DeviceKind = Literal["auto", "cpu", "cuda"]
 StrategyName = Literal["auto", "ddp", "fsdp"]
+FEW_PROCESSES = 16
+"""So many processes may share the cores of any computer, to try out what several do."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,9 @@ class Machine:
             raise UserError("a GPU was asked for and there is none; use --device cpu or install torch with CUDA")
         if self.kind == "cuda" and self.devices > available:
             raise UserError(f"--devices {self.devices} asked for, this computer has {available} GPUs")
+        cores = os.cpu_count() or 1
+        if self.kind == "cpu" and self.devices > max(cores, FEW_PROCESSES):
+            raise UserError(f"--devices {self.devices} asked for, this computer has {cores} cores")
 
     @property
     def kind(self) -> Literal["cpu", "cuda"]:
