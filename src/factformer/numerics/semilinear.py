@@ -127,7 +127,11 @@ def solve(
     inner = Modes(shape, cutoff_for(degree, shape), extent, dtype=dtype, device=device)
     every = Modes(shape, full_cutoff(shape), extent, dtype=dtype, device=device)
     state = inner.coefficients(fields)
-    outer = every.coefficients(fields - inner.values(state))
+    beyond = torch.zeros(every.spectrum.shape, dtype=torch.bool, device=device)
+    for index, cut in zip(every.spectrum.indices, inner.spectrum.cutoff, strict=True):
+        beyond = beyond | (index.abs() > cut)
+    # exactly the modes beyond the cut: round-off in the others would grow where the linear term does
+    outer = torch.where(beyond, every.coefficients(fields), 0)
     decay = torch.exp(frame_dt * linear(every)).to(outer.dtype)
     term = nonlinear(inner)
     if term is None:
