@@ -82,3 +82,87 @@ def test_navier_stokes() -> None:
     ours = simulate("isotropic_turbulence", initial, 2, steps * 0.02, forcing=False, viscosity=viscosity, dt=0.02)
     assert relative(initial[0], theirs) > 0.2
     assert relative(ours[0, -1, ..., 1:], theirs) < 5e-7
+
+
+def waves(size: int, num_axes: int, num_channels: int, amplitude: float, offset: float) -> torch.Tensor:
+    """``(channel, *grid)`` in float64: six random waves of index 3 at most in each channel."""
+    generator = torch.Generator().manual_seed(0)
+    angle = BOX * torch.arange(size, dtype=torch.float64) / size
+    channels = []
+    for _ in range(num_channels):
+        total = torch.zeros((size,) * num_axes, dtype=torch.float64)
+        for _ in range(6):
+            phase = BOX * torch.rand((), generator=generator, dtype=torch.float64)
+            for m, index in enumerate(torch.randint(-3, 4, (num_axes,), generator=generator).tolist()):
+                phase = phase + index * angle.reshape([-1 if axis == m else 1 for axis in range(num_axes)])
+            total = total + torch.cos(phase)
+        channels.append(offset + amplitude * total / total.abs().max())
+    return torch.stack(channels)
+
+
+def distance(
+    name: str,
+    stepper: str,
+    size: int,
+    num_axes: int,
+    dt: float,
+    theirs: dict[str, object],
+    ours: dict[str, object],
+    *,
+    amplitude: float = 1.0,
+    offset: float = 0.0,
+    steps: int = 64,
+) -> float:
+    """Relative difference between ours and exponax after ``steps`` steps from random waves."""
+    exponax = pytest.importorskip("exponax")
+    pde = find_pde(name)
+    initial = waves(size, num_axes, pde.initial_channels(num_axes), amplitude, offset)
+    kind = getattr(exponax.stepper, stepper, None) or getattr(exponax.stepper.reaction, stepper)
+    extent = ours.get("extent", pde.parameters().extent)
+    answer = run_exponax(kind(num_axes, extent, size, dt, **theirs), initial, steps)
+    settings = ours if name == "advection_diffusion" else {**ours, "dt": dt}
+    found = simulate(name, initial.movedim(0, -1)[None], 2, steps * dt, **settings)[0, -1]
+    assert relative(initial, answer) > 1e-3  # it has gone somewhere
+    return relative(found.movedim(-1, 0), answer)
+
+
+ROUND_OFF = 2e-13
+ORDER = {"order": 4}
+POSITIVE = {"amplitude": 0.4, "offset": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "stepper", "size", "num_axes", "dt", "theirs", "ours", "values"),
+    [
+        ("burgers", "Burgers", 48, 1, 1 / 64, {"diffusivity": 0.01, **ORDER}, {"viscosity": 0.01}, {}),
+        ("burgers", "Burgers", 24, 2, 1 / 64, {"diffusivity": 0.01, **ORDER}, {"viscosity": 0.01}, {}),
+        ("burgers", "Burgers", 18, 3, 1 / 64, {"diffusivity": 0.01, **ORDER}, {"viscosity": 0.01}, {}),
+        ("kuramoto_sivashinsky", "KuramotoSivashinskyConservative", 96, 1, 1 / 8, ORDER, {}, {}),
+        ("kuramoto_sivashinsky", "KuramotoSivashinsky", 48, 2, 1 / 8, ORDER, {"biharmonic": False}, {}),
+        ("advection_diffusion", "AdvectionDiffusion", 24, 2, 1 / 64, {"velocity": 1.0, "diffusivity": 0.01}, {}, {}),
+        ("fisher_kpp", "FisherKPP", 48, 1, 1 / 64, {"diffusivity": 0.01, "reactivity": 1.0, **ORDER}, {}, POSITIVE),
+        ("fisher_kpp", "FisherKPP", 24, 2, 1 / 64, {"diffusivity": 0.01, "reactivity": 1.0, **ORDER}, {}, POSITIVE),
+        ("gray_scott", "GrayScott", 24, 2, 1.0, ORDER, {}, {"amplitude": 0.2, "offset": 0.4}),
+        ("swift_hohenberg", "SwiftHohenberg", 24, 2, 1 / 16, ORDER, {}, {}),
+        ("swift_hohenberg", "SwiftHohenberg", 16, 3, 1 / 16, ORDER, {}, {}),
+        ("cahn_hilliard", "CahnHilliard", 24, 2, 1 / 64, ORDER, {}, {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_semilinear_equations(name, stepper, size, num_axes, dt, theirs, ours, values) -> None:
+    """64 steps of the same scheme with the same modes: round-off. Measured: 3e-15 to 4e-14."""
+    assert distance(name, stepper, size, num_axes, dt, theirs, ours, **values) < ROUND_OFF
+
+
+def test_korteweg_de_vries() -> None:
+    """exponax takes the real part of complex coefficients, which changes its step: it comes closer as dt falls.
+
+    Measured at 1/1024, 1/2048 and 1/4096: 3.2e-5, 1.6e-5 and 8.1e-6.
+    """
+    theirs = {"convection_scale": 6.0, "dispersivity": 1.0, "diffusivity": 0.0, "hyper_diffusivity": 0.0, **ORDER}
+    found = [
+        distance("korteweg_de_vries", "KortewegDeVries", 96, 1, 1 / per_unit, theirs, {}, steps=per_unit // 64)
+        for per_unit in (1024, 2048, 4096)
+    ]
+    assert found[0] > found[1] > found[2]
+    assert found[2] < 5e-5

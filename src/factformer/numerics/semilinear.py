@@ -85,11 +85,11 @@ class Modes:
         return value.to(self.spectrum.device, self.spectrum.dtype) if isinstance(value, Tensor) else value
 
     def beyond(self, cutoff: Sequence[int]) -> Tensor:
-        """1 for the modes past ``cutoff`` along any axis, 0 for the others."""
+        """Whether a mode lies past ``cutoff`` along any axis."""
         outside = torch.zeros(self.spectrum.shape, dtype=torch.bool, device=self.spectrum.device)
         for index, largest in zip(self.spectrum.indices, cutoff, strict=True):
             outside = outside | (index.abs() > largest)
-        return outside.to(self.spectrum.dtype)
+        return outside
 
     @cached_property
     def _varies(self) -> Tensor:
@@ -134,10 +134,10 @@ def solve(
     inner = Modes(shape, cutoff_for(degree, shape), extent, dtype=dtype, device=device)
     every = Modes(shape, full_cutoff(shape), extent, dtype=dtype, device=device)
     state = inner.coefficients(fields)
-    # Exactly none of the inner modes: their round-off would grow where the linear terms let long waves grow.
+    # Exactly the modes beyond the cut: round-off in the others would grow where the linear terms let long waves grow.
     beyond = every.beyond(inner.spectrum.cutoff)
-    outer = every.coefficients(fields) * beyond
-    decay = torch.exp(frame_dt * linear(every)).to(outer.dtype) * beyond
+    outer = torch.where(beyond, every.coefficients(fields), 0)
+    decay = torch.where(beyond, torch.exp(frame_dt * linear(every)), 0).to(outer.dtype)
     term = nonlinear(inner)
     if term is None:
         advance = _exactly(torch.exp(frame_dt * linear(inner)).to(state.dtype))
