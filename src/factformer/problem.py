@@ -87,6 +87,8 @@ class Problem:
         for name in self.parameters:
             if not isinstance(name, str) or not name.isidentifier():
                 raise UserError(f"problem {self.name!r}: the parameter {name!r} needs a name such as 'reynolds'")
+        if not isinstance(self.masked, bool):
+            raise UserError(f"problem {self.name!r}: masked is true or false, got {cut(self.masked)}")
         names = [item.name for group in FIELD_GROUPS for item in getattr(self, group)]
         names += [*self.parameters, *(["mask"] if self.masked else [])]
         if len(set(names)) != len(names):

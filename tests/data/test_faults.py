@@ -297,6 +297,15 @@ def test_a_second_writer_is_turned_away(decay, tmp_path: Path) -> None:
     assert open_dataset(tmp_path).num_trajectories == 7
 
 
+def test_the_folder_of_work_that_is_left_of_a_finished_split_goes_with_the_next_command(decay, tmp_path: Path) -> None:
+    generate(decay, tmp_path, splits=["train"])
+    before = (tmp_path / "train.hdf5").read_bytes()
+    (tmp_path / ".train.hdf5.partial").mkdir()
+    generate(decay, tmp_path, splits=["train"])
+    assert not (tmp_path / ".train.hdf5.partial").exists()
+    assert (tmp_path / "train.hdf5").read_bytes() == before
+
+
 def test_a_mistake_that_stops_the_first_batch_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="forcing_wavenumber"):
         generate("kolmogorov_flow", tmp_path, preset="tiny", splits=["train"], settings=["forcing_wavenumber=40"])

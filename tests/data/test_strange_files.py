@@ -72,6 +72,51 @@ def test_changed_attributes_are_noticed(ours: Path, attribute: str) -> None:
         open_dataset(ours)
 
 
+@pytest.mark.parametrize("mark", ["fingerprint", "problem", "factformer_version", "n_trajectories"])
+def test_a_file_of_ours_that_lost_a_mark_is_not_taken_for_somebody_elses(ours: Path, mark: str) -> None:
+    with h5py.File(ours, "r+") as file:
+        del file.attrs[mark]
+    with pytest.raises(UserError, match="damaged"):
+        open_dataset(ours)
+    with pytest.raises(UserError, match="damaged"):
+        convert(ours, ours.parent / "again")
+
+
+def test_damaged_links_are_named_where_only_the_kind_of_a_file_is_looked_at(ours: Path, monkeypatch) -> None:
+    def broken(*_: object) -> bool:
+        raise RuntimeError("Unable to synchronously check link existence (free block size is zero?)")
+
+    with h5py.File(ours, "r+") as file:
+        for mark in ("factformer_version", "fingerprint"):
+            del file.attrs[mark]
+    monkeypatch.setattr(h5py.Group, "__contains__", broken)
+    with pytest.raises(UserError, match=r"train.hdf5 is damaged: .* link existence"):
+        convert(ours, ours.parent / "again")
+
+
+def test_an_npy_file_that_claims_more_than_it_holds_is_refused_without_a_warning(tmp_path: Path, recwarn) -> None:
+    path = tmp_path / "frames.npy"
+    np.save(path, noise())
+    content = path.read_bytes()
+    claim = b"(2147483648, 2147483648, 8), }"
+    start = content.index(b"(3, 6, 8, 5), }")
+    path.write_bytes(content[:start] + claim + content[start + len(claim) :])
+    with pytest.raises(UserError, match=r"frames.npy is damaged: it holds less than its shape \(2147483648, "):
+        open_arrays(path)
+    assert not recwarn.list
+
+
+def test_a_problem_file_without_a_field_is_one_line(tmp_path: Path) -> None:
+    np.save(tmp_path / "frames.npy", noise())
+    with pytest.raises(UserError, match=r"state: name at least one field"):
+        convert(tmp_path / "frames.npy", tmp_path / "out", {**FLOW, "state": {}}, layout="ntxy")
+
+
+def test_a_mask_that_is_neither_there_nor_not_is_refused() -> None:
+    with pytest.raises(UserError, match="masked is true or false, got '1e999'"):
+        Problem("flow", Grid((8, 8), (1.0, 1.0), (True, True)), (Field("u"),), masked="1e999")  # type: ignore[arg-type]
+
+
 def without_digest(path: Path, **statistics: list[float]) -> None:
     """Make the file one of before there were checksums, with other statistics."""
     with h5py.File(path, "r+") as file:

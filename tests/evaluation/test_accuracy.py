@@ -131,6 +131,14 @@ def test_start_frames_spread_over_the_trajectory():
     assert seen == [0, 3, 6]
 
 
+def test_more_start_frames_than_there_are_take_each_once_and_no_longer():
+    problem = make_problem()
+    surrogate, data = surrogate_that(problem, exact), travelling_waves(problem, num_frames=12)
+    every = accuracy.start_frames(surrogate, data, 1, 12)
+    assert every == list(range(len(every)))
+    assert accuracy.start_frames(surrogate, data, 1, 10**30) == every
+
+
 def test_a_diverged_roll_out_is_counted_and_written_as_null(tmp_path):
     problem = make_problem()
 

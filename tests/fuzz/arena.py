@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any, Self
 
 SECONDS = 10.0
-"""A command that takes longer hangs: all that are tried here are done in a fraction of a second."""
+"""A command that takes longer hangs: all that are tried here are done in a fraction of a second. Where more processes
+want to work than there are cores, each gets longer (`_patience`)."""
 ANSWER_SECONDS = 120.0
 """The warm process takes this long at most to answer: some seconds for its imports on a busy computer, and a child."""
 LONGEST_TEXT = 100_000
@@ -161,7 +162,7 @@ def _attend(request: dict[str, Any], baseline: float) -> dict[str, Any]:
     if child == 0:
         _become(request)
     descriptor = os.pidfd_open(child)
-    in_time = bool(select.select([descriptor], [], [], SECONDS)[0])
+    in_time = bool(select.select([descriptor], [], [], _patience())[0])
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # what it has started and left behind, and itself if its time is over
     os.close(descriptor)
@@ -181,6 +182,10 @@ def _attend(request: dict[str, Any], baseline: float) -> dict[str, Any]:
         "megabytes": usage.ru_maxrss / 1024 - baseline,
         **texts,
     }
+
+
+def _patience() -> float:
+    return SECONDS * min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), ANSWER_SECONDS / SECONDS / 2)
 
 
 def _become(request: dict[str, Any]) -> None:
@@ -258,9 +263,16 @@ def _read_plainly(words: list[str]) -> int:
     return 0
 
 
+def _leave_a_child(words: list[str]) -> int:
+    """End at once and leave a process behind that would live on; its number goes to standard output."""
+    print(subprocess.Popen(["sleep", "600"]).pid)
+    return 0
+
+
 _TASKS: dict[str, Callable[[list[str]], int]] = {
     "command": _command,
     "read": _read_plainly,
+    "leave": _leave_a_child,
     "nothing": lambda _: 0,
 }
 

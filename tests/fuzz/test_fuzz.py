@@ -6,12 +6,13 @@
 import math
 import os
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
-from arena import RAW, Outcome
+from arena import RAW, Arena, Outcome
 from doors import DOORS, attack
-from judging import judge
+from judging import judge, same_prediction, same_scores
 
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "300"))
 SEED = int(os.environ.get("FUZZ_SEED", "0"))
@@ -43,6 +44,26 @@ def test_a_seed_makes_the_same_damage_again(kit, tmp_path, door):
         (tmp_path / name).mkdir()
         made.append(DOORS[door](Random(7), kit, tmp_path / name))
     assert (made[0].what, made[0].words) == (made[1].what, made[1].words)
+
+
+def test_nothing_outlives_a_command(arena, tmp_path):
+    left = int(arena.run([], tmp_path, task="leave").out)
+    ended = Path(f"/proc/{left}/stat")
+    assert not ended.exists() or ended.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
+def test_the_warm_process_ends_with_its_arena():
+    with Arena() as arena:
+        process = arena._process
+        assert process.poll() is None
+    assert process.poll() is not None
+
+
+def test_what_stands_in_the_place_of_a_result_is_not_read_for_ever(arena, kit, tmp_path):
+    os.mkfifo(tmp_path / "p.npy")
+    (tmp_path / "evaluation.json").symlink_to("/dev/zero")
+    assert "other predictions" in same_prediction(kit, tmp_path)(arena)
+    assert "other errors" in same_scores(kit, tmp_path)(arena)
 
 
 GOOD = Outcome(

@@ -9,7 +9,7 @@ import pytest
 from arena import KILLED
 from kills import COMMANDS, compare, kill, read_tree, run_straight
 
-EVENTS = 4
+EVENTS = 3
 
 
 def stop_and_repeat(arena, kit, folder, command, num_events=None):

@@ -32,3 +32,8 @@ def test_frames_reach_the_loss_as_they_are(precision):
 def test_a_machine_of_another_kind_is_one_line():
     with pytest.raises(UserError, match="unknown device 'mps'"):
         Machine("mps")  # type: ignore[arg-type]
+
+
+def test_processes_by_the_thousand_are_refused_before_they_are_started():
+    with pytest.raises(UserError, match=r"--devices 1000 asked for, this computer has \d+ cores"):
+        Machine("cpu", devices=1000).check()

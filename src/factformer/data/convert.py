@@ -23,7 +23,7 @@ from factformer.data.formats.pdebench import Found, describe_file
 from factformer.data.formats.well import GRID_KEYS
 from factformer.data.formats.well_statistics import write_well_statistics
 from factformer.data.generate.progress import ProgressBar
-from factformer.data.hdf5 import SplitFile
+from factformer.data.hdf5 import SplitFile, is_ours
 from factformer.data.identity import source_state
 from factformer.data.layout import AXIS_NAMES, Contents, stored_fields, varying_fields
 from factformer.data.numbers import Rounding
@@ -224,7 +224,7 @@ def _batch_size(data: Dataset) -> int:
 
 def is_well(path: Path, *, allow_external: bool = False) -> bool:
     with reading_hdf5(path, allow_external=allow_external) as file:
-        return "n_trajectories" in file.attrs and "dimensions" in file and "t0_fields" in file
+        return is_ours(file) or ("n_trajectories" in file.attrs and "dimensions" in file and "t0_fields" in file)
 
 
 def _well_dataset(

@@ -37,7 +37,7 @@ class ProblemDescription(Config):
 
     name: str = Value(min_length=1)
     num_axes: int = Value(ge=1, le=4)
-    state: dict[str, int] = Value(min_length=1)
+    state: dict[str, int]
     static: dict[str, int] = Value(default_factory=dict)
     extent: float | list[float] = 1.0
     periodic: bool | list[bool] = False
@@ -191,6 +191,8 @@ def describe_values(
 ) -> ProblemDescription:
     """The description from its values with ``settings``, of which, with these, those called ``said`` are a user's."""
     description = ProblemDescription.parse(apply_overrides({"parameters": {}, **values}, settings), where)
+    if not description.state:
+        raise UserError(f"{where}.state: name at least one field and its number of channels, such as {{u: 1}}")
     description._said = frozenset({*said, *(re.split("[.=]", setting)[0].strip() for setting in settings)})
     require_parameters(description.name, description.parameters, where)
     return description

@@ -180,7 +180,7 @@ class SplitFile:
         return {**self.__dict__, "_handle": None, "_owner": -1, "_sources": {}}
 
     def _describe(self, file: h5py.File, said: Mapping[str, Any]) -> None:
-        self.is_ours = _is_ours(file)
+        self.is_ours = is_ours(file)
         self.num_trajectories = int(file.attrs["n_trajectories"])
         if self.num_trajectories < 1:
             raise UserError(f"{self.path} says that it holds {self.num_trajectories} trajectories")
@@ -199,7 +199,7 @@ class SplitFile:
         version = int(file.attrs["format"])
         if version > FORMAT:
             raise UserError(f"{self.path} has format {version}, newer than {FORMAT}: upgrade factformer")
-        if (DIGEST in file or version > 1) and file[DIGEST][()].tobytes() != file_digest(file):
+        if DIGEST in file and file[DIGEST][()].tobytes() != file_digest(file):
             raise UserError(
                 f"{self.path} was damaged or changed after it was written: its checksum does not fit what it says; "
                 "copy or generate it again"
@@ -371,10 +371,10 @@ class Source:
 def said_split(path: Path, *, allow_external: bool = False) -> str:
     """The split that a file of ours says it is of, whatever is known of its grid; empty for others."""
     with reading_hdf5(path, allow_external=allow_external) as file:
-        return str(file.attrs["split"]) if _is_ours(file) else ""
+        return str(file.attrs["split"]) if is_ours(file) else ""
 
 
-def _is_ours(file: h5py.File) -> bool:
+def is_ours(file: h5py.File) -> bool:
     """By any of our marks: a file that has lost one of them is damaged, not somebody else's."""
     return "factformer_version" in file.attrs or {"fingerprint", "problem"} <= set(file.attrs)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from factformer._support.files import regular_file
 from factformer._support.limits import require_memory
-from factformer._support.text import first_line
+from factformer._support.text import cut, first_line
 from factformer.data.opening import HDF5_ERRORS, is_hdf5, open_hdf5, require_readable, require_written
 from factformer.errors import UserError
 
@@ -96,6 +96,8 @@ def open_arrays(path: Path, *, allow_external: bool = False) -> Mapping[str, Laz
 def _numpy_arrays(path: Path) -> dict[str, LazyArray]:
     try:
         if path.suffix == ".npy":
+            with path.open("rb") as file:
+                _require_whole(path, "it", file, path.stat().st_size)
             arrays = {path.stem: np.load(path, mmap_mode="r")}
         else:
             _require_room(path)
@@ -121,16 +123,16 @@ def _require_room(path: Path) -> None:
                         f"{path}: its member {member.filename!r} is no array; write such files with numpy.savez"
                     )
             with archive.open(member) as file:
-                shape, dtype = _header(file)
-                if math.prod(shape) * dtype.itemsize > member.file_size:
-                    raise UserError(f"{path} is damaged: {member.filename} holds less than its shape {shape} says")
+                _require_whole(path, member.filename, file, member.file_size)
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _require_whole(path: Path, name: str, file: IO[bytes], size: int) -> None:
+    """Raise where the header of an array says that it holds more than there are bytes."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
-    return shape, dtype
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > size:
+        raise UserError(f"{path} is damaged: {name} holds less than its shape {cut(shape)} says")
 
 
 def _matlab_arrays(path: Path) -> dict[str, LazyArray]:
