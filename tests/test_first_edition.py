@@ -95,7 +95,7 @@ def test_statistics_and_weights(problem):
 def test_bundles(problem, tmp_path):
     from safetensors.torch import load_file, save_file
 
-    from factformer.bundle import _file_checksum
+    from factformer._support.files import file_checksum
 
     data, surrogate = trained(problem)
     path, names = save_bundle(surrogate, tmp_path / "bundle"), old_names(problem)
@@ -107,7 +107,7 @@ def test_bundles(problem, tmp_path):
     values["problem"] = old_description(problem)
     values["normalization"] = {names[name]: numbers for name, numbers in values["normalization"].items()}
     values.pop("description_sha256")  # version 1 had none
-    values |= {"version": 1, "sha256": _file_checksum(path / "model.safetensors")}
+    values |= {"version": 1, "sha256": file_checksum(path / "model.safetensors")}
     (path / "bundle.json").write_text(json.dumps(values))
     batch = data.batch([0, 1])
     with torch.no_grad():

@@ -220,7 +220,8 @@ def edited(data, folder, change):
         if file.is_file():
             (folder / file.name).write_bytes(file.read_bytes())
     with h5py.File(folder / "train.hdf5", "r+") as file:
-        del file.attrs["fingerprint"], file.attrs["problem"]
+        for mark in ("fingerprint", "problem", "factformer_version"):
+            del file.attrs[mark]
         change(file)
     return folder
 

@@ -16,10 +16,11 @@ import pytest
 import torch
 from fake_pdes import Decay, Doubling
 
+from factformer._support import files
 from factformer._support.files import whole_file
 from factformer.cli import describe
 from factformer.config import Config
-from factformer.data import generate, open_dataset, trajectory_seed
+from factformer.data import convert, generate, open_dataset, trajectory_seed
 from factformer.data import writer as writer_module
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
@@ -304,6 +305,27 @@ def test_the_folder_of_work_that_is_left_of_a_finished_split_goes_with_the_next_
     generate(decay, tmp_path, splits=["train"])
     assert not (tmp_path / ".train.hdf5.partial").exists()
     assert (tmp_path / "train.hdf5").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["generate", "convert"])
+def test_what_a_killed_command_left_of_the_statistics_goes_with_the_next_one(
+    decay, tmp_path: Path, monkeypatch, command: str
+) -> None:
+    generate(decay, tmp_path / "a", splits=["train"])
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "getpid", lambda: ended.pid)
+        mark = files._process_mark()
+    folder = tmp_path / ("a" if command == "generate" else "b")
+    folder.mkdir(exist_ok=True)
+    left = folder / f".stats.yaml.{mark}.tmp"
+    left.write_text("torn", encoding="utf-8")
+    if command == "generate":
+        generate(decay, folder, splits=["train"])
+    else:
+        convert(tmp_path / "a" / "train.hdf5", folder / "train.hdf5")
+    assert not left.exists()
 
 
 def test_a_mistake_that_stops_the_first_batch_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 KILLED = 137
 PATHS = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
 NEW = os.O_CREAT | os.O_TRUNC | os.O_APPEND
-TORN = b'{"torn'
+TORN = b'{"'
+"""The first bytes of every file that is written in place and not under a temporary name."""
 
 
 class Events:

@@ -15,7 +15,7 @@ from small_waves import tiny_experiment
 from factformer.errors import UserError
 from factformer.training.loop.train import train
 from factformer.training.runfolder import checkpoint, lock
-from factformer.training.runfolder.folder import RunFolder
+from factformer.training.runfolder.folder import RunFolder, _is_ours
 from factformer.training.runfolder.lock import locked
 from factformer.training.runfolder.reporting import Reporter
 
@@ -186,3 +186,10 @@ def test_another_number_of_threads_is_said(datasets, run):
     finally:
         torch.set_num_threads(before)
     assert [text for text in Listener.said if f"had {before} threads and has {before + 1} now" in text]
+
+
+@pytest.mark.parametrize(("text", "ours"), [("", True), ('{"up', True), ('{"update": 2, ', True), ('{"torn', False)])
+def test_a_log_whose_first_line_was_torn_by_a_kill_is_still_a_runs_own(tmp_path, text, ours):
+    log = tmp_path / "metrics.jsonl"
+    log.write_text(text, encoding="utf-8")
+    assert _is_ours(log) == ours

@@ -32,6 +32,7 @@ from factformer.data.splits import SPLITS, SUFFIXES, split_names, split_of
 from factformer.data.store import WORDS, Dataset, StoredDataset
 from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
+from factformer.files import clean_leftovers
 from factformer.grid import Grid
 from factformer.problem import num_channels
 
@@ -92,6 +93,7 @@ def convert(
     origin = {"source": Path(source).name, "trajectories": _text(trajectories)}
     writer = SplitWriter(target, _contents(data, chosen, given, origin), state=source_state(Path(source)))
     try:
+        clean_leftovers(target.parent)
         writer.prepare(overwrite=overwrite)
         _copy(data, chosen, writer, Path(source), progress)
     except BlowUpError as error:

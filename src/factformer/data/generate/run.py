@@ -30,6 +30,7 @@ from factformer.data.hdf5 import SplitFile
 from factformer.data.splits import SPLITS
 from factformer.data.writer import BatchWriter, BlowUpError, SplitWriter
 from factformer.errors import UserError
+from factformer.files import clean_leftovers
 from factformer.pdes import PDE, Preset, as_pde
 from factformer.pdes import require_device as require_device
 
@@ -78,6 +79,8 @@ def generate(
     require_device(device)
     paths = []
     with joined_ranks() as ranks:
+        if ranks.is_first:
+            clean_leftovers(Path(out))
         for split, count in counts.items():
             contents = describe(equation, plan, config, split, count, seed, dtype)
             writer = SplitWriter(Path(out) / f"{split}.hdf5", contents)

@@ -165,7 +165,7 @@ def _is_ours(path: Path) -> bool:
     with path.open("rb") as file:
         text = file.read(MOST_READ).decode("utf-8", errors="replace")
     if path.name == names.METRICS:
-        return not text or text.startswith('{"update": ')
+        return text.startswith(first := '{"update": ') or first.startswith(text)  # torn by a kill, or still empty
     if path.name == names.ENVIRONMENT:
         return text.startswith('{\n  "command": ')
     return text.startswith("problem: ") and "\nmodel:\n" in text
