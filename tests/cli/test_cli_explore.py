@@ -374,7 +374,10 @@ def test_a_rollout_that_was_killed_can_be_repeated(bundle, tmp_path, monkeypatch
 def test_a_rollout_too_large_for_memory_is_one_line(capsys, bundle, tmp_path, monkeypatch):
     np.save(tmp_path / "in.npy", np.random.default_rng(0).normal(size=(1, 3, 6, 5, 3)).astype(np.float32))
     words = ["rollout", bundle, "--input", tmp_path / "in.npy", "--out", tmp_path / "out.npy"]
-    code, _, error = run(capsys, *words, "--frames", 10**8)
+    assert run(capsys, *words, "--frames", 10**12)[0] == 2
+    with monkeypatch.context() as patch:
+        patch.setattr("factformer._support.limits.available_memory", lambda: 10**6)
+        code, _, error = run(capsys, *words, "--frames", 10**5)
     assert (code, "of memory" in error, "fewer --frames" in error) == (2, True, True)
 
     def fail(*_, **__):

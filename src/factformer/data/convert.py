@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from factformer._support.files import clean_leftovers
 from factformer.config import unknown_name
 from factformer.data.describe import (
     CHANGEABLE,
@@ -32,7 +33,6 @@ from factformer.data.splits import SPLITS, SUFFIXES, split_names, split_of
 from factformer.data.store import WORDS, Dataset, StoredDataset
 from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
-from factformer.files import clean_leftovers
 from factformer.grid import Grid
 from factformer.problem import num_channels
 

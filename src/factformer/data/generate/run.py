@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from factformer._support.files import clean_leftovers
 from factformer.config import unknown_name
 from factformer.data.agreement import describe_difference
 from factformer.data.formats.well_statistics import write_well_statistics
@@ -30,7 +31,6 @@ from factformer.data.hdf5 import SplitFile
 from factformer.data.splits import SPLITS
 from factformer.data.writer import BatchWriter, BlowUpError, SplitWriter
 from factformer.errors import UserError
-from factformer.files import clean_leftovers
 from factformer.pdes import PDE, Preset, as_pde
 from factformer.pdes import require_device as require_device
 
