@@ -124,7 +124,7 @@ def equations() -> None:
         state = pde.sample_initial(grid, [torch.Generator().manual_seed(1)], dtype=torch.float32, device="cpu")
         frames = simulate(name, state, 2, time, **parameters)[0, -1, ..., -1]
         draw(next(panels), frames, name.replace("_", "-"), "viridis")
-    for kind, title, time in (("landau", "vlasov-poisson, damping", 5.0), ("two_stream", "two streams", 30.0)):
+    for kind, title, time in (("landau", "vlasov-poisson, damping", 5.0), ("two_stream", "two streams", 35.0)):
         pde = find_pde("vlasov_poisson")
         grid = pde.grid((128, 128))
         state = pde.sample_initial(

@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from scipy.optimize import brentq
+from scipy.special import wofz
 
 from factformer import simulate
 from factformer.pdes import find_pde
@@ -54,6 +56,31 @@ def test_landau_damping(wavenumber, frequency, damping):
     found = damping_and_frequency(field_energy(frames, extent=extent)[60:], 0.1)
     assert found[0] == pytest.approx(damping, rel=0.01)
     assert found[1] == pytest.approx(frequency, rel=0.002)
+
+
+def growth_of_two_streams(wavenumber: float, drift: float, width: float) -> float:
+    """The root ``ω = iγ`` of ``1 + Σ_± (1 + ζ_± Z(ζ_±)) / (2 k² σ²) = 0``, ``ζ_± = (ω ∓ k v) / (√2 k σ)``."""
+
+    def dispersion(rate: float) -> float:
+        places = [(1j * rate - sign * wavenumber * drift) / (math.sqrt(2) * wavenumber * width) for sign in (1, -1)]
+        response = sum(1 + z * 1j * math.sqrt(math.pi) * wofz(z) for z in places)
+        return float((1 + response / (2 * (wavenumber * width) ** 2)).real)
+
+    return float(brentq(dispersion, 0.02, 0.6))
+
+
+def test_two_streams_grow_as_their_dispersion_relation_says():
+    """k = 0.5 on a box of 4π, drift 1.2, thermal velocity 0.3."""
+    drift, width, size = 1.2, 0.3, 96
+    maxwellian = perturbed((32, size), amplitude=1e-4)
+    wave = maxwellian.sum(2, keepdim=True) * 12.0 / size
+    v = (2 * torch.arange(size, dtype=torch.float64) / size - 1) * 6.0
+    streams = sum(torch.exp(-((v - sign * drift) ** 2) / (2 * width**2)) for sign in (1, -1))
+    initial = wave * (streams / (2 * width * math.sqrt(2 * math.pi))).reshape(1, 1, size, 1)
+    energy = field_energy(simulate("vlasov_poisson", initial, 41, 0.5, dt=0.05))
+    late = energy[20:36].log()  # after the decaying part is gone, long before it saturates
+    found = float(late[-1] - late[0]) / (2 * 0.5 * (len(late) - 1))
+    assert found == pytest.approx(growth_of_two_streams(0.5, drift, width), rel=0.02)
 
 
 def test_mass_and_norm_are_conserved():

@@ -31,6 +31,8 @@ from factformer.pdes._common.base import PDE, Frames, State, Symmetries
 from factformer.pdes._common.symmetry import Generators, draw, moved_points, reflect_periodic, take
 from factformer.problem import Field
 
+STREAM_WIDTH = 0.3
+"""Thermal velocity of each of two streams; that of a single Maxwellian is 1."""
 MOST_WAVES = 3
 """Largest wavenumber index of a random perturbation."""
 
@@ -177,14 +179,17 @@ def _start(grid: Grid, generator: torch.Generator, kind: str) -> Tensor:
     if not bool(waves.any()):
         waves[0] = 1
     streams = kind == "two_stream" or (kind == "mixed" and draws[0] < 0.5)
+    if streams:  # the longest wave along the streams, which they amplify
+        waves[0] = 1
     amplitude = float(10 ** (-2 + 1.5 * draws[1]))  # 0.01 … 0.3
     phase = torch.full((), 2 * math.pi * draws[2], dtype=torch.float64)
     for m in range(half):
         view = [-1 if axis == m else 1 for axis in range(grid.num_axes)]
         phase = phase + (2 * math.pi * int(waves[m]) / grid.extent[m]) * grid.axis(m).double().reshape(view)
     density = 1 + amplitude * torch.cos(phase)
-    drift = 2.0 + draws[3] if streams else 0.0
-    width = 0.5 if streams else 1.0
+    longest = 2 * math.pi / grid.extent[0]
+    drift = (0.5 + 0.25 * draws[3]) / longest if streams else 0.0  # unstable as long as k v is below 1
+    width = STREAM_WIDTH if streams else 1.0
     for m in range(half, grid.num_axes):
         view = [-1 if axis == m else 1 for axis in range(grid.num_axes)]
         v = (grid.axis(m).double() - grid.extent[m] / 2).reshape(view)
