@@ -64,7 +64,7 @@ def losses(folder: Path) -> dict[str, list[str]]:
                 }
                 assignments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
                 run("train", recipe, "--data", str(data), "--out", str(out), "--device", "cpu", *assignments)
-                lines = [json.loads(line) for line in (out / METRICS).read_text(encoding="utf-8").splitlines()]
+                lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
                 found[name] = [float(line["loss"]).hex() for line in lines]
                 found[name].append(float(lines[-1]["validation"]).hex())
                 print(name, float.fromhex(found[name][-2]), float.fromhex(found[name][-1]), flush=True)
