@@ -27,3 +27,7 @@ class NonFinite(UserError):  # noqa: N818 - says what happened
             if frame
             else f"the input holds NaN or infinite values (samples {list(self.samples[:8])})"
         )
+
+
+class Diverged(RuntimeError):  # noqa: N818 - says what happened
+    """Training failed: the loss is not finite or grew out of all proportion."""

@@ -11,16 +11,13 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
+from factformer.errors import Diverged as Diverged
 from factformer.errors import UserError
 from factformer.training.experiment.definition import Experiment
 from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.folder import RunFolder
 
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
-
-
-class Diverged(RuntimeError):  # noqa: N818 - says what happened
-    """The loss is not finite or grew out of all proportion."""
 
 
 def exploded(values: Mapping[str, float], lowest_loss: float | None, factor: float) -> bool:
