@@ -103,7 +103,8 @@ class Surrogate(Network):
 
     def predict(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor:
         """`forward` without its checks: tensors in, tensors out."""
-        z = self.backbone(self.encoder(self.encoded_frames(batch), self.encoder_statistics()), grid)
+        z = self.encoder(self.encoded_frames(batch), self.encoder_statistics())
+        z = self.backbone(z, grid)
         if self.boundary_block is not None:
             z = self.boundary_block(z, grid)
         values = self.decode(z, num_steps, grid)

@@ -22,6 +22,7 @@ from factformer import catalog
 from factformer.config import Config
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.problem import Problem
 
 Latent = Float[Tensor, "batch *grid dim"]
@@ -94,14 +95,18 @@ class Backbone(nn.Module, ABC):
         self.checkpointing = config.checkpointing
 
     @abstractmethod
-    def forward(self, z: Latent, grid: Grid) -> Latent: ...
+    def forward(self, z: Latent, grid: Grid, conditions: Conditions = UNCONDITIONED) -> Latent: ...
 
-    def run(self, layer: nn.Module, z: Latent, grid: Grid) -> Latent:
-        """Apply one layer, with recomputation in the backward pass if the configuration says so."""
+    def run(self, layer: nn.Module, z: Latent, grid: Grid, conditions: Conditions = UNCONDITIONED) -> Latent:
+        """Apply one layer, with recomputation in the backward pass if the configuration says so.
+
+        A layer is called with the conditions where there are any, so a layer of a problem without needs not take them.
+        """
+        given = () if conditions is UNCONDITIONED else (conditions,)
         if self.checkpointing and self.training:
-            result: Any = checkpoint(layer, z, grid, use_reentrant=False)
+            result: Any = checkpoint(layer, z, grid, *given, use_reentrant=False)
         else:
-            result = layer(z, grid)
+            result = layer(z, grid, *given)
         return result  # type: ignore[no-any-return]
 
 

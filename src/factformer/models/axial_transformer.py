@@ -15,6 +15,7 @@ from factformer.grid import Grid
 from factformer.models._positions import PositionedBackbone, PositionsConfig
 from factformer.nn.attention.axial import AxialAttention
 from factformer.nn.attention.rotary import Rotary
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.mlp import MLP
 from factformer.problem import Problem
 
@@ -43,7 +44,9 @@ class Layer(nn.Module):
         self.norm = nn.LayerNorm(config.dim)
         self.mlp = MLP(config.dim, config.feed_forward * config.dim, config.dim)
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         z = z + self.attention(z, grid)
         result: Tensor = z + self.mlp(self.norm(z))
         return result
@@ -59,8 +62,10 @@ class Model(PositionedBackbone):
         num_axes = problem.grid.num_axes
         self.layers = nn.ModuleList(Layer(config, depth % num_axes) for depth in range(config.depth))
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         z = self.placed(z, grid)
         for layer in self.layers:
-            z = self.run(layer, z, grid)
+            z = self.run(layer, z, grid, conditions)
         return z

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from factformer.grid import Grid
 from factformer.models._positions import PositionedBackbone, PositionsConfig
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.convolution import Convolution
 from factformer.nn.fourier_features import FourierMode
 from factformer.nn.norms import DomainNorm
@@ -45,7 +46,9 @@ class Block(nn.Module):
             Convolution(padding, dim, dim, kernel_size, dilation=dilation) for dilation in dilations
         )
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         branch = z
         for convolution in self.convolutions:
             branch = functional.relu(convolution(branch))
@@ -69,10 +72,12 @@ class Model(PositionedBackbone):
         )
         self.norms = nn.ModuleList(DomainNorm(config.norm_groups, config.dim) for _ in range(config.depth - 1))
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         z = self.placed(z, grid)
         for depth, block in enumerate(self.blocks):
             if depth:
                 z = self.norms[depth - 1](z, grid)
-            z = self.run(block, z, grid)
+            z = self.run(block, z, grid, conditions)
         return z

@@ -17,6 +17,7 @@ from factformer.models._positions import PositionsConfig
 from factformer.nn.attention import FactorizedAttention
 from factformer.nn.attention.axial_kernel import KernelOptions
 from factformer.nn.attention.rotary import Rotary
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.problem import Problem
 
 
@@ -57,7 +58,9 @@ class Layer(nn.Module):
         self.positions = config.positions(num_axes)
         self.attention = config.attention(num_axes)
 
-    def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         encoding = None if self.positions is None else self.positions(grid)
         return self.attention.add_to(u, encoding, grid)
 
@@ -70,7 +73,9 @@ class Model(Backbone):
         super().__init__(config, problem)
         self.layers = nn.ModuleList(Layer(config, problem.grid.num_axes) for _ in range(config.depth))
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         for layer in self.layers:
-            z = self.run(layer, z, grid)
+            z = self.run(layer, z, grid, conditions)
         return z

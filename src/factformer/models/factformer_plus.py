@@ -23,6 +23,7 @@ from factformer.models._backbone import Backbone
 from factformer.models.factformer import AttentionConfig
 from factformer.models.factformer import Layer as AttentionLayer
 from factformer.nn.attention.rotary import Rotary
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.fourier_features import FourierMode
 from factformer.nn.local_branch import LocalBranch
 from factformer.problem import Problem
@@ -57,7 +58,9 @@ class Layer(nn.Module):
                 config.dim, kernel_size, config.feed_forward, problem.padding, dilation, problem.grid
             )
 
-    def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         result: Tensor = self.attention(u, grid)
         return result if self.local is None else self.local.add_to(result, grid)
 
@@ -83,7 +86,9 @@ class Model(Backbone):
         super().__init__(config, problem)
         self.layers = nn.ModuleList(Layer(config, problem, index) for index in range(config.depth))
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         for layer in self.layers:
-            z = self.run(layer, z, grid)
+            z = self.run(layer, z, grid, conditions)
         return z

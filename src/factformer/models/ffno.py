@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from factformer.grid import Grid
 from factformer.models._positions import PositionedBackbone
 from factformer.models.fno import SpectralConfig
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.norms import DomainNorm
 from factformer.nn.spectral_conv import DomainPadding, SpectralConvolution, require_even_spacing
 from factformer.problem import Problem
@@ -50,7 +51,9 @@ class Layer(nn.Module):
         self.spectral = FactorizedSpectralConvolution(num_axes, num_modes, dim)
         self.feed_forward = nn.Sequential(nn.Linear(dim, dim_hidden), nn.ReLU(), nn.Linear(dim_hidden, dim))
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         result: Tensor = z + self.feed_forward(self.spectral(z))
         return result
 
@@ -69,10 +72,12 @@ class Model(PositionedBackbone):
         )
         self.norm = DomainNorm(config.norm_groups, config.dim)
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         require_even_spacing(grid, "ffno")
         z = self.domain.extend(self.placed(z, grid), grid)
         for layer in self.layers:
-            z = self.run(layer, z, grid)
+            z = self.run(layer, z, grid, conditions)
         normalized: Tensor = self.norm(self.domain.crop(z, grid), grid)
         return normalized

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from factformer.grid import Grid
 from factformer.models._positions import PositionedBackbone, PositionsConfig
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.fourier_features import FourierMode
 from factformer.nn.spectral_conv import DomainPadding, SpectralConvolution, require_even_spacing
 from factformer.problem import Problem
@@ -48,7 +49,9 @@ class Layer(nn.Module):
         self.pointwise = nn.Linear(dim, dim)
         self.activate = activate
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         total: Tensor = self.spectral(z) + self.pointwise(z)
         return functional.gelu(total) if self.activate else total
 
@@ -66,9 +69,11 @@ class Model(PositionedBackbone):
             for depth in range(config.depth)
         )
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         require_even_spacing(grid, "fno")
         z = self.domain.extend(self.placed(z, grid), grid)
         for layer in self.layers:
-            z = self.run(layer, z, grid)
+            z = self.run(layer, z, grid, conditions)
         return self.domain.crop(z, grid)

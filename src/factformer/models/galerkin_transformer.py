@@ -20,6 +20,7 @@ from torch.nn import functional
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig
 from factformer.nn.attention.galerkin import GalerkinAttention
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.convolution import Convolution
 from factformer.nn.grid_tables import TableCache
 from factformer.nn.mlp import MLP
@@ -49,7 +50,9 @@ class Layer(nn.Module):
         self.attention = GalerkinAttention(num_axes, config.dim, config.heads, config.head_dim)
         self.mlp = MLP(config.dim, config.feed_forward * config.dim, config.dim)
 
-    def forward(self, c: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, c: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         c = c + self.attention(c, grid)
         result: Tensor = c + self.mlp(c)
         return result
@@ -67,12 +70,14 @@ class Model(Backbone):
         self.project = nn.Linear(config.dim, config.dim)
         self.tables = TableCache()
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         middle, coarse = (_resized(grid, shape) for shape in self.shapes)
         c = functional.gelu(self.down[0](self._move(z, grid, middle, restriction_matrix)))
         c = functional.gelu(self.down[1](self._move(c, middle, coarse, restriction_matrix)))
         for layer in self.layers:
-            c = self.run(layer, c, coarse)
+            c = self.run(layer, c, coarse, conditions)
         c = functional.gelu(self.up[0](c))
         c = functional.gelu(self.up[1](self._move(c, coarse, middle, interpolation_matrix)))
         result: Tensor = z + self.project(self._move(c, middle, grid, interpolation_matrix))

@@ -20,6 +20,7 @@ from factformer.models._backbone import Backbone
 from factformer.models._positions import PositionsConfig
 from factformer.nn.attention.linear import LinearAttention
 from factformer.nn.attention.rotary import Rotary
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.problem import Problem
 
 
@@ -53,7 +54,9 @@ class Layer(nn.Module):
             config.explicit_kernel,
         )
 
-    def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         if self.positions is not None:
             u = u + self.positions(grid)
         result: Tensor = u + self.attention(u, grid)
@@ -68,7 +71,9 @@ class Model(Backbone):
         super().__init__(config, problem)
         self.layers = nn.ModuleList(Layer(config, problem.grid.num_axes) for _ in range(config.depth))
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Float[Tensor, "batch *grid dim"]:
         for layer in self.layers:
-            z = self.run(layer, z, grid)
+            z = self.run(layer, z, grid, conditions)
         return z
