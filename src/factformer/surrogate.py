@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from factformer._support.limits import require_memory
@@ -21,9 +21,11 @@ from factformer.errors import NonFinite, UserError
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.marching import LatentMarching
+from factformer.nn.masks import WallCloseness
 from factformer.nn.stage import Network
 from factformer.problem import Problem
 
@@ -64,6 +66,8 @@ class Surrogate(Network):
         warn_unused(problem)
 
         channels_in = sum(len(getattr(self.normalizer, f"{kind}_mean")) for kind in self._encoded())
+        self.walls = WallCloseness(problem.grid) if problem.masked else None
+        channels_in += 0 if self.walls is None else self.walls.num_channels
         self.encoder = FrameEncoder(max(1, problem.num_context_frames), channels_in, config.dim)
         self.backbone: Backbone = backbone_of(config)(config, problem)
         self.residual = config.residual
@@ -103,17 +107,26 @@ class Surrogate(Network):
 
     def predict(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor:
         """`forward` without its checks: tensors in, tensors out."""
-        z = self.encoder(self.encoded_frames(batch), self.encoder_statistics())
-        z = self.backbone(z, grid)
-        if self.boundary_block is not None:
-            z = self.boundary_block(z, grid)
-        values = self.decode(z, num_steps, grid)
+        batch = self.inside(batch)
+        values = self.decode(self.encode(batch, grid), num_steps, grid, batch.mask)
         if not self.residual:
-            return self.normalizer.denormalize(values)
-        assert batch.context is not None
-        return batch.context[:, -1:] + values * self.normalizer.increment_std
+            predicted = self.normalizer.denormalize(values)
+        else:
+            assert batch.context is not None
+            predicted = batch.context[:, -1:] + values * self.normalizer.increment_std
+        return predicted if batch.mask is None else predicted.masked_fill(~over_frames(batch.mask), 0.0)
 
     plain = predict
+
+    def encode(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch *grid width"]:
+        """The latent field of a batch: encoder, backbone and boundary block."""
+        z = self.encoder(self.encoded_frames(batch, grid), self.encoder_statistics())
+        conditions = UNCONDITIONED if batch.mask is None else Conditions(mask=batch.mask)
+        z = self.backbone(z, grid) if conditions is UNCONDITIONED else self.backbone(z, grid, conditions)
+        if self.boundary_block is not None:
+            z = self.boundary_block(z, grid, batch.mask)
+        latent: Tensor = z
+        return latent
 
     def _encoded(self) -> tuple[str, ...]:
         """The parts of a batch that the frame encoder reads, in the order of their channels."""
@@ -121,19 +134,35 @@ class Surrogate(Network):
         parts = (("context", problem.num_context_frames), ("static", problem.static), ("forcing", problem.forcing))
         return tuple(kind for kind, there in parts if there)
 
-    def encoded_frames(self, batch: Batch) -> Float[Tensor, "batch frame *grid channel_in"]:
+    def inside(self, batch: Batch) -> Batch:
+        """The batch with the mean of each field outside the domain, which the encoder sees as zero."""
+        if batch.mask is None:
+            return batch
+        filled = {}
+        for kind in self._encoded():
+            part: Tensor = getattr(batch, kind)
+            mean = getattr(self.normalizer, f"{kind}_mean").to(part.dtype)
+            within = batch.mask.unsqueeze(-1) if kind == "static" else over_frames(batch.mask)
+            filled[kind] = torch.where(within, part, mean)
+        return batch._replace(**filled)
+
+    def encoded_frames(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch frame *grid channel_in"]:
         """What the frame encoder reads: context frames with static fields and forcing beside them in the channels.
 
-        The static fields of a steady problem are its one frame.
+        The static fields of a steady problem are its one frame. A masked problem has the closeness of walls as well.
         """
         frames = batch.seen
-        if self._encoded() in (("context",), ("static",)):
+        if self._encoded() in (("context",), ("static",)) and self.walls is None:
             return frames
         beside = [frames]
-        if batch.static is not None:
+        if batch.static is not None and batch.context is not None:
             beside.append(batch.static.unsqueeze(1).expand(-1, frames.shape[1], *batch.static.shape[1:]))
         if batch.forcing is not None:
             beside.append(batch.forcing[:, : frames.shape[1]])
+        if self.walls is not None:
+            assert batch.mask is not None
+            closeness = self.walls(batch.mask, grid, frames.dtype).unsqueeze(1)
+            beside.append(closeness.expand(-1, frames.shape[1], *closeness.shape[2:]))
         return torch.cat(beside, dim=-1)
 
     def encoder_statistics(self) -> Float[Tensor, "2 channel_in"]:
@@ -141,12 +170,14 @@ class Surrogate(Network):
         moments = []
         for moment in ("mean", "std"):
             parts = [getattr(self.normalizer, f"{kind}_{moment}") for kind in self._encoded()]
+            if self.walls is not None:  # between zero and one as they are
+                parts.append(parts[0].new_full((self.walls.num_channels,), float(moment == "std")))
             moments.append(parts[0] if len(parts) == 1 else torch.cat(parts))
         return torch.stack(moments)
 
-    def decode(self, z: Tensor, num_steps: int, grid: Grid) -> Tensor:
+    def decode(self, z: Tensor, num_steps: int, grid: Grid, mask: Tensor | None = None) -> Tensor:
         """Marching and decoder: normalised fields ``(batch, step, *grid, channel)`` of the latent field."""
-        return self.marching.decoded(z, num_steps, self.decoder, grid)
+        return self.marching.decoded(z, num_steps, self.decoder, grid, mask)
 
     def check(self, batch: Batch, num_steps: int, grid: Grid | None) -> Grid:
         """The grid to predict on; raises where the batch does not fit the problem."""
@@ -163,9 +194,23 @@ class Surrogate(Network):
         grid = grid or problem.grid
         if shape != grid.shape:
             grid = grid.resample(shape)
-        for part in batch.tensors:
-            self.check_finite(part)
+        mask = batch.mask
+        for name, part in zip(batch.names, batch.tensors, strict=True):
+            if mask is None or name == "parameters":
+                self.check_finite(part)
+            elif name == "mask":
+                self.check_mask(part)
+            else:
+                outside = ~(mask.unsqueeze(-1) if name == "static" else over_frames(mask))
+                self.check_finite(part.masked_fill(outside, 0.0))
         return grid
+
+    def check_mask(self, mask: Tensor) -> None:
+        if mask.is_cuda and (self.training or torch.cuda.is_current_stream_capturing()):
+            return
+        empty = ~mask.flatten(1).any(1)
+        if not torch.compiler.is_compiling() and bool(empty.any()):
+            raise UserError(f"the mask of sample {int(empty.nonzero()[0])} has no point inside the domain")
 
     def check_finite(self, frames: Tensor) -> None:
         # The answer needs a round trip to a GPU, so there only outside of training and captured graphs.
@@ -186,9 +231,14 @@ def _is_large(config: ModelConfig, num_axes: int) -> bool:
     return bool(max(sizes) ** 2 * config.depth * modes**num_axes > 2**24)
 
 
+def over_frames(mask: Bool[Tensor, "batch *grid"]) -> Bool[Tensor, "batch 1 *grid 1"]:
+    """A mask that broadcasts over the frames and channels of fields."""
+    return mask.unsqueeze(1).unsqueeze(-1)
+
+
 def warn_unused(problem: Problem) -> None:
     """Say once which parts of a problem travel with it but are not used by the models yet."""
-    parts = {"forcing after the context": problem.forcing, "parameters": problem.parameters, "the mask": problem.masked}
+    parts = {"forcing after the context": problem.forcing, "parameters": problem.parameters}
     unused = [name for name, there in parts.items() if there]
     if unused:
         say_once(

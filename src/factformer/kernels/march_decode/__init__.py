@@ -22,13 +22,24 @@ def width(layer: LatentMarching) -> int:
     return hidden
 
 
-def fits(layer: LatentMarching, z: Tensor, num_steps: int, decoder: Decoder, grid: Grid) -> bool:
-    """The kernels hold the hidden layer of a tile of points in registers."""
+def fits(
+    layer: LatentMarching, z: Tensor, num_steps: int, decoder: Decoder, grid: Grid, mask: Tensor | None = None
+) -> bool:
+    """The kernels hold the hidden layer of a tile of points in registers, and know no masks."""
+    if mask is not None:
+        return False
     return width(layer) <= 128 and layer.expand.out_features <= 256 and decoder.project.out_features <= 64
 
 
 def run(
-    layer: LatentMarching, z: Tensor, num_steps: int, decoder: Decoder, grid: Grid, *, dtype: torch.dtype
+    layer: LatentMarching,
+    z: Tensor,
+    num_steps: int,
+    decoder: Decoder,
+    grid: Grid,
+    mask: None = None,
+    *,
+    dtype: torch.dtype,
 ) -> Tensor:
     from factformer.kernels.march_decode.op import march_and_decode
 

@@ -28,10 +28,6 @@ class Augmentation:
         self.pde = find_pde(problem)
         self.grid = dataset.problem.grid
         self.seed = seed
-        if dataset.problem.masked:
-            raise UserError(
-                "training.augment=true would move the fields and not their mask; set training.augment=false"
-            )
         self.places, self.num_channels = _places(self.pde, dataset.problem)
         # What is symmetric depends on what the data were made with, which those of others may not tell.
         made_with = dataset.provenance.get("parameters", {})
@@ -44,14 +40,23 @@ class Augmentation:
         self.parameters = self.pde.parameters.parse(made_with)
 
     def __call__(self, window: Window, update: int, slots: Sequence[int]) -> Window:
-        drawn = generators("symmetry", self.seed, update, slots)
+        def drawn() -> list[torch.Generator]:
+            return generators("symmetry", self.seed, update, slots)
+
         frames, known = window
+        if known.mask is not None:
+            # A symmetry may turn the sign of a field or exchange fields, but moves the points of all alike.
+            inside = (
+                known.mask[:, None, ..., None].to(frames.dtype).expand(-1, 1, *known.mask.shape[1:], self.num_channels)
+            )
+            moved_mask = self.pde.augment(inside, self.grid, drawn(), self.parameters)
+            known = known._replace(mask=moved_mask[:, 0, ..., 0].abs() > 0.5)
         if known.static is None and known.forcing is None:
-            return window._replace(frames=self._moved(frames, drawn))
+            return Window(self._moved(frames, drawn()), known)
         # All fields move together, side by side in the channels; parameters have no place to be moved from.
         beside = [] if known.static is None else [known.static.unsqueeze(1).expand(*frames.shape[:-1], -1)]
         fields = [*beside, frames, *([] if known.forcing is None else [known.forcing])]
-        moved = list(self._moved(torch.cat(fields, dim=-1), drawn).split([part.shape[-1] for part in fields], dim=-1))
+        moved = list(self._moved(torch.cat(fields, dim=-1), drawn()).split([part.shape[-1] for part in fields], dim=-1))
         if known.forcing is not None:
             known = known._replace(forcing=moved.pop())
         if known.static is not None:
