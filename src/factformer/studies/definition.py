@@ -1,4 +1,4 @@
-"""What a user's study is: recipes × models × protocols × settings × seeds, each trained for the same time or updates."""
+"""What a user's study is: recipes × models × protocols × settings × seeds, each trained equally long."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Study(Config):
     """By default the model of each recipe."""
     protocols: Names = ()
     """By default the protocol of each recipe."""
-    settings: Annotated[dict[str, tuple[str, ...]], Field(max_length=1000)] = {}
+    settings: Annotated[dict[str, tuple[str, ...]], Field(max_length=1000)] = Field(default_factory=dict)
     """Variants by name, each a list of ``section.key=value``; by default one without changes."""
     seeds: Annotated[int, Field(ge=1, le=1000)] | Annotated[tuple[Seed, ...], Field(min_length=1, max_length=1000)] = 1
     """How many seeds, counted from 0, or the seeds themselves."""
@@ -96,6 +96,10 @@ class Study(Config):
         if len(found) * len(self.seed_numbers) > MOST_RUNS:
             raise UserError(f"the study asks for more than {MOST_RUNS:,} runs; leave out some values")
         return found
+
+    def trainings(self) -> list[Training]:
+        """Every run: group by group, the seeds of a group one after the other."""
+        return [group.training(seed) for group in self.groups() for seed in self.seed_numbers]
 
     def check(self) -> None:
         """Raise where a run cannot be built, before the first one begins."""

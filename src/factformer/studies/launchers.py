@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,14 +17,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, get_args
 
-from factformer._support.lazy import import_extra
+from factformer._support.extras import import_extra
 from factformer.config import unknown_name
-from factformer.errors import UserError
 from factformer.studies.runner import Ended, Say
 
 Launcher = Literal["local", "slurm"]
-PATIENCE = 60.0
-"""Seconds that a run has to write its checkpoint after the study was told to stop."""
 
 
 def check_launcher(name: str) -> None:
@@ -132,18 +129,5 @@ def _run_submitted(file: str, index: int) -> dict[str, Any]:
 def _cluster_answer(job: Any) -> Ended:
     try:
         return Ended(**job.result())
-    except Exception as error:  # noqa: BLE001 - whatever ended the job, the other runs of the study count
+    except Exception as error:
         return Ended("failed", f"job {job.job_id}: {str(error).strip().splitlines()[-1][:300]}")
-
-
-Execute = Callable[[int], Ended]
-
-
-def run_here(execute: Execute, indices: Sequence[int]) -> list[Ended]:
-    """One run after the other in this process."""
-    return [execute(index) for index in indices]
-
-
-def require_jobs(jobs: int) -> None:
-    if jobs < 1:
-        raise UserError(f"jobs must be at least 1, got {jobs}")

@@ -1,8 +1,8 @@
 """What each scale means: the dataset, the experiment and the evaluation of a run.
 
-``paper`` is the recipe at the paper's settings, ``small`` the recipe at its small ones. ``reduced`` keeps the paper's models and protocols on smaller
-grids and fewer trajectories and trains every run for the same time. ``tiny`` shows that all of it works, on a
-CPU in seconds; its errors mean nothing.
+``paper`` is the recipe at the paper's settings, ``small`` the recipe at its small ones. ``reduced`` keeps the
+paper's models and protocols on smaller grids and fewer trajectories and trains every run for the same time. ``tiny``
+shows that all of it works, on a CPU in seconds; its errors mean nothing.
 """
 
 from __future__ import annotations

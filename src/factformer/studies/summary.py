@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from factformer._support.documents import read_json
+from factformer._support.documents import json_text, read_json
 from factformer._support.files import write_atomically
 from factformer._support.run_names import BUNDLE
 from factformer.bundle import DESCRIPTION
-from factformer.evaluation.provenance import json_text, provenance
+from factformer.evaluation.provenance import provenance
 from factformer.report.style import PROTOCOL_LABELS
 from factformer.report.tables import Column, Table
 from factformer.studies.definition import Group, Study
@@ -92,11 +92,9 @@ class StudySummary(Sequence[Mapping[str, Any]]):
         columns = [*self._identity_columns(), Column("seeds", "Seeds", "count")]
         for field in fields:
             for key, title in ERRORS:
-                columns += [
-                    Column(f"{field}.{key}", title, "error", "lowest", field),
-                    Column(f"{field}.{key}.deviation", "± over seeds", "error", None, field),
-                ]
-            columns.append(Column(f"{field}.standard_error", "± over windows", "error", None, field))
+                name = f"{field}.{key}"
+                columns.append(Column(name, title, "error", "lowest", field, spread=f"{name}.deviation"))
+            columns.append(Column(f"{field}.standard_error", "over windows", "error", None, field))
         columns += [
             Column("parameters", "Parameters", "count"),
             Column("updates", "Updates", "count"),
@@ -105,10 +103,9 @@ class StudySummary(Sequence[Mapping[str, Any]]):
             Column("peak_memory_mb", "Peak memory (MB)", "megabytes", "lowest"),
             Column("status", "Status"),
         ]
-        single = {key for key in (f"{f}.relative_l2_final{d}" for f in fields for d in ("", ".deviation"))}
         steady = all(one["num_frames"] == 1 for group in self.groups for one in group.results)
-        columns = [column for column in columns if not (steady and column.key in single)]
-        note = "± over seeds: standard deviation of the runs; ± over windows: standard error over the test windows."
+        columns = [column for column in columns if not (steady and column.key.endswith("relative_l2_final"))]
+        note = "±: standard deviation over seeds; over windows: standard error over the test windows."
         return Table("Study", columns, self.rows, note=note)
 
     def _identity_columns(self) -> list[Column]:
@@ -147,7 +144,8 @@ class StudySummary(Sequence[Mapping[str, Any]]):
 def all_columns(table: Table, rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     """The columns of the table and then every other number of the rows."""
     known = {column.key for column in table.columns}
-    return [*table.columns, *(Column(key, key) for key in dict.fromkeys(k for row in rows for k in row if k not in known))]
+    others = dict.fromkeys(key for row in rows for key in row if key not in known)
+    return [*table.columns, *(Column(key, key) for key in others)]
 
 
 def group_cells(group: Group) -> dict[str, Any]:
