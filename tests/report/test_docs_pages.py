@@ -13,7 +13,7 @@ import pytest
 
 from factformer import recipes
 from factformer.cli import main
-from factformer.studies.definition import Study
+from factformer.studies.combinations import Study
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -11,9 +11,9 @@ import pytest
 import factformer
 from factformer.cli import main
 from factformer.errors import UserError
-from factformer.studies.definition import Study
+from factformer.studies.combinations import Study
 from factformer.studies.launchers import run_on_cluster
-from factformer.studies.study import STUDY_FILE, read_study, run_study, variants
+from factformer.studies.running import STUDY_FILE, read_study, run_study, variants
 
 TINY = {"recipes": ["kolmogorov"], "models": ["factformer", "fno"], "seeds": 2, "scale": "tiny"}
 COSTS = ("seconds_per_sequence", "peak_memory_mb", "training_seconds")

@@ -50,7 +50,7 @@ def study(
 
     Example: factformer study kolmogorov --models factformer_plus,fno --seeds 3 --budget-minutes 2 --out study
     """
-    from factformer.studies.study import read_study, run_study
+    from factformer.studies.running import read_study, run_study
 
     definition = read_study(
         source,

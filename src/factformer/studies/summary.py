@@ -16,7 +16,7 @@ from factformer.bundle import DESCRIPTION
 from factformer.evaluation.provenance import provenance
 from factformer.report.style import PROTOCOL_LABELS
 from factformer.report.tables import Column, Table
-from factformer.studies.definition import Group, Study
+from factformer.studies.combinations import Group, Study
 from factformer.studies.runner import Ended
 
 ERRORS = (("relative_l2", "error"), ("relative_l2_final", "last frame"))

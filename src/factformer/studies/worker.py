@@ -12,7 +12,7 @@ from pathlib import Path
 
 from factformer._support.documents import finite
 from factformer.plugins import bring_plugins
-from factformer.studies.definition import Study
+from factformer.studies.combinations import Study
 from factformer.studies.runner import Ended, Runner
 from factformer.studies.study_folder import StudyFolder
 

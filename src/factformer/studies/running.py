@@ -15,7 +15,7 @@ from factformer._support.files import write_atomically
 from factformer.errors import UserError
 from factformer.plugins import bring_plugins
 from factformer.studies.cells import Scale
-from factformer.studies.definition import Study
+from factformer.studies.combinations import Study
 from factformer.studies.launchers import Launcher, SideBySide, check_launcher, run_on_cluster
 from factformer.studies.runner import Ended, Runner
 from factformer.studies.study_folder import StudyFolder
