@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from factformer._support.limits import require_memory
 from factformer.batch import Batch
@@ -21,11 +21,13 @@ from factformer.errors import NonFinite, UserError
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.marching import LatentMarching
+from factformer.nn.modulation import Modulation, ParameterEmbedding
 from factformer.nn.stage import Network
-from factformer.problem import Problem
+from factformer.problem import STEP, Problem
 
 DEFAULT_MARCHING_STEPS = 4
 log = logging.getLogger(__name__)
@@ -61,11 +63,11 @@ class Surrogate(Network):
         self.normalizer.require(problem)
         if config.residual is True and steady:
             raise UserError("residual=True predicts increments in time; a steady problem has none")
-        warn_unused(problem)
 
         channels_in = sum(len(getattr(self.normalizer, f"{kind}_mean")) for kind in self._encoded())
         self.encoder = FrameEncoder(max(1, problem.num_context_frames), channels_in, config.dim)
         self.backbone: Backbone = backbone_of(config)(config, problem)
+        self.conditioned = self.backbone.takes_conditions
         self.residual = config.residual
         if self.residual == "auto":
             self.residual = self.backbone.wants_residual and not steady
@@ -76,8 +78,13 @@ class Surrogate(Network):
         width = config.dim if self.boundary_block is None else self.boundary_block.dim_out
         expansion = config.latent_expansion or (2.0 if problem.grid.num_axes <= 2 else 1.5)
         dim_latent = Decoder.num_groups * max(1, round(expansion * config.dim / Decoder.num_groups))
-        self.marching = LatentMarching(width, config.dim, dim_latent, marching_steps)
+        self.marching = LatentMarching(width, config.dim, dim_latent, marching_steps, problem.num_forcing_channels)
         self.decoder = Decoder(dim_latent, config.dim, problem.num_state_channels)
+        # Last, so that the same seed gives the other weights the values that they have without parameters.
+        self.embedding = ParameterEmbedding(len(problem.parameters)) if problem.parameters else None
+        self.around: nn.ModuleList | None = None
+        if problem.parameters and not self.backbone.is_modulated:  # a parameter is never left out silently
+            self.around = nn.ModuleList(Modulation(config.dim) for _ in ("before the backbone", "after it"))
 
     @property
     def num_parameters(self) -> int:
@@ -98,28 +105,64 @@ class Surrogate(Network):
         steps = self.marching_steps if num_steps is None else num_steps
         batch = Batch.of(self.problem, batch)
         grid = self.check(batch, steps, grid)
-        prediction: Tensor = self.execute(batch.to(self.normalizer.state_mean.dtype), steps, grid)
+        batch = batch.until(self.problem.num_context_frames + steps).to(self.normalizer.state_mean.dtype)
+        prediction: Tensor = self.execute(batch, steps, grid)
         return prediction
 
     def predict(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor:
         """`forward` without its checks: tensors in, tensors out."""
         z = self.encoder(self.encoded_frames(batch), self.encoder_statistics())
-        z = self.backbone(z, grid)
+        z = self.processed(z, grid, self.conditions(batch))
         if self.boundary_block is not None:
             z = self.boundary_block(z, grid)
-        values = self.decode(z, num_steps, grid)
+        values = self.decode(z, num_steps, grid, self.marching_forcing(batch, num_steps))
         if not self.residual:
             return self.normalizer.denormalize(values)
         assert batch.context is not None
-        return batch.context[:, -1:] + values * self.normalizer.increment_std
+        return batch.context[:, -1:] + values * self.increment_scale(batch)
 
     plain = predict
 
+    def conditions(self, batch: Batch) -> Conditions:
+        """What the layers of the backbone know beside the field."""
+        if self.embedding is None or batch.parameters is None:
+            return UNCONDITIONED if batch.mask is None else Conditions(mask=batch.mask)
+        return Conditions(self.embedding(self.normalizer.normalize_parameters(batch.parameters)), batch.mask)
+
+    def processed(self, z: Tensor, grid: Grid, conditions: Conditions) -> Tensor:
+        """The latent field after the backbone; if its layers do not see the parameters, they act before and after."""
+        backbone, parameters = self.backbone, conditions.parameters
+        if self.around is not None:
+            z = self.around[0](z, parameters)
+        unconditioned = conditions is UNCONDITIONED or not self.conditioned
+        z = backbone(z, grid) if unconditioned else backbone(z, grid, conditions)
+        return z if self.around is None else self.around[1](z, parameters)
+
+    def marching_forcing(self, batch: Batch, num_steps: int) -> Float[Tensor, "batch step *grid channel"] | None:
+        """The normalised forcing of the frames that are predicted, if there is any."""
+        if batch.forcing is None:
+            return None
+        first = self.problem.num_context_frames
+        predicted = batch.forcing[:, first : first + num_steps]
+        return (predicted - self.normalizer.forcing_mean) / self.normalizer.forcing_std
+
+    def increment_scale(self, batch: Batch) -> Tensor:
+        """The size of increments; a surrogate for several time steps predicts rates of change."""
+        scale = self.normalizer.increment_std
+        if STEP not in self.problem.parameters:
+            return scale
+        assert batch.parameters is not None
+        step = batch.parameters[:, self.problem.parameters.index(STEP)] / self.problem.frame_dt
+        return scale * step.reshape(-1, *[1] * (self.problem.grid.num_axes + 2))
+
     def _encoded(self) -> tuple[str, ...]:
-        """The parts of a batch that the frame encoder reads, in the order of their channels."""
+        """The parts of a batch that the frame encoder reads, in the order of their channels.
+
+        Forcing is there twice: that of a frame, and that of the next one, which it drives.
+        """
         problem = self.problem
-        parts = (("context", problem.num_context_frames), ("static", problem.static), ("forcing", problem.forcing))
-        return tuple(kind for kind, there in parts if there)
+        parts = (("context", problem.num_context_frames), ("static", problem.static))
+        return (*(kind for kind, there in parts if there), *(["forcing"] * 2 if problem.forcing else []))
 
     def encoded_frames(self, batch: Batch) -> Float[Tensor, "batch frame *grid channel_in"]:
         """What the frame encoder reads: context frames with static fields and forcing beside them in the channels.
@@ -133,7 +176,7 @@ class Surrogate(Network):
         if batch.static is not None:
             beside.append(batch.static.unsqueeze(1).expand(-1, frames.shape[1], *batch.static.shape[1:]))
         if batch.forcing is not None:
-            beside.append(batch.forcing[:, : frames.shape[1]])
+            beside += [batch.forcing[:, first : first + frames.shape[1]] for first in (0, 1)]
         return torch.cat(beside, dim=-1)
 
     def encoder_statistics(self) -> Float[Tensor, "2 channel_in"]:
@@ -144,9 +187,9 @@ class Surrogate(Network):
             moments.append(parts[0] if len(parts) == 1 else torch.cat(parts))
         return torch.stack(moments)
 
-    def decode(self, z: Tensor, num_steps: int, grid: Grid) -> Tensor:
+    def decode(self, z: Tensor, num_steps: int, grid: Grid, forcing: Tensor | None = None) -> Tensor:
         """Marching and decoder: normalised fields ``(batch, step, *grid, channel)`` of the latent field."""
-        return self.marching.decoded(z, num_steps, self.decoder, grid)
+        return self.marching.decoded(z, num_steps, self.decoder, grid, forcing)
 
     def check(self, batch: Batch, num_steps: int, grid: Grid | None) -> Grid:
         """The grid to predict on; raises where the batch does not fit the problem."""
@@ -165,13 +208,25 @@ class Surrogate(Network):
             grid = grid.resample(shape)
         for part in batch.tensors:
             self.check_finite(part)
+        if batch.parameters is not None and self._looks_at(batch.parameters):
+            self.normalizer.require_positive(batch.parameters, problem)
         return grid
 
-    def check_finite(self, frames: Tensor) -> None:
-        # The answer needs a round trip to a GPU, so there only outside of training and captured graphs.
-        if frames.is_cuda and (self.training or torch.cuda.is_current_stream_capturing()):
+    def warn_outside_range(self, batch: Batch) -> None:
+        """Say once, in one line, which parameters lie outside the range of the training data."""
+        if batch.parameters is None or not self._looks_at(batch.parameters):
             return
-        if torch.compiler.is_compiling() or not frames.is_floating_point():
+        outside = self.normalizer.outside_range(batch.parameters, self.problem)
+        if outside:
+            say_once(f"{self.problem.name}: {outside}, the range that the surrogate was trained on")
+
+    def _looks_at(self, values: Tensor) -> bool:
+        """Whether a check looks at values: on a GPU only outside of training and captured graphs, as that waits."""
+        waits = values.is_cuda and (self.training or torch.cuda.is_current_stream_capturing())
+        return not waits and not torch.compiler.is_compiling()
+
+    def check_finite(self, frames: Tensor) -> None:
+        if not self._looks_at(frames) or not frames.is_floating_point():
             return
         if not bool(torch.isfinite(frames).all()):
             bad = (~torch.isfinite(frames)).flatten(1).any(1).nonzero().flatten().tolist()
@@ -184,16 +239,6 @@ def _is_large(config: ModelConfig, num_axes: int) -> bool:
     sizes = [value for value in options.values() if isinstance(value, int) and not isinstance(value, bool)]
     modes = int(options.get("modes") or 1)
     return bool(max(sizes) ** 2 * config.depth * modes**num_axes > 2**24)
-
-
-def warn_unused(problem: Problem) -> None:
-    """Say once which parts of a problem travel with it but are not used by the models yet."""
-    parts = {"forcing after the context": problem.forcing, "parameters": problem.parameters, "the mask": problem.masked}
-    unused = [name for name, there in parts.items() if there]
-    if unused:
-        say_once(
-            f"a surrogate of {problem.name!r} does not use {', '.join(unused)} yet: they are only stored and checked"
-        )
 
 
 @functools.cache

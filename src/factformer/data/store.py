@@ -74,6 +74,10 @@ class Dataset(ABC):
         known = self.known(trajectories, slice(start, start + count + num_frames))
         return known._replace(context=self.read(trajectories, slice(start, start + count)) if count else None)
 
+    def all_parameters(self) -> NDArray[Any] | None:
+        """The parameters of all trajectories ``(trajectory, parameter)``, if the problem has any."""
+        return self.read_exact(slice(None), part="parameters") if self.problem.parameters else None
+
     @abstractmethod
     def normalizer(self) -> Normalizer:
         """Statistics of the training split."""
@@ -244,12 +248,12 @@ class StoredDataset(Dataset):
             for folder in (first.path.parent, *first.path.parents[2:3]):  # <dataset>/data/<split>/<file>
                 theirs = read_well_statistics(folder, self.problem)
                 if theirs is not None:
-                    return normalizer_from(self.problem, *theirs)
+                    return normalizer_from(self.problem, *theirs, self.all_parameters())
         training = self._training_split()
         if training is not None:
             return training.known_normalizer()
         known = first.selected_statistics(self.problem) if len(self._files) == 1 else None
-        return None if known is None else normalizer_from(self.problem, *known)
+        return None if known is None else normalizer_from(self.problem, *known, self.all_parameters())
 
     def _training_split(self) -> StoredDataset | None:
         """The one that this split belongs to, unless it is that itself."""
@@ -343,7 +347,8 @@ def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normali
     for rounded in rounding.values():
         rounded.require_digits()
     total = merge_moments(moments, problem)
-    return normalizer_from(problem, {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()})
+    mean, std = {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()}
+    return normalizer_from(problem, mean, std, dataset.all_parameters())
 
 
 def _changed(file: SplitFile, changes: dict[str, Any]) -> Problem:

@@ -180,7 +180,7 @@ def free_memory_mb() -> float:
 
 def _encode(surrogate: Surrogate, batch: Batch, case: Case) -> Tensor:
     frames = surrogate.encoder(surrogate.encoded_frames(batch), surrogate.encoder_statistics())
-    latent: Tensor = surrogate.backbone(frames, surrogate.problem.grid)
+    latent = surrogate.processed(frames, surrogate.problem.grid, surrogate.conditions(batch))
     if surrogate.boundary_block is not None:
         latent = surrogate.boundary_block(latent)
     return latent
