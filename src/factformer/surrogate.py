@@ -1,7 +1,8 @@
 """The surrogate: frame encoder → backbone → optional boundary block → latent marching → decoder.
 
 Everything but the backbone is the same for every model, so that models can be compared on equal terms. A
-surrogate takes and gives physical units; the normaliser is inside.
+surrogate takes and gives physical units; the normaliser is inside. With ``patch`` in the model's configuration, all
+of it works on a coarser grid whose points are patches of the problem's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from factformer._support.limits import require_memory
 from factformer.batch import Batch
 from factformer.data.normalization import Normalizer
 from factformer.errors import NonFinite, UserError
-from factformer.grid import Grid
+from factformer.grid import Grid, per_axis
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.conditions import UNCONDITIONED, Conditions
@@ -26,6 +27,7 @@ from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.marching import LatentMarching
 from factformer.nn.modulation import Modulation, ParameterEmbedding
+from factformer.nn.patches import Patches
 from factformer.nn.stage import Network
 from factformer.problem import STEP, Problem
 
@@ -64,9 +66,13 @@ class Surrogate(Network):
         if config.residual is True and steady:
             raise UserError("residual=True predicts increments in time; a steady problem has none")
 
+        patch = per_axis("model.patch", config.patch, problem.grid.num_axes)
+        self.patches = Patches(patch, problem.grid) if max(patch) > 1 else None
+        points = 1 if self.patches is None else self.patches.size
+        home = self.latent_grid(problem.grid)
         channels_in = sum(len(getattr(self.normalizer, f"{kind}_mean")) for kind in self._encoded())
-        self.encoder = FrameEncoder(max(1, problem.num_context_frames), channels_in, config.dim)
-        self.backbone: Backbone = backbone_of(config)(config, problem)
+        self.encoder = FrameEncoder(max(1, problem.num_context_frames), points * channels_in, config.dim)
+        self.backbone: Backbone = backbone_of(config)(config, problem.with_grid(home))
         self.conditioned = self.backbone.takes_conditions
         self.residual = config.residual
         if self.residual == "auto":
@@ -74,12 +80,14 @@ class Surrogate(Network):
         wanted = config.boundary_block
         if wanted == "auto":
             wanted = self.backbone.wants_boundary_block and problem.boundary != "periodic"
-        self.boundary_block = BoundaryBlock(problem.grid.num_axes, config.dim, problem.grid) if wanted else None
+        self.boundary_block = BoundaryBlock(home.num_axes, config.dim, home) if wanted else None
         width = config.dim if self.boundary_block is None else self.boundary_block.dim_out
         expansion = config.latent_expansion or (2.0 if problem.grid.num_axes <= 2 else 1.5)
         dim_latent = Decoder.num_groups * max(1, round(expansion * config.dim / Decoder.num_groups))
-        self.marching = LatentMarching(width, config.dim, dim_latent, marching_steps, problem.num_forcing_channels)
-        self.decoder = Decoder(dim_latent, config.dim, problem.num_state_channels)
+        self.marching = LatentMarching(
+            width, config.dim, dim_latent, marching_steps, points * problem.num_forcing_channels
+        )
+        self.decoder = Decoder(dim_latent, config.dim, points * problem.num_state_channels)
         # Last, so that the same seed gives the other weights the values that they have without parameters.
         self.embedding = ParameterEmbedding(len(problem.parameters)) if problem.parameters else None
         self.around: nn.ModuleList | None = None
@@ -111,11 +119,10 @@ class Surrogate(Network):
 
     def predict(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor:
         """`forward` without its checks: tensors in, tensors out."""
-        z = self.encoder(self.encoded_frames(batch), self.encoder_statistics())
-        z = self.processed(z, grid, self.conditions(batch))
-        if self.boundary_block is not None:
-            z = self.boundary_block(z, grid)
-        values = self.decode(z, num_steps, grid, self.marching_forcing(batch, num_steps))
+        forcing = self.marching_forcing(batch, num_steps, grid)
+        values = self.decode(self.encode(batch, grid), num_steps, self.latent_grid(grid), forcing)
+        if self.patches is not None:
+            values = self.patches.join(values, grid)
         if not self.residual:
             return self.normalizer.denormalize(values)
         assert batch.context is not None
@@ -123,11 +130,26 @@ class Surrogate(Network):
 
     plain = predict
 
-    def conditions(self, batch: Batch) -> Conditions:
-        """What the layers of the backbone know beside the field."""
+    def latent_grid(self, grid: Grid) -> Grid:
+        """The grid of the latent field for frames on ``grid``: that itself, or the grid of its patches."""
+        return grid if self.patches is None else self.patches.grid(grid)
+
+    def encode(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch *coarse width"]:
+        """The latent field of what is known, before the marching: encoder, backbone and boundary block."""
+        frames, inner = self.encoded_frames(batch), self.latent_grid(grid)
+        if self.patches is not None:
+            frames = self.patches.split(frames, grid)
+        z = self.processed(self.encoder(frames, self.encoder_statistics()), inner, self.conditions(batch, grid))
+        return z if self.boundary_block is None else self.boundary_block(z, inner)
+
+    def conditions(self, batch: Batch, grid: Grid) -> Conditions:
+        """What the layers of the backbone know beside the field, on the latent grid of ``grid``."""
+        mask = batch.mask
+        if mask is not None and self.patches is not None:
+            mask = self.patches.inside(mask, grid)
         if self.embedding is None or batch.parameters is None:
-            return UNCONDITIONED if batch.mask is None else Conditions(mask=batch.mask)
-        return Conditions(self.embedding(self.normalizer.normalize_parameters(batch.parameters)), batch.mask)
+            return UNCONDITIONED if mask is None else Conditions(mask=mask)
+        return Conditions(self.embedding(self.normalizer.normalize_parameters(batch.parameters)), mask)
 
     def processed(self, z: Tensor, grid: Grid, conditions: Conditions) -> Tensor:
         """The latent field after the backbone; if its layers do not see the parameters, they act before and after."""
@@ -138,13 +160,14 @@ class Surrogate(Network):
         z = backbone(z, grid) if unconditioned else backbone(z, grid, conditions)
         return z if self.around is None else self.around[1](z, parameters)
 
-    def marching_forcing(self, batch: Batch, num_steps: int) -> Float[Tensor, "batch step *grid channel"] | None:
-        """The normalised forcing of the frames that are predicted, if there is any."""
+    def marching_forcing(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor | None:
+        """The normalised forcing of the frames that are predicted, if there is any, on the latent grid."""
         if batch.forcing is None:
             return None
         first = self.problem.num_context_frames
         predicted = batch.forcing[:, first : first + num_steps]
-        return (predicted - self.normalizer.forcing_mean) / self.normalizer.forcing_std
+        normalized = (predicted - self.normalizer.forcing_mean) / self.normalizer.forcing_std
+        return normalized if self.patches is None else self.patches.split(normalized, grid)
 
     def increment_scale(self, batch: Batch) -> Tensor:
         """The size of increments; a surrogate for several time steps predicts rates of change."""
@@ -180,15 +203,16 @@ class Surrogate(Network):
         return torch.cat(beside, dim=-1)
 
     def encoder_statistics(self) -> Float[Tensor, "2 channel_in"]:
-        """Mean and deviation of the channels of `encoded_frames`."""
+        """Mean and deviation of the channels of `encoded_frames`, for each point of a patch."""
         moments = []
         for moment in ("mean", "std"):
             parts = [getattr(self.normalizer, f"{kind}_{moment}") for kind in self._encoded()]
             moments.append(parts[0] if len(parts) == 1 else torch.cat(parts))
-        return torch.stack(moments)
+        statistics = torch.stack(moments)
+        return statistics if self.patches is None else statistics.repeat(1, self.patches.size)
 
     def decode(self, z: Tensor, num_steps: int, grid: Grid, forcing: Tensor | None = None) -> Tensor:
-        """Marching and decoder: normalised fields ``(batch, step, *grid, channel)`` of the latent field."""
+        """Marching and decoder: normalised values ``(batch, step, *grid, channel)`` of a latent field on ``grid``."""
         return self.marching.decoded(z, num_steps, self.decoder, grid, forcing)
 
     def check(self, batch: Batch, num_steps: int, grid: Grid | None) -> Grid:
@@ -206,6 +230,7 @@ class Surrogate(Network):
         grid = grid or problem.grid
         if shape != grid.shape:
             grid = grid.resample(shape)
+        self.latent_grid(grid)  # refuses what cannot be cut into patches
         for part in batch.tensors:
             self.check_finite(part)
         if batch.parameters is not None and self._looks_at(batch.parameters):

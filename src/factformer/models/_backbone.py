@@ -12,7 +12,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from jaxtyping import Float
 from pydantic import Field
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from factformer import catalog
-from factformer.config import Config
+from factformer.config import Config, fingerprint
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.conditions import UNCONDITIONED, Conditions
@@ -29,6 +29,9 @@ from factformer.problem import Problem
 
 Latent = Float[Tensor, "batch *grid dim"]
 Layer = TypeVar("Layer", bound=nn.Module)
+PatchSize = Annotated[int, Field(ge=1, le=256)]
+UNUSED = (("patch", 1),)
+"""Options that the first edition did not have, with the value that leaves them out."""
 
 
 class ModelConfig(Config):
@@ -49,8 +52,16 @@ class ModelConfig(Config):
     """Width of the marching state over ``dim``; by default 2 in one and two dimensions, 1.5 above."""
     boundary_block: bool | Literal["auto"] = "auto"
     """Convolutions after the backbone that see the walls; ``auto``: where the model asks for them."""
+    patch: PatchSize | tuple[PatchSize, ...] = 1
+    """Neighbouring points along each axis, or along every one, that make one point of the latent field: a patch of 2
+    leaves a quarter of the points in two dimensions."""
     checkpointing: bool = False
     """Recompute each layer in the backward pass instead of storing its activations."""
+
+    def fingerprint(self) -> str:
+        """As `Config.fingerprint`; options that came later count where they are used, so older runs keep theirs."""
+        values = self.model_dump(mode="json")
+        return fingerprint({key: value for key, value in values.items() if (key, value) not in UNUSED})
 
 
 class Backbone(nn.Module, ABC):
