@@ -16,7 +16,7 @@ from torch import Tensor
 
 from factformer.batch import Batch, Window, describe_part
 from factformer.config import fingerprint
-from factformer.data.agreement import changed_problem, describe_difference
+from factformer.data.agreement import changed_problem, describe_difference, require_finite
 from factformer.data.formats.well import GRID_KEYS
 from factformer.data.formats.well_statistics import read_well_statistics
 from factformer.data.hdf5 import SplitFile
@@ -76,7 +76,11 @@ class Dataset(ABC):
 
     def all_parameters(self) -> NDArray[Any] | None:
         """The parameters of all trajectories ``(trajectory, parameter)``, if the problem has any."""
-        return self.read_exact(slice(None), part="parameters") if self.problem.parameters else None
+        if not self.problem.parameters:
+            return None
+        values = self.read_exact(slice(None), part="parameters")
+        require_finite(torch.as_tensor(values), self.split, range(self.num_trajectories))
+        return values
 
     @abstractmethod
     def normalizer(self) -> Normalizer:
