@@ -1,11 +1,12 @@
 """Parameters condition every model of the catalog: neutral before training, in every block, and never ignored."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 
-from factformer import Field, Grid, Problem, catalog
+from factformer import Field, Grid, Problem, catalog, fit, rollout, simulate
 from factformer.batch import Batch
 from factformer.bundle import load, save_bundle
 from factformer.data.normalization import Normalizer
@@ -148,3 +149,32 @@ def test_a_model_that_takes_no_conditions_sees_parameters_before_and_after():
     assert all(part.weight.grad.abs().max() > 1e-9 for part in surrogate.around)
     found = surrogate(batch(150.0, 900.0))
     assert not torch.allclose(found[0], found[1], rtol=1e-4)
+
+
+def test_one_surrogate_over_a_range_of_speeds_needs_to_be_told_the_speed():
+    """Advection of waves: one frame tells nothing of the speed."""
+    grid = Grid(16, 2 * math.pi, True)
+    generator = torch.Generator().manual_seed(0)
+    speed = 0.5 + 1.5 * torch.rand(32, generator=generator)
+    start = torch.cos(grid.axis(0) + 2 * math.pi * torch.rand(32, 1, generator=generator))[..., None]
+    frames = simulate("advection_diffusion", start, 9, 0.2, velocity=speed.double()).float()
+
+    def error(parameters: dict[str, torch.Tensor]) -> float:
+        fitted = fit(
+            frames[:24],
+            grid=grid,
+            frame_dt=0.2,
+            fields=["u"],
+            parameters={name: values[:24] for name, values in parameters.items()} or None,
+            num_context_frames=1,
+            updates=80,
+            progress=False,
+            settings={"model.dim": 16, "model.depth": 2, "model.heads": 2, "model.head_dim": 8, "model.kernel_dim": 8},
+        ).eval()
+        given = {name: values[24:] for name, values in parameters.items()} or None
+        with torch.no_grad():
+            found = torch.stack(list(rollout(fitted, frames[24:, :1], 4, parameters=given)), dim=1)
+        return float((found - frames[24:, 1:5]).norm() / frames[24:, 1:5].norm())
+
+    told, untold = error({"speed": speed}), error({})
+    assert told < 0.4 * untold, (told, untold)

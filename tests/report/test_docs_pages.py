@@ -100,6 +100,12 @@ def test_adding_a_metric(tmp_path, monkeypatch):
     assert "largest_error" in (tmp_path / "report" / "comparison.md").read_text(encoding="utf-8")
 
 
+def test_parameters_and_geometry(tmp_path, monkeypatch):
+    names = run_page("how-to/parameters-and-geometry.md", tmp_path, monkeypatch)
+    assert names["thick"][-1].std() < names["thin"][-1].std()
+    assert len(names["predicted"]) == 6
+
+
 def test_the_tutorial(tmp_path, monkeypatch):
     names = run_page("tutorial.md", tmp_path, monkeypatch)
     assert names["future"].shape == (1, 16, 32, 32, 1)
