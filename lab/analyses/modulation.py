@@ -30,6 +30,7 @@ from factformer.evaluation.provenance import provenance
 from factformer.models import _backbone
 from factformer.nn.conditions import Conditions
 from factformer.nn.modulation import EMBEDDING_DIM, Modulation
+from factformer.surrogate import Surrogate
 
 POINTS, FRAMES, DT = 32, 17, 0.1
 CASES = {"burgers": ("viscosity", 0.02, 0.6, True), "advection_diffusion": ("velocity", 0.3, 2.0, False)}
@@ -104,8 +105,21 @@ VARIANTS = {
     "block output": "scale and shift of each block's output",
     "branch input": "scale and shift of what the residual branch sees",
     "input and gate": "scale and shift of the input, scale of the increment",
+    "inputs and end": "scale and shift of each block's input, and after the last block",
 }
-HOW = {"block input": "stream", "block output": "after", "branch input": "branch", "input and gate": "gate"}
+HOW = {
+    "block input": "stream",
+    "block output": "after",
+    "branch input": "branch",
+    "input and gate": "gate",
+    "inputs and end": "stream",
+}
+    "block input": "stream",
+    "inputs and end": "stream",
+    "block output": "after",
+    "branch input": "branch",
+    "input and gate": "gate",
+}
 
 
 @contextlib.contextmanager
@@ -115,9 +129,15 @@ def variant(name: str) -> Iterator[None]:
     with (
         mock.patch.object(_backbone, "_applied", applied(how)),
         mock.patch.object(_backbone.Backbone, "modulated", lambda self, layer: _with(layer, kind(self._dim))),
-        mock.patch.object(_backbone.Backbone, "is_modulated", True),
+        mock.patch.object(_backbone.Backbone, "is_modulated", name != "inputs and end"),
+        mock.patch.object(Surrogate, "processed", _processed),
     ):
         yield
+
+
+def _processed(self: Surrogate, z: Tensor, grid: Grid, conditions: Conditions) -> Tensor:
+    result = self.backbone(z, grid, conditions)
+    return result if self.around is None else self.around[1](result, conditions.parameters)
 
 
 def _with(layer: nn.Module, modulation: nn.Module) -> nn.Module:

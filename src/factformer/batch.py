@@ -22,7 +22,7 @@ from factformer.problem import STEP, Field, Problem, num_channels
 Array = Tensor | NDArray[Any]
 Fields = Array | Mapping[str, Array]
 """Values of several fields: side by side in the channels of one array, or one array for each name."""
-Numbers = Array | Mapping[str, Array | float]
+Numbers = Array | Mapping[str, Array | float | int]
 """Values of several parameters: side by side in an array, or one number or array for each name."""
 
 
@@ -149,7 +149,7 @@ class Batch(NamedTuple):
         """The batch without the forcing of frames beyond the first ``num_frames``."""
         return self if self.forcing is None else self._replace(forcing=self.forcing[:, :num_frames])
 
-    def with_parameter(self, problem: Problem, name: str, values: Array | float) -> Batch:
+    def with_parameter(self, problem: Problem, name: str, values: Array | float | int) -> Batch:
         """The batch with other values of one of its parameters; a single number holds for all samples."""
         if name not in problem.parameters:
             raise UserError(

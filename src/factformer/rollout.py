@@ -27,7 +27,7 @@ def rollout(
     forcing: Fields | None = None,
     parameters: Numbers | None = None,
     mask: Array | None = None,
-    frame_dt: Array | float | None = None,
+    frame_dt: Array | float | int | None = None,
     warn: bool = True,
 ) -> Iterator[Float[Tensor, "batch *grid channel"]]:
     """The ``num_frames`` frames that follow ``context``, one at a time.
@@ -75,7 +75,7 @@ def rollout(
             batch = following(batch, predicted)
 
 
-def at_step(batch: Batch, surrogate: Surrogate, frame_dt: Array | float) -> Batch:
+def at_step(batch: Batch, surrogate: Surrogate, frame_dt: Array | float | int) -> Batch:
     """The batch with ``frame_dt`` as the time between its frames, for a surrogate that was trained for several."""
     problem = surrogate.problem
     if STEP not in problem.parameters:

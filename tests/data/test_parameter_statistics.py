@@ -78,7 +78,7 @@ def test_bundles_keep_scale_and_range_and_check_them_on_arrival(surrogate, tmp_p
     for name, values, words in (
         ("parameters_log", [0.5, 0.0, 0.0], "parameters_log of 'reynolds' is 0.5, neither 0 nor 1"),
         ("parameters_min", [0.0, -1.0, 9.0], "the logarithm of 'reynolds', which begins at 0"),
-        ("parameters_max", [50.0, 1.0, 9.9], "the range of 'reynolds' begins at 100, above its end"),
+        ("parameters_max", [50.0, 1.0, 9.9], "range of 'reynolds' begins at 100, above its end"),
         ("parameters_max", [float("inf"), 1.0, 9.9], "parameters_max is not finite"),
         ("parameters_std", [0.0, 1.0, 1.0], "parameters_std is zero"),
         ("parameters_log", [1.0], "parameters_log is not of the 3 parameters"),
