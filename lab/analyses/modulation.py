@@ -114,12 +114,6 @@ HOW = {
     "input and gate": "gate",
     "inputs and end": "stream",
 }
-    "block input": "stream",
-    "inputs and end": "stream",
-    "block output": "after",
-    "branch input": "branch",
-    "input and gate": "gate",
-}
 
 
 @contextlib.contextmanager
