@@ -16,7 +16,7 @@ from torch import Tensor
 
 from factformer.batch import Batch, Window, describe_part
 from factformer.config import fingerprint
-from factformer.data.agreement import changed_problem, describe_difference
+from factformer.data.agreement import changed_problem, describe_difference, require_finite
 from factformer.data.formats.well import GRID_KEYS
 from factformer.data.formats.well_statistics import read_well_statistics
 from factformer.data.hdf5 import SplitFile
@@ -73,6 +73,14 @@ class Dataset(ABC):
         count = self.problem.num_context_frames if num_context_frames is None else num_context_frames
         known = self.known(trajectories, slice(start, start + count + num_frames))
         return known._replace(context=self.read(trajectories, slice(start, start + count)) if count else None)
+
+    def all_parameters(self) -> NDArray[Any] | None:
+        """The parameters of all trajectories ``(trajectory, parameter)``, if the problem has any."""
+        if not self.problem.parameters:
+            return None
+        values = self.read_exact(slice(None), part="parameters")
+        require_finite(torch.as_tensor(values), self.split, range(self.num_trajectories))
+        return values
 
     @abstractmethod
     def normalizer(self) -> Normalizer:
@@ -244,12 +252,12 @@ class StoredDataset(Dataset):
             for folder in (first.path.parent, *first.path.parents[2:3]):  # <dataset>/data/<split>/<file>
                 theirs = read_well_statistics(folder, self.problem)
                 if theirs is not None:
-                    return normalizer_from(self.problem, *theirs)
+                    return normalizer_from(self.problem, *theirs, self.all_parameters())
         training = self._training_split()
         if training is not None:
             return training.known_normalizer()
         known = first.selected_statistics(self.problem) if len(self._files) == 1 else None
-        return None if known is None else normalizer_from(self.problem, *known)
+        return None if known is None else normalizer_from(self.problem, *known, self.all_parameters())
 
     def _training_split(self) -> StoredDataset | None:
         """The one that this split belongs to, unless it is that itself."""
@@ -343,7 +351,8 @@ def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normali
     for rounded in rounding.values():
         rounded.require_digits()
     total = merge_moments(moments, problem)
-    return normalizer_from(problem, {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()})
+    mean, std = {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()}
+    return normalizer_from(problem, mean, std, dataset.all_parameters())
 
 
 def _changed(file: SplitFile, changes: dict[str, Any]) -> Problem:
