@@ -55,19 +55,22 @@ def write_report(
     runs: Sequence[ReportRun],
     subtitle: str = "",
     figures: Mapping[str, Figure] | None = None,
+    table: Table | None = None,
+    trend: Mapping[str, content.Chart] | None = None,
     max_bytes: int = MAX_BYTES,
     overwrite: bool = False,
 ) -> Path:
     """Write ``report.html`` and ``comparison.{md,csv,json}`` into the folder ``out``; returns the page.
 
-    The page holds everything it shows and stays under ``max_bytes``. ``figures`` adds pictures by heading.
+    The page holds everything it shows and stays under ``max_bytes``. ``figures`` adds pictures by heading. ``table``
+    and ``trend`` replace the comparison of the runs and the curves of their errors.
     """
     if not runs:
         raise UserError("a report needs at least one run")
     out = Path(out)
-    table = comparison_table(runs)
+    table = table or comparison_table(runs)
     files = {
-        out / PAGE_NAME: render_page(title, runs, table, subtitle, figures or {}, max_bytes),
+        out / PAGE_NAME: render_page(title, runs, table, subtitle, figures or {}, max_bytes, trend),
         out / "comparison.md": table.to_markdown(),
         out / "comparison.csv": table.to_csv(),
         out / "comparison.json": table.to_json() + "\n",
@@ -89,6 +92,7 @@ def render_page(
     subtitle: str = "",
     figures: Mapping[str, Figure] | None = None,
     max_bytes: int = MAX_BYTES,
+    trend: Mapping[str, content.Chart] | None = None,
 ) -> str:
     """The page as text."""
     names = unique_names(runs)
@@ -103,7 +107,7 @@ def render_page(
         "player": player_data(runs, names, max_bytes - spent),
         "maps": _color_tables(),
         "timing": {"dt": content.frame_interval(runs)},
-        "trend": content.error_charts(runs),
+        "trend": content.error_charts(runs) if trend is None else trend,
         "spectra": content.spectrum_charts(runs),
     }
     page = (
