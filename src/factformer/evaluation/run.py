@@ -229,18 +229,31 @@ def check_writable(folder: Path) -> None:
 
 def check_ours(folder: Path) -> None:
     """Raise where a file that `evaluate_run` would write is there already and is not of an evaluation."""
-    advice = "is not of an evaluation and is not replaced: move it away or name another folder with --out DIR"
-    numbers, samples = folder / EVALUATION, folder / ROLLOUTS
-    if numbers.exists() and not set(SAME_MEASUREMENT) <= set(read_json(numbers)):
-        raise UserError(f"{numbers} {advice}")
-    if samples.exists():
-        try:
-            with ZipFile(regular_file(samples)) as file:
-                names = {name.removesuffix(".npy") for name in file.namelist()}
-        except (BadZipFile, OSError, NotImplementedError):
-            names = set()
-        if names != SAMPLES:
-            raise UserError(f"{samples} {advice}")
+    require_ours(
+        {
+            folder / EVALUATION: lambda path: set(SAME_MEASUREMENT) <= set(read_json(path)),
+            folder / ROLLOUTS: lambda path: archive_members(path) == SAMPLES,
+        },
+        "an evaluation",
+    )
+
+
+def require_ours(files: Mapping[Path, Callable[[Path], bool]], what: str) -> None:
+    """Raise where one of the files is there and its test says that it is not of ``what``."""
+    for path, is_ours in files.items():
+        if path.exists() and not is_ours(path):
+            raise UserError(
+                f"{path} is not of {what} and is not replaced: move it away or name another folder with --out DIR"
+            )
+
+
+def archive_members(path: Path) -> set[str]:
+    """Names of the arrays in an npz file; none where it is no such file."""
+    try:
+        with ZipFile(regular_file(path)) as file:
+            return {name.removesuffix(".npy") for name in file.namelist()}
+    except (BadZipFile, OSError, NotImplementedError):
+        return set()
 
 
 def check_replaceable(path: Path, result: dict[str, Any]) -> None:
