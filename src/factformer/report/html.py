@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 import yaml
 from markupsafe import Markup
-from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from factformer import __version__
@@ -26,7 +24,7 @@ from factformer.report import content
 from factformer.report.clips import player_data
 from factformer.report.figures import kernel_maps
 from factformer.report.runs import ReportRun, load_run, unique_names
-from factformer.report.style import SERIES, SERIES_DARK, difference_map, diverging_map, sequential_map
+from factformer.report.style import color_tables, palette_css
 from factformer.report.tables import Table, comparison_table
 
 MAX_BYTES = 8_000_000
@@ -105,7 +103,7 @@ def render_page(
     spent = sum(len(text) for picture in [*pictures, *kernels] for text in picture.values()) + ROOM_FOR_TEXT
     data: dict[str, Any] = {
         "player": player_data(runs, names, max_bytes - spent),
-        "maps": _color_tables(),
+        "maps": color_tables(),
         "timing": {"dt": content.frame_interval(runs)},
         "trend": content.error_charts(runs) if trend is None else trend,
         "spectra": content.spectrum_charts(runs),
@@ -131,7 +129,7 @@ def render_page(
             kernels=kernels,
             figures=pictures,
             repeat=[_repeat(run, name) for run, name in zip(runs, names, strict=True)],
-            palette_css=Markup(_palette_css()),
+            palette_css=Markup(palette_css()),
             css=_template_text("report.css"),
             script=Markup("\n").join(_template_text(name) for name in SCRIPTS),
             data=_embedded_json(data),
@@ -162,27 +160,6 @@ def _embedded_json(data: Any) -> Markup:
     """JSON that cannot end its script element, with null for numbers that are not finite."""
     text = json.dumps(finite(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))
-
-
-def _palette_css() -> str:
-    light = "".join(f"--series-{i}:{color};" for i, color in enumerate(SERIES))
-    dark = "".join(f"--series-{i}:{color};" for i, color in enumerate(SERIES_DARK))
-    return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}"
-
-
-def _color_tables() -> dict[str, str]:
-    maps = {
-        "sequential": sequential_map(),
-        "diverging": diverging_map(),
-        "difference": difference_map(),
-        "diverging_dark": diverging_map(dark=True),
-        "difference_dark": difference_map(dark=True),
-    }
-    return {name: base64.b64encode(_color_bytes(colors)).decode() for name, colors in maps.items()}
-
-
-def _color_bytes(colors: Colormap) -> bytes:
-    return bytes(np.rint(colors(np.arange(colors.N))[:, :3] * 255).astype(np.uint8).tobytes())
 
 
 def _repeat(run: ReportRun, name: str) -> dict[str, str]:
