@@ -144,9 +144,9 @@ def measure_here(case: Case) -> dict[str, Any]:
             _predict(surrogate, batch, case)
         result["forward_memory_mb"] = peak.megabytes
         result["forward_seconds"] = median_seconds(lambda: _predict(surrogate, batch, case), device)
-        result["encoder_seconds"] = median_seconds(lambda: surrogate.encode(batch, surrogate.problem.grid), device)
-        latent = surrogate.encode(batch, surrogate.problem.grid)
-        steps = case.marching_steps
+        grid, steps = surrogate.problem.grid, case.marching_steps
+        result["encoder_seconds"] = median_seconds(lambda: surrogate.encode(batch, grid), device)
+        latent = surrogate.encode(batch, grid)
         result["propagator_seconds"] = median_seconds(lambda: surrogate.marching(latent, steps), device)
         del latent
     if case.training:
