@@ -48,7 +48,8 @@ def split(pde: str, count: int, seed: int) -> tuple[Tensor, Tensor]:
     for wave in range(1, 5):
         amplitude, phase = torch.randn(2, count, 1, generator=drawn, dtype=torch.float64)
         start += amplitude / wave * torch.cos(wave * x + 2 * math.pi * phase)
-    frames = factformer.simulate(pde, start[..., None], FRAMES, DT, **{name: values})
+    varying: dict[str, Any] = {name: values}
+    frames = factformer.simulate(pde, start[..., None], FRAMES, DT, **varying)
     return frames.float(), values.float()
 
 
@@ -130,8 +131,10 @@ def variant(name: str) -> Iterator[None]:
 
 
 def _processed(self: Surrogate, z: Tensor, grid: Grid, conditions: Conditions) -> Tensor:
-    result = self.backbone(z, grid, conditions)
-    return result if self.around is None else self.around[1](result, conditions.parameters)
+    result: Tensor = self.backbone(z, grid, conditions)
+    if self.around is not None:
+        result = self.around[1](result, conditions.parameters)
+    return result
 
 
 def _with(layer: nn.Module, modulation: nn.Module) -> nn.Module:

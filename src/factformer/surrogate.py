@@ -165,8 +165,7 @@ class Surrogate(Network):
         if batch.forcing is None:
             return None
         first = self.problem.num_context_frames
-        predicted = batch.forcing[:, first : first + num_steps]
-        normalized = (predicted - self.normalizer.forcing_mean) / self.normalizer.forcing_std
+        normalized = self.normalizer.normalize_forcing(batch.forcing[:, first : first + num_steps])
         return normalized if self.patches is None else self.patches.split(normalized, grid)
 
     def increment_scale(self, batch: Batch) -> Tensor:

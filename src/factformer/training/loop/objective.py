@@ -71,6 +71,6 @@ class Objective(nn.Module):
         """The frames after the context as they are predicted outside of training."""
         self.surrogate.eval()
         try:
-            return torch.stack(list(rollout(self.surrogate, batch, num_frames)), dim=1)
+            return torch.stack(list(rollout(self.surrogate, batch, num_frames, warn=False)), dim=1)
         finally:
             self.surrogate.train()
