@@ -6,6 +6,7 @@ pytrees, ``torch.export``, ``torch.compile``, DDP.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -289,6 +290,13 @@ def as_tensor(values: Array, what: str) -> Tensor:
     return tensor
 
 
+def as_number(value: Any, what: str) -> float:
+    """One finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise UserError(f"{what} takes one finite number, got {cut(value)}")
+    return float(value)
+
+
 def as_mask(values: Array) -> Bool[Tensor, "*shape"]:
     """An array of true and false, or of ones and zeros."""
     tensor = as_tensor(values, "the mask")
@@ -307,7 +315,7 @@ def joined(values: Fields, fields: Sequence[Field], num_leading: int, what: str)
     if not isinstance(values, Mapping):
         return as_tensor(values, what)
     names = [item.name for item in fields]
-    _require_names(values, names, what)
+    require_names(values, names, what)
     columns = []
     for item in fields:
         column = as_tensor(values[item.name], f"{what} {item.name!r}")
@@ -329,7 +337,7 @@ def joined_parameters(values: Numbers, names: Sequence[str], size: int) -> Float
     if not isinstance(values, Mapping):
         tensor = as_tensor(values, "parameters")
         return tensor if tensor.is_floating_point() else tensor.float()
-    _require_names(values, names, "parameters")
+    require_names(values, names, "parameters")
     columns = []
     for name in names:
         given = values[name]
@@ -358,7 +366,8 @@ def field_names(fields: Sequence[Field]) -> str:
     return ", ".join(f"{item.name} ({item.num_channels})" for item in fields)
 
 
-def _require_names(values: Mapping[str, Any], names: Sequence[str], what: str) -> None:
+def require_names(values: Mapping[str, Any], names: Sequence[str], what: str) -> None:
+    """Raise where values are not given for exactly these names."""
     if set(values) != set(names):
         raise UserError(f"{what} must be given for {', '.join(names) or 'nothing'}; got {', '.join(values)}")
 
