@@ -23,6 +23,7 @@ from factformer.data.formats.pdebench import describe_times
 from factformer.data.generate.progress import ProgressBar
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.store import Dataset, open_dataset
+from factformer.data.windows import span
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import check_setting, other_parameters
 from factformer.evaluation.memory import memory_explained
@@ -49,14 +50,18 @@ class Context:
     num_available: int
     made_with: Mapping[str, Any] = field(default_factory=dict)
     """Provenance of the data, where they tell it."""
+    stride: int = 1
+    """Frames of the file in one frame of the surrogate."""
 
     def __str__(self) -> str:
         """Such as ``frames 20 to 23 of 24``, counted from 0; nothing where there is no time."""
         if self.batch.context is None:
             return ""
         count = self.batch.context.shape[1]
-        which = f"frame {self.start}" if count == 1 else f"frames {self.start} to {self.start + count - 1}"
-        return f"{which} of {self.num_available}"
+        last = self.start + span(count, self.stride) - 1
+        which = f"frame {self.start}" if count == 1 else f"frames {self.start} to {last}"
+        apart = f", {self.stride} apart," if self.stride > 1 and count > 1 else ""
+        return f"{which}{apart} of {self.num_available}"
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,7 @@ def read_context(
             wanted, there = (", ".join((*item.parts, *item.parameters)) or "nothing" for item in (problem, found))
             raise UserError(f"{path} holds {there} beside its state; a surrogate of {problem.name!r} needs {wanted}")
         try:
-            check_setting(problem, found)
+            stride = check_setting(problem, found)
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
         data: Dataset = open_dataset(path, num_context_frames=problem.num_context_frames, horizon=problem.horizon)
@@ -199,9 +204,8 @@ def read_context(
         described = describe_times(path, open_arrays(path), taken=[*(f.name for f in _seen(problem)), *said])
         columns = _columns(path, described.arrays, problem, fields or {}, layout)
         data = ImportedDataset(path, problem, columns, columns if problem.static else [], "test")
-        if not problem.steady:
-            described.require_interval(data.num_frames, problem.frame_dt)
-        first = max(data.num_frames - problem.num_context_frames, 0)
+        stride = 1 if problem.steady else described.frame_stride(data.num_frames, problem.frame_dt)
+        first = max(data.num_frames - span(problem.num_context_frames, stride), 0)
     if not problem.num_context_frames:
         if start is not None:
             raise UserError(f"{problem.name!r} is steady: its samples have no frames to start from, leave out --start")
@@ -209,17 +213,18 @@ def read_context(
             raise UserError(f"{path} holds {data.num_frames} frames a sample: {problem.name!r} is steady and takes one")
         return Context(data.known(slice(None), slice(0, 1)), 0, 1, data.provenance)
     first, count = first if start is None else start, problem.num_context_frames
-    if not 0 <= first <= data.num_frames - count:
-        asked = "" if start is None else f" from frame {start} on, counted from 0"
+    if not 0 <= first <= data.num_frames - span(count, stride):
+        asked = "" if stride == 1 else f" that lie {stride} apart"
+        asked += "" if start is None else f" from frame {start} on, counted from 0"
         raise UserError(f"{path} holds {data.num_frames} frames, too few for {count} context frames{asked}")
     predicted = num_frames if problem.forcing else 0
-    if first + count + predicted > data.num_frames:
+    if first + span(count + predicted, stride) > data.num_frames:
         raise UserError(
             f"{path} holds forcing for {data.num_frames} frames, too few for {count} context frames and {num_frames} "
             "predicted ones; ask for fewer"
         )
-    batch = data.batch(slice(None), first, predicted, num_context_frames=count)
-    return Context(batch, first, data.num_frames, data.provenance)
+    batch = data.batch(slice(None), first, predicted, num_context_frames=count, stride=stride)
+    return Context(batch, first, data.num_frames, data.provenance, stride)
 
 
 def _seen(problem: Problem) -> tuple[Field, ...]:
