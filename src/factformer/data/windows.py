@@ -1,4 +1,4 @@
-"""Windows by index: runs of consecutive frames in every trajectory, and the order they are visited in."""
+"""Windows by index: runs of frames in every trajectory, one or more apart, and the order they are visited in."""
 
 from __future__ import annotations
 
@@ -10,24 +10,41 @@ from torch import Tensor
 from factformer.errors import UserError
 
 
-class Windows:
-    """All windows of ``length`` frames that start at multiples of ``stride``, trajectory by trajectory."""
+def span(length: int, frame_stride: int = 1) -> int:
+    """Frames of a trajectory that ``length`` frames reach over which lie ``frame_stride`` apart."""
+    return (length - 1) * frame_stride + 1
 
-    def __init__(self, num_trajectories: int, num_frames: int, length: int, stride: int = 1) -> None:
-        if length < 1 or stride < 1:
-            raise UserError(f"window length and stride must be at least 1, got {length} and {stride}")
+
+def frames_from(start: int, length: int, frame_stride: int = 1) -> slice:
+    """``length`` frames from ``start`` on that lie ``frame_stride`` apart."""
+    return slice(start, start + span(length, frame_stride), frame_stride)
+
+
+class Windows:
+    """All windows of ``length`` frames that start at multiples of ``stride``, trajectory by trajectory.
+
+    Frames of a window lie ``frame_stride`` apart; windows start at all of these phases.
+    """
+
+    def __init__(
+        self, num_trajectories: int, num_frames: int, length: int, stride: int = 1, frame_stride: int = 1
+    ) -> None:
+        if min(length, stride, frame_stride) < 1:
+            smallest = min(stride, frame_stride)
+            raise UserError(f"window length and stride must be at least 1, got {length} and {smallest}")
         if num_trajectories < 1:
             raise UserError("the split is empty: it holds no trajectory")
-        if num_frames < length:
+        if num_frames < span(length, frame_stride):
+            apart = "" if frame_stride == 1 else f" that lie {frame_stride} apart"
             raise UserError(
-                f"a window of {length} frames does not fit into trajectories of {num_frames} frames; "
+                f"a window of {length} frames{apart} does not fit into trajectories of {num_frames} frames; "
                 "shorten context or horizon, or store more frames"
             )
         self.num_trajectories = num_trajectories
         self.num_frames = num_frames
         self.length = length
-        self.stride = stride
-        self.num_per_trajectory = (num_frames - length) // stride + 1
+        self.stride, self.frame_stride = stride, frame_stride
+        self.num_per_trajectory = (num_frames - span(length, frame_stride)) // stride + 1
 
     def __len__(self) -> int:
         return self.num_trajectories * self.num_per_trajectory
@@ -38,6 +55,10 @@ class Windows:
             raise IndexError(index)
         trajectory, position = divmod(index, self.num_per_trajectory)
         return trajectory, position * self.stride
+
+    def frames(self, start: int) -> slice:
+        """The frames of a window that begins with ``start``."""
+        return frames_from(start, self.length, self.frame_stride)
 
     def order(self, seed: int, epoch: int) -> Tensor:
         """A permutation of all window indices that depends on ``(seed, epoch)`` alone."""

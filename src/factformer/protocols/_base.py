@@ -33,6 +33,8 @@ class ProtocolConfig(Config):
     """What every protocol reads; the `Config` of each adds its own keys."""
 
     name: str
+    stride: int = Field(default=1, ge=1, le=4096)
+    """Train on every s-th frame, from all s phases: a call of the surrogate advances s frames of the data at once."""
     coarse: int = Field(default=1, ge=1, le=2**20)
     """Begin on every s-th point along each axis, where an update costs a fraction; 1 trains on all of them. For models
     that are the same on both grids, such as factformer and factformer_plus; dilated_resnet is not."""
@@ -41,7 +43,10 @@ class ProtocolConfig(Config):
 
 
 class BaseProtocol(ABC):
-    """How one batch of windows becomes a prediction and the truth it is compared with."""
+    """How one batch of windows becomes a prediction and the truth it is compared with.
+
+    ``problem`` is that of the surrogate: with a stride, its frames are as far apart as those of a window.
+    """
 
     def __init__(self, config: ProtocolConfig, problem: Problem) -> None:
         self.config = config
@@ -60,7 +65,7 @@ class BaseProtocol(ABC):
 
     @property
     def window_length(self) -> int:
-        """Frames of a training window."""
+        """Frames of a training window, ``config.stride`` apart in the data."""
         return self.problem.num_context_frames + self.num_target_frames
 
     @abstractmethod

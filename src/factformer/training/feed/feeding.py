@@ -90,7 +90,7 @@ class ResidentFeed(Feed):
             require_finite(values, dataset.split, range(dataset.num_trajectories))
         self.known = _stored(known, storage).to(device)
         """What does not depend on the frame."""
-        self.offsets = torch.arange(visits.windows.length, device=device)
+        self.offsets = torch.arange(visits.windows.length, device=device) * visits.windows.frame_stride
 
     def batches(self, first_update: int) -> Generator[Window]:
         windows, num_frames, update = self.visits.windows, self.dataset.num_frames, first_update
@@ -156,7 +156,7 @@ class StreamingFeed(Feed):
         """The batch of ``update`` on the CPU."""
         windows = self.visits.windows
         chosen = [windows[index] for index in self.visits.at(update)]
-        window = Window.cat([self.dataset.window([t], slice(start, start + windows.length)) for t, start in chosen])
+        window = Window.cat([self.dataset.window([t], windows.frames(start)) for t, start in chosen])
         for part in (window.frames, *window.known.tensors):
             require_finite(part, self.dataset.split, [t for t, _ in chosen])
         kept = Window(window.frames.to(self.storage), _stored(window.known, self.storage))

@@ -62,7 +62,8 @@ class Trainer:
         run: RunFolder,
         reporter: Reporter,
     ) -> None:
-        config, problem = experiment.training, dataset.problem
+        config, stride = experiment.training, experiment.protocol.stride
+        problem = dataset.problem.with_stride(stride)
         self.experiment, self.config, self.fabric, self.run = experiment, config, fabric, run
         self.reporter = reporter if fabric.is_global_zero else Reporter()
         self.dataset = dataset
@@ -93,8 +94,8 @@ class Trainer:
         self.clock = Clock(config, fabric.device)
 
         length = self.protocol.window_length
-        check_window(length, dataset.num_frames)
-        windows = Windows(dataset.num_trajectories, dataset.num_frames, length, experiment.data.stride)
+        check_window(length, dataset.num_frames, stride)
+        windows = Windows(dataset.num_trajectories, dataset.num_frames, length, experiment.data.stride, stride)
         self.visits = Visits(
             windows, config.seed, config.batch_size, rank=fabric.global_rank, num_ranks=fabric.world_size
         )
@@ -103,7 +104,7 @@ class Trainer:
         if config.ship == "best" and held_out is None:
             raise UserError("training.ship=best is told by held-out trajectories, and there are none; use last")
         if held_out is not None:
-            self.validation = Validation(held_out, config.validation_windows, fabric.device)
+            self.validation = Validation(held_out, config.validation_windows, fabric.device, stride)
         self.augment = Augmentation(experiment.problem, dataset, config.seed) if config.augment else None
         self.noise = None
         if config.noise:
