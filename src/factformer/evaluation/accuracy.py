@@ -79,6 +79,8 @@ def evaluate(
     check_compatible(surrogate, dataset, num_frames)
     starts = start_frames(surrogate, dataset, num_frames, num_starts)
     stride = check_setting(surrogate.problem, dataset.problem)
+    if dataset.problem.parameters:
+        surrogate.warn_outside_range(Batch(parameters=dataset.read(slice(None), part="parameters")))
     was_training = surrogate.training
     engine.attach(surrogate)
     surrogate = surrogate.to(target).eval()

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from factformer import metrics
+from factformer.batch import Batch
 from factformer.data.generate.plan import trajectory_seed
 from factformer.data.store import Dataset
 from factformer.data.windows import frames_from
 from factformer.evaluation.timing import median_seconds
 from factformer.grid import Grid
-from factformer.pdes import PDE
+from factformer.pdes import PDE, Settings, solve
 from factformer.problem import Problem
 
 Start = Literal["stored frame", "full state"]
@@ -86,12 +87,34 @@ class Rival:
         """The solver's grid of so many points, with as many axes as the data."""
         shape = self.equation.shape(resolution)
         axes = self.dataset.problem.grid.num_axes
-        return self.equation.problem(shape if len(shape) == axes else (resolution,) * axes).grid
+        return self.equation.problem(shape if len(shape) == axes else (resolution,) * axes, self.settings().shared).grid
 
-    def frames(self, start: Tensor, num_frames: int, frame_dt: float, **changes: Any) -> Iterator[Tensor]:
+    def settings(self, **changes: Any) -> Settings:
+        """The parameters that the data were made with, and changed ones."""
+        return Settings.parse(self.equation, {**self.made_by.get("parameters", {}), **changes})
+
+    def frames(
+        self, start: Tensor, num_frames: int, frame_dt: float, known: Batch | None = None, **changes: Any
+    ) -> Iterator[Tensor]:
         """``start`` and the frames after it, with changed parameters; of a steady problem its solution alone."""
-        parameters = self.equation.parameters.parse({**self.made_by.get("parameters", {}), **changes})
-        return islice(self.equation.frames(start, num_frames, frame_dt, parameters), num_frames)
+        settings = self.settings(**changes)
+        parameters, names = settings.shared, self.dataset.problem.parameters
+        if names:
+            parameters = settings.of(names, self.dataset.read(range(self.size), part="parameters"))
+        return islice(solve(self.equation, start, num_frames, frame_dt, parameters, known), num_frames)
+
+    def known(self, shape: Sequence[int]) -> Batch | None:
+        """What the stored trajectories give the solver beside their start, on a grid of ``shape``."""
+        if not self.equation.conditions:
+            return None
+        frames = frames_from(self.last_known, self.problem.horizon + 1, self.stride)
+        given = self.dataset.known(range(self.size), frames)._replace(parameters=None).to(self.device)
+        static, mask, forcing = given.static, given.mask, given.forcing
+        return Batch(
+            static=None if static is None else self._on(static[:, None], shape)[:, 0],
+            forcing=None if forcing is None else self._on(forcing, shape),
+            mask=None if mask is None else self._on(mask[:, None, ..., None].float(), shape)[:, 0, ..., 0] > 0.5,
+        )
 
     def state(self, start: Start) -> Tensor | None:
         """What the solver starts from, on the stored grid or on its own; None where it cannot be had."""
@@ -118,18 +141,19 @@ class Rival:
         coarsest = shape if math.prod(shape) < math.prod(stored) else stored
         try:
             state, truth = self._on(found[:, None], shape)[:, 0], self._on(self.truth(), coarsest)
-            self._on(torch.zeros_like(self._blank(shape)), coarsest)
+            known = self.known(shape)
+            self._on(torch.zeros(1, 1, *shape, self.problem.num_state_channels), coarsest)
         except ValueError:  # stored on the solver's own grid, or not a divisor of it
             return None
 
-        def solve(**changes: Any) -> Tensor:
+        def run(**changes: Any) -> Tensor:
             count, frame_dt = self.problem.horizon, self.problem.frame_dt
             if self.problem.steady:
                 return torch.stack(list(self.frames(state, 1, frame_dt, **changes)), 1)
-            return torch.stack(list(self.frames(state, count + 1, frame_dt, **changes))[1:], 1)
+            return torch.stack(list(self.frames(state, count + 1, frame_dt, known, **changes))[1:], 1)
 
         def errors(**changes: Any) -> dict[str, float]:
-            found = metrics.grouped_relative_l2(self._on(solve(**changes), coarsest), truth, self.problem.state_slices)
+            found = metrics.grouped_relative_l2(self._on(run(**changes), coarsest), truth, self.problem.state_slices)
             return {name: float(value) for name, value in found.items()}
 
         with torch.no_grad():
@@ -139,25 +163,23 @@ class Rival:
                 steps = fewest_steps(lambda number: mean_error(errors(dt=interval / number)))
                 changes = {"dt": interval / steps}
             scores = errors(**changes)
-            seconds = median_seconds(lambda: solve(**changes), self.device, repeats=3)
+            seconds = median_seconds(lambda: run(**changes), self.device, repeats=3)
         return Measured(seconds, scores, changes.get("dt"))
 
     def reference_seconds(self) -> float:
         """Seconds of the solver as it made the data, over the horizon."""
-        state = self.state("full state")
+        state, known = self.state("full state"), None
         if state is None:
-            state = self._initial()
+            state, known = self._initial()
+        count = 1 if self.problem.steady else self.problem.horizon + 1
 
         @torch.no_grad()
-        def solve() -> None:
-            for _ in self.frames(state, 1 if self.problem.steady else self.problem.horizon + 1, self.problem.frame_dt):
+        def run() -> None:
+            for _ in self.frames(state, count, self.problem.frame_dt, known):
                 pass
 
-        solve()
-        return median_seconds(solve, self.device, repeats=3)
-
-    def _blank(self, shape: Sequence[int]) -> Tensor:
-        return torch.zeros(1, 1, *shape, self.problem.num_state_channels)
+        run()
+        return median_seconds(run, self.device, repeats=3)
 
     def _on(self, frames: Tensor, shape: Sequence[int]) -> Tensor:
         """Frames on another grid, as the data were brought to theirs."""
@@ -165,28 +187,31 @@ class Rival:
             return frames
         return self.equation.downsample(frames, shape, self.made_by.get("downsampling"))
 
-    def _initial(self) -> Tensor:
-        """The starts of the trajectories on the solver's grid, drawn again from their seeds."""
+    def _initial(self) -> tuple[Tensor, Batch | None]:
+        """The starts of the trajectories on the solver's grid, drawn again from their seeds, and what is given too."""
         seed = int(self.made_by.get("seed") or 0)
         seeds = [trajectory_seed(seed, self.dataset.split, index) for index in range(self.size)]
-        return self.equation.sample_initial(
-            self.grid(self.reference),
-            [torch.Generator().manual_seed(one) for one in seeds],
-            dtype=torch.float32,
-            device=self.device,
-            initial=self.made_by.get("initial"),
-        )
+        generators = [torch.Generator().manual_seed(one) for one in seeds]
+        grid, place = self.grid(self.reference), dict[str, Any](dtype=torch.float32, device=self.device)
+        known = None
+        if self.equation.conditions:
+            count, frame_dt = self.problem.horizon + 1, self.problem.frame_dt
+            known = self.equation.sample_known(grid, generators, count, frame_dt, **place)
+        initial = self.made_by.get("initial")
+        return self.equation.sample_initial(grid, generators, initial=initial, **place), known
 
     def _stored_state(self) -> Tensor | None:
         if self.problem.steady:
             return self.dataset.read(range(self.size), part="static").to(self.device)
         frame = self.dataset.read(range(self.size), slice(self.last_known, self.last_known + 1)).to(self.device)
-        return self._shown(frame[:, 0])
+        return self._shown(frame[:, 0], self.known(self.dataset.problem.grid.shape))
 
     @torch.no_grad()
     def _full_state(self) -> Tensor | None:
         """The solver's state at the last known frame, solved again; None where that does not give the stored frame."""
-        state, part = self._initial(), "static" if self.problem.steady else "state"
+        if self.equation.conditions:  # what it is given was stored on the stored grid alone
+            return None
+        state, part = self._initial()[0], "static" if self.problem.steady else "state"
         if not self.problem.steady:
             frame_dt = self.dataset.problem.frame_dt
             passed = round(float(self.made_by.get("warmup") or 0.0) / frame_dt) + self.last_known
@@ -202,13 +227,13 @@ class Rival:
             return None
         return state if self.problem.steady else self._shown(state)
 
-    def _shown(self, frame: Tensor) -> Tensor | None:
+    def _shown(self, frame: Tensor, known: Batch | None = None) -> Tensor | None:
         """The solver's state that a frame shows, if starting from it gives that frame back; else None."""
         for channels in self.problem.state_slices.values():
             if channels.stop - channels.start != self.equation.initial_channels(self.problem.grid.num_axes):
                 continue
             state = frame[..., channels].contiguous()
-            first = next(self.frames(state, 1, self.problem.frame_dt))
+            first = next(self.frames(state, 1, self.problem.frame_dt, known))
             if float(metrics.relative_l2(first[:, None], frame[:, None]).max()) < 1e-3:
                 return state
         return None
