@@ -1,6 +1,7 @@
 """Surrogate against solver on data that the solver made."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,9 +10,11 @@ from factformer import build_surrogate
 from factformer.data.generate.run import generate
 from factformer.data.store import open_dataset
 from factformer.errors import UserError
+from factformer.evaluation.provenance import write_json
 from factformer.evaluation.solver import benchmark_solver
 from factformer.evaluation.solver.benchmark import default_resolutions
 from factformer.evaluation.solver.bill import break_even, frontier, seconds_at_error
+from factformer.evaluation.solver.results import SolverBenchmark, read_solver_benchmark
 from factformer.evaluation.solver.rival import Rival, fewest_steps
 from factformer.pdes import Preset, find_pde
 
@@ -106,6 +109,14 @@ def test_speed_up_and_break_even_follow_from_the_rows(result):
     assert result["starts"] == ["stored frame", "full state"]
 
 
+def test_the_effort_of_other_training_data_is_not_known(kolmogorov):
+    surrogate = surrogate_of(kolmogorov)
+    surrogate.provenance = {"training_seconds": 100.0, "dataset": "another"}
+    found = benchmark_solver(surrogate, kolmogorov, resolutions=(32,), precision="32-true", batch_size=1)
+    assert found["effort"] == {"generation_seconds": None, "training_seconds": 100.0, "total_seconds": None}
+    assert set(found["break_even_solutions"]["32-true"].values()) == {None}
+
+
 def test_interpolation_along_the_frontier():
     points = [(0.1, 1.0), (0.01, 10.0), (0.05, 20.0), (0.001, 100.0)]
     assert frontier(points) == [(0.001, 100.0), (0.01, 10.0), (0.1, 1.0)]
@@ -160,3 +171,19 @@ def test_a_steady_problem_counts_solutions(tmp_path):
     by_start = {(row["start"], row["resolution"]): row["error"] for row in rows[2:]}
     assert by_start["stored frame", 17] < 0.2
     assert by_start["full state", 33] < 1e-4
+
+
+def test_the_bill_is_said_in_words_and_read_again(result, tmp_path):
+    write_json(tmp_path / "solver.json", result)
+    bill = read_solver_benchmark(tmp_path / "solver.json")
+    assert bill == SolverBenchmark.of(result)
+    speed, paid = bill.sentences()[:2]
+    assert speed.startswith(f"surrogate in 32-true: {result['speedup_over_reference']:.3g} times as fast as the solver")
+    assert "at most" in speed and "from the full state" in speed
+    assert paid.startswith("break-even: ")
+    never = replace(bill, break_even_solutions={})
+    assert "never, the surrogate is slower" in never.sentences()[1]
+    assert "not known" in replace(bill, effort={}).sentences()[1]
+    (tmp_path / "solver.json").write_text('{"benchmark": "solver", "rows": [{"contender": 3}]}')
+    with pytest.raises(UserError, match=r"is not a solver benchmark of this factformer \(rows\.0\.contender"):
+        read_solver_benchmark(tmp_path / "solver.json")

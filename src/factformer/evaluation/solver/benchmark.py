@@ -144,11 +144,14 @@ def _surrogate_row(surrogate: Surrogate, rival: Rival, precision: str) -> Measur
 
 
 def _invested(surrogate: Surrogate, dataset: StoredDataset, seconds_per_simulated_second: float) -> dict[str, Any]:
-    """Seconds of data generation, at the speed measured here, and of the training as the bundle tells them."""
+    """Seconds of data generation, at the speed measured here, and of the training as the bundle tells them.
+
+    The training data must be those beside the evaluated ones; of others nobody knows how many there were.
+    """
     training = surrogate.provenance.get("training_seconds")
     trained_on = dataset.training_split()
     generation = None
-    if trained_on is not None:
+    if trained_on is not None and surrogate.provenance.get("dataset") in (None, trained_on.fingerprint):
         problem = trained_on.problem
         warmup = float(trained_on.provenance.get("warmup") or 0.0)
         span = 1.0 if problem.steady else warmup + (trained_on.num_frames - 1) * problem.frame_dt

@@ -18,6 +18,7 @@ from torch import Tensor
 from factformer import metrics
 from factformer.batch import Batch
 from factformer.data.generate.plan import trajectory_seed
+from factformer.data.generate.solve import threads_for
 from factformer.data.store import Dataset
 from factformer.data.windows import frames_from
 from factformer.evaluation.timing import median_seconds
@@ -156,7 +157,7 @@ class Rival:
             found = metrics.grouped_relative_l2(self._on(run(**changes), coarsest), truth, self.problem.state_slices)
             return {name: float(value) for name, value in found.items()}
 
-        with torch.no_grad():
+        with torch.no_grad(), threads_for(math.prod(shape)):
             changes: dict[str, float] = {}
             if not self.problem.steady and "dt" in self.equation.parameters.model_fields:
                 interval = self.problem.frame_dt
@@ -178,8 +179,9 @@ class Rival:
             for _ in self.frames(state, count, self.problem.frame_dt, known):
                 pass
 
-        run()
-        return median_seconds(run, self.device, repeats=3)
+        with threads_for(self.grid(self.reference).num_points):
+            run()
+            return median_seconds(run, self.device, repeats=3)
 
     def _on(self, frames: Tensor, shape: Sequence[int]) -> Tensor:
         """Frames on another grid, as the data were brought to theirs."""
