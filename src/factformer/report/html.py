@@ -101,11 +101,8 @@ def render_page(
         _picture(name, kernel_maps(run.kernels)) | {"dark": _png(kernel_maps(run.kernels, dark=True))}
         for name, run in with_kernels
     ]
-    bills = [
-        {**_picture(f"{name} against the solver", solver_figure(run.solver)), "lines": run.solver.sentences()}
-        for name, run in zip(names, runs, strict=True)
-        if run.solver is not None
-    ]
+    measured = [(name, run.solver) for name, run in zip(names, runs, strict=True) if run.solver is not None]
+    bills = [_picture(f"{name} against the solver", solver_figure(solver)) for name, solver in measured]
     spent = sum(len(text) for picture in [*pictures, *kernels, *bills] for text in picture.values()) + ROOM_FOR_TEXT
     data: dict[str, Any] = {
         "player": player_data(runs, names, max_bytes - spent),
@@ -133,7 +130,7 @@ def render_page(
             header_groups=content.header_groups(table),
             rows=content.table_cells(table),
             kernels=kernels,
-            bills=bills,
+            bills=[(bill, solver.sentences()) for bill, (_, solver) in zip(bills, measured, strict=True)],
             figures=pictures,
             repeat=[_repeat(run, name) for run, name in zip(runs, names, strict=True)],
             palette_css=Markup(palette_css()),
