@@ -21,6 +21,7 @@ from factformer._support.documents import finite
 from factformer._support.files import clean_leftovers, require_free, write_together
 from factformer.errors import UserError
 from factformer.report import content
+from factformer.report.analysis import solver_figure
 from factformer.report.clips import player_data
 from factformer.report.figures import kernel_maps
 from factformer.report.runs import ReportRun, load_run, unique_names
@@ -100,7 +101,9 @@ def render_page(
         _picture(name, kernel_maps(run.kernels)) | {"dark": _png(kernel_maps(run.kernels, dark=True))}
         for name, run in with_kernels
     ]
-    spent = sum(len(text) for picture in [*pictures, *kernels] for text in picture.values()) + ROOM_FOR_TEXT
+    measured = [(name, run.solver) for name, run in zip(names, runs, strict=True) if run.solver is not None]
+    bills = [_picture(f"{name} against the solver", solver_figure(solver)) for name, solver in measured]
+    spent = sum(len(text) for picture in [*pictures, *kernels, *bills] for text in picture.values()) + ROOM_FOR_TEXT
     data: dict[str, Any] = {
         "player": player_data(runs, names, max_bytes - spent),
         "maps": color_tables(),
@@ -127,6 +130,7 @@ def render_page(
             header_groups=content.header_groups(table),
             rows=content.table_cells(table),
             kernels=kernels,
+            bills=[(bill, solver.sentences()) for bill, (_, solver) in zip(bills, measured, strict=True)],
             figures=pictures,
             repeat=[_repeat(run, name) for run, name in zip(runs, names, strict=True)],
             palette_css=Markup(palette_css()),

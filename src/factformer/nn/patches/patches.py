@@ -139,18 +139,18 @@ def lagrange(
     """The matrix that interpolates from increasing ``points`` with the polynomial through the nearest `STENCIL`."""
     if period is not None:
         around = torch.cat([points - period, points, points + period])
-        matrix = lagrange(around, (wanted - points[0]) % period + points[0]).unflatten(1, (3, -1)).sum(1)
+        matrix: Tensor = lagrange(around, (wanted - points[0]) % period + points[0]).unflatten(1, (3, -1)).sum(1)
         return matrix
     count = min(STENCIL, len(points))
     left = torch.searchsorted(points, wanted, right=True) - 1
     columns = (left - (count // 2 - 1)).clamp(0, len(points) - count)[:, None] + torch.arange(count)
     nodes = points[columns]
-    matrix = torch.zeros(len(wanted), len(points), dtype=torch.float64)
+    shares = torch.zeros(len(wanted), len(points), dtype=torch.float64)
     for k in range(count):
         others = [j for j in range(count) if j != k]
         share = (wanted[:, None] - nodes[:, others]) / (nodes[:, k : k + 1] - nodes[:, others])
-        matrix.scatter_(1, columns[:, k : k + 1], share.prod(1, keepdim=True))
-    return matrix
+        shares.scatter_(1, columns[:, k : k + 1], share.prod(1, keepdim=True))
+    return shares
 
 
 def hats(points: Float[Tensor, "point"], wanted: Float[Tensor, "wanted"]) -> Float[Tensor, "wanted point"]:
