@@ -1,6 +1,7 @@
 """What every model of the catalog must do, on grids of one to four axes, even and odd, with walls or not."""
 
 import copy
+import json
 import subprocess
 import sys
 
@@ -20,7 +21,23 @@ from factformer.surrogate import Surrogate, build_surrogate, model_config
 from factformer.training.loop.objective import Objective
 
 MODELS = catalog.names("models")
-SMALL = {"dim": 16, "depth": 2, "heads": 2, "head_dim": 4, "kernel_dim": 8, "modes": 3, "norm_groups": 4}
+SMALL = {
+    "dim": 16,
+    "depth": 2,
+    "heads": 2,
+    "head_dim": 4,
+    "kernel_dim": 8,
+    "modes": 3,
+    "norm_groups": 4,
+    "multipliers": (1, 2),
+    "width": 8,
+    "num_halvings": 2,
+    "num_levels": 2,
+    "num_slices": 5,
+    "window": 4,
+    "skip_depth": 1,
+    "layer_scale": 0.1,
+}
 
 
 def flow(name: str, grid: Grid, boundary: str = "periodic") -> Problem:
@@ -224,6 +241,7 @@ def test_stretched_axes_work_or_are_refused_by_name(model):
 
 
 COMPILE = """
+import json
 import sys
 
 import torch
@@ -232,7 +250,7 @@ from factformer import Field, Grid, Problem, build_surrogate, catalog
 
 problem = Problem("channel", Grid((8, 9), 1.0, (True, False)), (Field("u"),), boundary="zero")
 known = catalog.find("models", sys.argv[1]).Config.model_fields
-sizes = {"dim": 16, "depth": 2, "heads": 2, "head_dim": 4, "kernel_dim": 8, "modes": 3, "norm_groups": 4}
+sizes = json.loads(sys.argv[2])
 options = {key: value for key, value in sizes.items() if key in known}
 backbone = build_surrogate(problem, sys.argv[1], **options).backbone
 z = torch.randn(2, 8, 9, 16)
@@ -245,7 +263,9 @@ torch.testing.assert_close(compiled, backbone(z, problem.grid), rtol=1e-4, atol=
 @pytest.mark.slow
 def test_it_can_be_compiled(model):
     """In a process of its own: the compiler does not see through the run-time checks of shapes."""
-    result = subprocess.run([sys.executable, "-c", COMPILE, model], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", COMPILE, model, json.dumps(SMALL)], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
 
 
