@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from factformer.problem import Field as Field
     from factformer.problem import Problem as Problem
     from factformer.rollout import rollout as rollout
+    from factformer.studies.running import study as study
     from factformer.surrogate import Surrogate as Surrogate
     from factformer.surrogate import build_surrogate as build_surrogate
     from factformer.training import fit as fit
@@ -35,5 +36,6 @@ __all__ = load_lazily(
         "rollout": "factformer.rollout",
         "simulate": "factformer.pdes",
         "fit": "factformer.training",
+        "study": "factformer.studies.running",
     },
 )

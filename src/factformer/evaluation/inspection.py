@@ -51,7 +51,7 @@ def inspect_run(
         check_ours(Path(out))
         clean_leftovers(Path(out))
     surrogate = load(path).to(target)
-    dataset = chosen_data(path, data, split)
+    dataset = chosen_data(path, data, split, surrogate.problem)
     analysis = analyse_attention(surrogate, sample_contexts(surrogate, dataset, num_samples, target, progress))
     seed = surrogate.provenance.get("seed")
     analysis.summary |= provenance(seed=seed, seconds=time.perf_counter() - began, device=target)

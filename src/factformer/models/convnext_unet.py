@@ -67,7 +67,7 @@ class Model(PositionedBackbone):
 
         def blocks(width: int, count: int) -> nn.ModuleList:
             each = (config.kernel_size, config.feed_forward, problem.padding, config.layer_scale)
-            return nn.ModuleList(ConvNeXtBlock(width, *each) for _ in range(count))
+            return nn.ModuleList(self.modulated(ConvNeXtBlock(width, *each), width) for _ in range(count))
 
         self.down = nn.ModuleList(blocks(width, config.depth) for width in widths[:-1])
         self.descents = nn.ModuleList(

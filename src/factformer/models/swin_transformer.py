@@ -117,11 +117,15 @@ class Model(PositionedBackbone):
         widths = [config.dim * 2**level for level in range(config.num_levels)]
 
         def layers(width: int) -> nn.ModuleList:
-            return nn.ModuleList(Layer(config, num_axes, width, bool(index % 2)) for index in range(config.depth))
+            return nn.ModuleList(
+                self.modulated(Layer(config, num_axes, width, shifted=bool(index % 2)), width)
+                for index in range(config.depth)
+            )
 
         def skip(width: int) -> nn.ModuleList:
             return nn.ModuleList(
-                ConvNeXtBlock(width, 7, 4, padding, config.layer_scale) for _ in range(config.skip_depth)
+                self.modulated(ConvNeXtBlock(width, 7, 4, padding, config.layer_scale), width)
+                for _ in range(config.skip_depth)
             )
 
         self.down = nn.ModuleList(layers(width) for width in widths)

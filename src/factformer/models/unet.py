@@ -86,7 +86,7 @@ class Model(PositionedBackbone):
 
         def blocks(widths_in: list[int], widths_out: list[int]) -> nn.ModuleList:
             pairs = zip(widths_in, widths_out, strict=True)
-            return nn.ModuleList(Block(a, b, config.norm_groups, padding) for a, b in pairs)
+            return nn.ModuleList(self.modulated(Block(a, b, config.norm_groups, padding), a) for a, b in pairs)
 
         more = config.depth - 1
         self.down = nn.ModuleList(blocks([a, *[b] * more], [b] * config.depth) for a, b in pairwise(widths))
