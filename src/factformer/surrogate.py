@@ -262,7 +262,7 @@ def _is_large(config: ModelConfig, num_axes: int) -> bool:
     options = config.model_dump()
     sizes = [value for value in options.values() if isinstance(value, int) and not isinstance(value, bool)]
     modes = int(options.get("modes") or 1)
-    return bool(max(sizes) ** 2 * config.depth * modes**num_axes > 2**24)
+    return bool(max(*sizes, config.widest) ** 2 * config.depth * modes**num_axes > 2**24)
 
 
 @functools.cache
