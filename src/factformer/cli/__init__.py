@@ -34,7 +34,7 @@ USERS_FAULT = {
 
 def build_app() -> typer.Typer:
     """All commands, in the order of a project: look, make data, train, evaluate, show."""
-    from factformer.cli import analyse, benchmark, data, explore, report, train
+    from factformer.cli import analyse, benchmark, data, explore, report, ship, train
 
     app = typer.Typer(
         name="factformer",
@@ -59,6 +59,7 @@ def build_app() -> typer.Typer:
         benchmark.benchmark,
         report.report,
         analyse.reproduce,
+        ship.export,
     ):
         app.command()(command)
     return app
