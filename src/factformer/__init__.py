@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from factformer.problem import Field as Field
     from factformer.problem import Problem as Problem
     from factformer.rollout import rollout as rollout
+    from factformer.studies.running import study as study
     from factformer.surrogate import Surrogate as Surrogate
     from factformer.surrogate import build_surrogate as build_surrogate
     from factformer.training import fit as fit
@@ -37,5 +38,6 @@ __all__ = load_lazily(
         "simulate": "factformer.pdes",
         "fit": "factformer.training",
         "export": "factformer.export.exporting",
+        "study": "factformer.studies.running",
     },
 )

@@ -21,6 +21,8 @@ BOUNDARIES: tuple[Boundary, ...] = ("periodic", "zero", "reflect")
 LONGEST_NAME = 100
 MOST_CHANNELS = 4096
 MOST_FRAMES = 2**20
+STEP = "frame_dt"
+"""The parameter that is the time between frames, in a problem whose trajectories have several."""
 SMALLEST_INTERVAL = 1e-37
 """A shorter frame interval, or a longer one than its inverse, is not a number of float32, which files keep times in."""
 

@@ -1,7 +1,8 @@
 """The surrogate: frame encoder → backbone → optional boundary block → latent marching → decoder.
 
 Everything but the backbone is the same for every model, so that models can be compared on equal terms. A
-surrogate takes and gives physical units; the normaliser is inside.
+surrogate takes and gives physical units; the normaliser is inside. With ``patch`` in the model's configuration, all
+of it works on a coarser grid whose points are patches of the problem's.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from factformer._support.limits import require_memory
 from factformer.batch import Batch
 from factformer.data.normalization import Normalizer
 from factformer.errors import NonFinite, UserError
-from factformer.grid import Grid
+from factformer.grid import Grid, per_axis
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.marching import LatentMarching
+from factformer.nn.modulation import Modulation, ParameterEmbedding
+from factformer.nn.patches import Patches
 from factformer.nn.stage import Network
-from factformer.problem import Problem
+from factformer.problem import STEP, Problem
 
 DEFAULT_MARCHING_STEPS = 4
 log = logging.getLogger(__name__)
@@ -61,23 +65,34 @@ class Surrogate(Network):
         self.normalizer.require(problem)
         if config.residual is True and steady:
             raise UserError("residual=True predicts increments in time; a steady problem has none")
-        warn_unused(problem)
 
+        patch = per_axis("model.patch", config.patch, problem.grid.num_axes)
+        self.patches = Patches(patch, problem.grid) if max(patch) > 1 else None
+        points = 1 if self.patches is None else self.patches.size
+        home = self.latent_grid(problem.grid)
         channels_in = sum(len(getattr(self.normalizer, f"{kind}_mean")) for kind in self._encoded())
-        self.encoder = FrameEncoder(max(1, problem.num_context_frames), channels_in, config.dim)
-        self.backbone: Backbone = backbone_of(config)(config, problem)
+        self.encoder = FrameEncoder(max(1, problem.num_context_frames), points * channels_in, config.dim)
+        self.backbone: Backbone = backbone_of(config)(config, problem.with_grid(home))
+        self.conditioned = self.backbone.takes_conditions
         self.residual = config.residual
         if self.residual == "auto":
             self.residual = self.backbone.wants_residual and not steady
         wanted = config.boundary_block
         if wanted == "auto":
             wanted = self.backbone.wants_boundary_block and problem.boundary != "periodic"
-        self.boundary_block = BoundaryBlock(problem.grid.num_axes, config.dim, problem.grid) if wanted else None
+        self.boundary_block = BoundaryBlock(home.num_axes, config.dim, home) if wanted else None
         width = config.dim if self.boundary_block is None else self.boundary_block.dim_out
         expansion = config.latent_expansion or (2.0 if problem.grid.num_axes <= 2 else 1.5)
         dim_latent = Decoder.num_groups * max(1, round(expansion * config.dim / Decoder.num_groups))
-        self.marching = LatentMarching(width, config.dim, dim_latent, marching_steps)
-        self.decoder = Decoder(dim_latent, config.dim, problem.num_state_channels)
+        self.marching = LatentMarching(
+            width, config.dim, dim_latent, marching_steps, points * problem.num_forcing_channels
+        )
+        self.decoder = Decoder(dim_latent, config.dim, points * problem.num_state_channels)
+        # Last, so that the same seed gives the other weights the values that they have without parameters.
+        self.embedding = ParameterEmbedding(len(problem.parameters)) if problem.parameters else None
+        self.around: nn.ModuleList | None = None
+        if problem.parameters and not self.backbone.is_modulated:  # a parameter is never left out silently
+            self.around = nn.ModuleList(Modulation(config.dim) for _ in ("before the backbone", "after it"))
 
     @property
     def num_parameters(self) -> int:
@@ -98,28 +113,79 @@ class Surrogate(Network):
         steps = self.marching_steps if num_steps is None else num_steps
         batch = Batch.of(self.problem, batch)
         grid = self.check(batch, steps, grid)
-        prediction: Tensor = self.execute(batch.to(self.normalizer.state_mean.dtype), steps, grid)
+        batch = batch.until(self.problem.num_context_frames + steps).to(self.normalizer.state_mean.dtype)
+        prediction: Tensor = self.execute(batch, steps, grid)
         return prediction
 
     def predict(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor:
         """`forward` without its checks: tensors in, tensors out."""
-        z = self.encoder(self.encoded_frames(batch), self.encoder_statistics())
-        z = self.backbone(z, grid)
-        if self.boundary_block is not None:
-            z = self.boundary_block(z, grid)
-        values = self.decode(z, num_steps, grid)
+        forcing = self.marching_forcing(batch, num_steps, grid)
+        values = self.decode(self.encode(batch, grid), num_steps, self.latent_grid(grid), forcing)
+        if self.patches is not None:
+            values = self.patches.join(values, grid)
         if not self.residual:
             return self.normalizer.denormalize(values)
         assert batch.context is not None
-        return batch.context[:, -1:] + values * self.normalizer.increment_std
+        return batch.context[:, -1:] + values * self.increment_scale(batch)
 
     plain = predict
 
+    def latent_grid(self, grid: Grid) -> Grid:
+        """The grid of the latent field for frames on ``grid``: that itself, or the grid of its patches."""
+        return grid if self.patches is None else self.patches.grid(grid)
+
+    def encode(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch *coarse width"]:
+        """The latent field of what is known, before the marching: encoder, backbone and boundary block."""
+        frames, inner = self.encoded_frames(batch), self.latent_grid(grid)
+        if self.patches is not None:
+            frames = self.patches.split(frames, grid)
+        z = self.processed(self.encoder(frames, self.encoder_statistics()), inner, self.conditions(batch, grid))
+        return z if self.boundary_block is None else self.boundary_block(z, inner)
+
+    def conditions(self, batch: Batch, grid: Grid) -> Conditions:
+        """What the layers of the backbone know beside the field, on the latent grid of ``grid``."""
+        mask = batch.mask
+        if mask is not None and self.patches is not None:
+            mask = self.patches.inside(mask, grid)
+        if self.embedding is None or batch.parameters is None:
+            return UNCONDITIONED if mask is None else Conditions(mask=mask)
+        return Conditions(self.embedding(self.normalizer.normalize_parameters(batch.parameters)), mask)
+
+    def processed(self, z: Tensor, grid: Grid, conditions: Conditions) -> Tensor:
+        """The latent field after the backbone; if its layers do not see the parameters, they act before and after."""
+        backbone, parameters = self.backbone, conditions.parameters
+        if self.around is not None:
+            z = self.around[0](z, parameters)
+        unconditioned = conditions is UNCONDITIONED or not self.conditioned
+        z = backbone(z, grid) if unconditioned else backbone(z, grid, conditions)
+        return z if self.around is None else self.around[1](z, parameters)
+
+    def marching_forcing(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor | None:
+        """The normalised forcing of the frames that are predicted, if there is any, on the latent grid."""
+        if batch.forcing is None:
+            return None
+        first = self.problem.num_context_frames
+        predicted = batch.forcing[:, first : first + num_steps]
+        normalized = (predicted - self.normalizer.forcing_mean) / self.normalizer.forcing_std
+        return normalized if self.patches is None else self.patches.split(normalized, grid)
+
+    def increment_scale(self, batch: Batch) -> Tensor:
+        """The size of increments; a surrogate for several time steps predicts rates of change."""
+        scale = self.normalizer.increment_std
+        if STEP not in self.problem.parameters:
+            return scale
+        assert batch.parameters is not None
+        step = batch.parameters[:, self.problem.parameters.index(STEP)] / self.problem.frame_dt
+        return scale * step.reshape(-1, *[1] * (self.problem.grid.num_axes + 2))
+
     def _encoded(self) -> tuple[str, ...]:
-        """The parts of a batch that the frame encoder reads, in the order of their channels."""
+        """The parts of a batch that the frame encoder reads, in the order of their channels.
+
+        Forcing is there twice: that of a frame, and that of the next one, which it drives.
+        """
         problem = self.problem
-        parts = (("context", problem.num_context_frames), ("static", problem.static), ("forcing", problem.forcing))
-        return tuple(kind for kind, there in parts if there)
+        parts = (("context", problem.num_context_frames), ("static", problem.static))
+        return (*(kind for kind, there in parts if there), *(["forcing"] * 2 if problem.forcing else []))
 
     def encoded_frames(self, batch: Batch) -> Float[Tensor, "batch frame *grid channel_in"]:
         """What the frame encoder reads: context frames with static fields and forcing beside them in the channels.
@@ -133,20 +199,21 @@ class Surrogate(Network):
         if batch.static is not None:
             beside.append(batch.static.unsqueeze(1).expand(-1, frames.shape[1], *batch.static.shape[1:]))
         if batch.forcing is not None:
-            beside.append(batch.forcing[:, : frames.shape[1]])
+            beside += [batch.forcing[:, first : first + frames.shape[1]] for first in (0, 1)]
         return torch.cat(beside, dim=-1)
 
     def encoder_statistics(self) -> Float[Tensor, "2 channel_in"]:
-        """Mean and deviation of the channels of `encoded_frames`."""
+        """Mean and deviation of the channels of `encoded_frames`, for each point of a patch."""
         moments = []
         for moment in ("mean", "std"):
             parts = [getattr(self.normalizer, f"{kind}_{moment}") for kind in self._encoded()]
             moments.append(parts[0] if len(parts) == 1 else torch.cat(parts))
-        return torch.stack(moments)
+        statistics = torch.stack(moments)
+        return statistics if self.patches is None else statistics.repeat(1, self.patches.size)
 
-    def decode(self, z: Tensor, num_steps: int, grid: Grid) -> Tensor:
-        """Marching and decoder: normalised fields ``(batch, step, *grid, channel)`` of the latent field."""
-        return self.marching.decoded(z, num_steps, self.decoder, grid)
+    def decode(self, z: Tensor, num_steps: int, grid: Grid, forcing: Tensor | None = None) -> Tensor:
+        """Marching and decoder: normalised values ``(batch, step, *grid, channel)`` of a latent field on ``grid``."""
+        return self.marching.decoded(z, num_steps, self.decoder, grid, forcing)
 
     def check(self, batch: Batch, num_steps: int, grid: Grid | None) -> Grid:
         """The grid to predict on; raises where the batch does not fit the problem."""
@@ -163,15 +230,28 @@ class Surrogate(Network):
         grid = grid or problem.grid
         if shape != grid.shape:
             grid = grid.resample(shape)
+        self.latent_grid(grid)  # refuses what cannot be cut into patches
         for part in batch.tensors:
             self.check_finite(part)
+        if batch.parameters is not None and self._looks_at(batch.parameters):
+            self.normalizer.require_positive(batch.parameters, problem)
         return grid
 
-    def check_finite(self, frames: Tensor) -> None:
-        # The answer needs a round trip to a GPU, so there only outside of training and captured graphs.
-        if frames.is_cuda and (self.training or torch.cuda.is_current_stream_capturing()):
+    def warn_outside_range(self, batch: Batch) -> None:
+        """Say once, in one line, which parameters lie outside the range of the training data."""
+        if batch.parameters is None or not self._looks_at(batch.parameters):
             return
-        if torch.compiler.is_compiling() or not frames.is_floating_point():
+        outside = self.normalizer.outside_range(batch.parameters, self.problem)
+        if outside:
+            say_once(f"{self.problem.name}: {outside}, the range that the surrogate was trained on")
+
+    def _looks_at(self, values: Tensor) -> bool:
+        """Whether a check looks at values: on a GPU only outside of training and captured graphs, as that waits."""
+        waits = values.is_cuda and (self.training or torch.cuda.is_current_stream_capturing())
+        return not waits and not torch.compiler.is_compiling()
+
+    def check_finite(self, frames: Tensor) -> None:
+        if not self._looks_at(frames) or not frames.is_floating_point():
             return
         if not bool(torch.isfinite(frames).all()):
             bad = (~torch.isfinite(frames)).flatten(1).any(1).nonzero().flatten().tolist()
@@ -184,16 +264,6 @@ def _is_large(config: ModelConfig, num_axes: int) -> bool:
     sizes = [value for value in options.values() if isinstance(value, int) and not isinstance(value, bool)]
     modes = int(options.get("modes") or 1)
     return bool(max(sizes) ** 2 * config.depth * modes**num_axes > 2**24)
-
-
-def warn_unused(problem: Problem) -> None:
-    """Say once which parts of a problem travel with it but are not used by the models yet."""
-    parts = {"forcing after the context": problem.forcing, "parameters": problem.parameters, "the mask": problem.masked}
-    unused = [name for name, there in parts.items() if there]
-    if unused:
-        say_once(
-            f"a surrogate of {problem.name!r} does not use {', '.join(unused)} yet: they are only stored and checked"
-        )
 
 
 @functools.cache

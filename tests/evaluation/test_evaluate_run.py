@@ -163,6 +163,23 @@ def test_evaluate_replaces_nothing_foreign(folder, tmp_path, name, content):
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, content)]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("attention.json", b'{"my": "notes"}'), ("attention.json", b"not JSON"), ("kernels.npz", b"mine")],
+)
+def test_inspect_replaces_nothing_foreign(folder, tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=name):
+        inspect_run(folder / "run", folder / "data", out=tmp_path, num_samples=1)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, content)]
+
+
+def test_an_inspection_can_be_repeated_in_its_folder(folder, tmp_path):
+    for _ in range(2):
+        inspect_run(folder / "run", folder / "data", out=tmp_path, num_samples=1)
+    assert {path.name for path in tmp_path.iterdir()} == {"attention.json", "kernels.npz"}
+
+
 def test_foreign_figures_stay_where_they_are(folder, tmp_path):
     (tmp_path / "figures").mkdir()
     foreign = tmp_path / "figures" / "error-mine.png"

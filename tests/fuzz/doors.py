@@ -201,7 +201,7 @@ def command_line(rng: Random, kit: Kit, folder: Path) -> Attack:
             other = rng.randrange(len(words))
             words[index], words[other] = words[other], words[index]
         elif kind == "cut":
-            words[index] = words[index][: rng.randrange(len(words[index]))]
+            words[index] = words[index][: rng.randrange(max(1, len(words[index])))]
         words = words or ["--help"]
     return Attack("words", words)
 

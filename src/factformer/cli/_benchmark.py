@@ -77,7 +77,7 @@ def run_benchmark(
         if kind == "inference":
             batches: dict[str, Any] = {"batch_sizes": sizes or [batch_size]} if sizes or batch_size else {}
             return benchmarks.inference(surrogate, device=target, precisions=(precision,), report=report, **batches)
-        dataset = open_held_out(data if data is not None else trained_on(source))
+        dataset = open_held_out(data if data is not None else trained_on(source), surrogate.problem)
         return benchmark_solver(
             surrogate, dataset, resolutions=sizes, batch_size=batch_size, device=target, precision=precision
         )

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer.data.normalization import Normalizer
+from factformer.data.normalization import DECADE, Normalizer
 from factformer.errors import UserError
 from factformer.problem import Field, Problem, channel_slices, num_channels
 
@@ -120,8 +120,10 @@ def check_statistics(mean: Mapping[str, Array], std: Mapping[str, Array], sizes:
                 raise UserError(f"{where} are damaged: {kind} {what} {values.tolist()[:4]} cannot be")
 
 
-def normalizer_from(problem: Problem, mean: Mapping[str, Array], std: Mapping[str, Array]) -> Normalizer:
-    """A normaliser from per-channel statistics by kind (`KINDS`).
+def normalizer_from(
+    problem: Problem, mean: Mapping[str, Array], std: Mapping[str, Array], parameters: NDArray[Any] | None = None
+) -> Normalizer:
+    """A normaliser from per-channel statistics by kind (`KINDS`) and the parameters of all training trajectories.
 
     The components of a field share one deviation, the root mean square of theirs, so that a vector keeps
     its direction. A constant field has deviation 0 where it is predicted, so that it is predicted as what it is, and 1
@@ -132,7 +134,6 @@ def normalizer_from(problem: Problem, mean: Mapping[str, Array], std: Mapping[st
         "context": ("state", problem.state if problem.num_context_frames else ()),
         "static": ("static", problem.static),
         "forcing": ("forcing", problem.forcing),
-        "parameters": ("parameters", tuple(Field(name) for name in problem.parameters)),
     }
     known: dict[str, list[float]] = {}
     for kind, (measured, fields) in groups.items():
@@ -140,6 +141,9 @@ def normalizer_from(problem: Problem, mean: Mapping[str, Array], std: Mapping[st
             known[f"{kind}_mean"] = mean[measured].tolist()
             ones = [1.0] * num_channels(fields)
             known[f"{kind}_std"] = _shared(std[measured], mean[measured], fields, ones)
+    if problem.parameters:
+        assert parameters is not None, "the values of parameters say on which scale they are taken"
+        known |= parameter_statistics(parameters)
     state_std = _shared(std["state"], mean["state"], problem.state, [0.0] * problem.num_state_channels)
     return Normalizer(
         **known,
@@ -147,6 +151,18 @@ def normalizer_from(problem: Problem, mean: Mapping[str, Array], std: Mapping[st
         state_std=state_std,
         increment_std=_shared(std["increment"], 0 * std["increment"], problem.state, state_std),
     )
+
+
+def parameter_statistics(values: NDArray[Any]) -> dict[str, list[float]]:
+    """Statistics of parameters ``(trajectory, parameter)``, of their logarithms where they span more than a decade."""
+    exact = np.asarray(values, dtype=np.float64)
+    low, high = exact.min(axis=0), exact.max(axis=0)
+    log = (low > 0) & (high > DECADE * low)
+    scaled = np.where(log, np.log(np.where(log, exact, 1.0)), exact)
+    mean, std = scaled.mean(axis=0), scaled.std(axis=0)
+    varies = std > np.maximum(ROUNDING * np.abs(mean), SMALLEST)
+    columns = {"mean": mean, "std": np.where(varies, std, 1.0), "log": log, "min": low, "max": high}
+    return {f"parameters_{name}": column.astype(float).tolist() for name, column in columns.items()}
 
 
 def _shared(std: Array, mean: Array, fields: tuple[Field, ...], constant: list[float]) -> list[float]:

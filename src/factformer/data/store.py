@@ -16,7 +16,7 @@ from torch import Tensor
 
 from factformer.batch import Batch, Window, describe_part
 from factformer.config import fingerprint
-from factformer.data.agreement import changed_problem, describe_difference
+from factformer.data.agreement import changed_problem, describe_difference, require_finite
 from factformer.data.formats.well import GRID_KEYS
 from factformer.data.formats.well_statistics import read_well_statistics
 from factformer.data.hdf5 import SplitFile
@@ -73,6 +73,14 @@ class Dataset(ABC):
         count = self.problem.num_context_frames if num_context_frames is None else num_context_frames
         known = self.known(trajectories, slice(start, start + count + num_frames))
         return known._replace(context=self.read(trajectories, slice(start, start + count)) if count else None)
+
+    def all_parameters(self) -> NDArray[Any] | None:
+        """The parameters of all trajectories ``(trajectory, parameter)``, if the problem has any."""
+        if not self.problem.parameters:
+            return None
+        values = self.read_exact(slice(None), part="parameters")
+        require_finite(torch.as_tensor(values), self.split, range(self.num_trajectories))
+        return values
 
     @abstractmethod
     def normalizer(self) -> Normalizer:
@@ -186,6 +194,9 @@ class StoredDataset(Dataset):
         require_readable(paths)
         self._files = [SplitFile(path, allow_external=allow_external, **of_grid) for path in paths]
         first = self._files[0]
+        self._training = list(training)
+        if "parameters" not in others and not first.is_ours:
+            others["parameters"] = self._varying_numbers(allow_external)
         self.problem = _changed(first, others)
         for file in self._files[1:]:
             other = _changed(file, others)
@@ -195,9 +206,27 @@ class StoredDataset(Dataset):
                 raise UserError(f"{file.path} does not go with {first.path.name}: {reason}")
         self.num_frames = first.num_frames
         self.num_trajectories = sum(file.num_trajectories for file in self._files)
-        self._training = list(training)
         self._changes = changes
         self._normalizer: Normalizer | None = None
+
+    def _varying_numbers(self, allow_external: bool) -> list[str]:
+        """Scalars that differ between trajectories, of one foreign file or of several: the parameters.
+
+        Those of the training split are those of every other one.
+        """
+        if self.split != "train" and self._training and any(file.numbers for file in self._files):
+            names = StoredDataset(self._training, "train", allow_external=allow_external).problem.parameters
+            return [name for name in names if all(name in file.numbers for file in self._files)]
+        first = self._files[0].numbers
+        return [
+            name
+            for name in first
+            if all(name in file.numbers for file in self._files)
+            and (
+                any(file.numbers[name].ndim for file in self._files)
+                or len({float(file.numbers[name]) for file in self._files}) > 1
+            )
+        ]
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]  # that of long foreign files takes a while: when asked for
@@ -244,12 +273,24 @@ class StoredDataset(Dataset):
             for folder in (first.path.parent, *first.path.parents[2:3]):  # <dataset>/data/<split>/<file>
                 theirs = read_well_statistics(folder, self.problem)
                 if theirs is not None:
-                    return normalizer_from(self.problem, *theirs)
+                    return self._completed(*theirs)
         training = self._training_split()
         if training is not None:
             return training.known_normalizer()
         known = first.selected_statistics(self.problem) if len(self._files) == 1 else None
-        return None if known is None else normalizer_from(self.problem, *known)
+        return None if known is None else normalizer_from(self.problem, *known, self.all_parameters())
+
+    def _completed(self, mean: dict[str, NDArray[Any]], std: dict[str, NDArray[Any]]) -> Normalizer:
+        """The Well's statistics of the state, with those of static fields and parameters that it says nothing of."""
+        for part in ("static", "parameters"):
+            if part in self.problem.parts and part not in mean:
+                training = self._training_split() or self
+                trajectory = TrajectoryMoments(self.problem)
+                for index in range(training.num_trajectories):
+                    trajectory.add_part(part, training.read_exact([index], part=part)[0])
+                found = trajectory.moments()[part]
+                mean, std = {**mean, part: found.mean}, {**std, part: found.std}
+        return normalizer_from(self.problem, mean, std, self.all_parameters())
 
     def _training_split(self) -> StoredDataset | None:
         """The one that this split belongs to, unless it is that itself."""
@@ -290,7 +331,8 @@ def open_dataset(path: str | Path, split: str | None = None, **changes: Any) -> 
     ``changes`` are attributes of the problem to use instead of those written down or inferred, such as ``grid=``,
     ``frame_dt=``, ``num_context_frames=``, ``horizon=`` or ``boundary=``, or of its grid: ``extent=``, ``periodic=``,
     ``points=``, ``coordinates=``. Names choose what is read: ``state=`` the fields to predict, ``static=`` fields that
-    do not vary in time, ``forcing=`` fields that do and are known in advance, ``parameters=`` scalars.
+    do not vary in time, ``forcing=`` fields that do and are known in advance, ``parameters=`` scalars. By default all
+    fields that do not vary in time are static, and scalars that differ between trajectories are parameters.
     """
     path = Path(path)
     if not path.exists():
@@ -313,6 +355,22 @@ def open_dataset(path: str | Path, split: str | None = None, **changes: Any) -> 
             f"move it, or convert it again with --split {split}"
         )
     return StoredDataset(files, split, training=split_files(path, "train"), **changes)
+
+
+def parts_for(data: StoredDataset, problem: Problem) -> dict[str, Any]:
+    """Changes that leave out what a foreign file holds beside its state and ``problem`` has no use for.
+
+    Static fields and parameters of files of others are read as they come. A surrogate may have been trained without.
+    """
+    if data.files[0].is_ours:
+        return {}
+    wanted = {"static": [item.name for item in problem.static], "parameters": list(problem.parameters)}
+    there = {"static": [item.name for item in data.problem.static], "parameters": list(data.problem.parameters)}
+    return {
+        part: [name for name in names if name in there[part]]
+        for part, names in wanted.items()
+        if set(there[part]) - set(names)
+    }
 
 
 def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normalizer:
@@ -343,7 +401,8 @@ def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normali
     for rounded in rounding.values():
         rounded.require_digits()
     total = merge_moments(moments, problem)
-    return normalizer_from(problem, {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()})
+    mean, std = {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()}
+    return normalizer_from(problem, mean, std, dataset.all_parameters())
 
 
 def _changed(file: SplitFile, changes: dict[str, Any]) -> Problem:

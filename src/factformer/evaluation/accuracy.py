@@ -74,6 +74,8 @@ def evaluate(
     size = batch_size or paper_batch_size(surrogate.problem.grid.num_axes)
     check_compatible(surrogate, dataset, num_frames)
     starts = start_frames(surrogate, dataset, num_frames, num_starts)
+    if dataset.problem.parameters:
+        surrogate.warn_outside_range(Batch(parameters=dataset.read(slice(None), part="parameters")))
     was_training = surrogate.training
     engine.attach(surrogate)
     surrogate = surrogate.to(target).eval()

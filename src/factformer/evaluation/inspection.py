@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from factformer._support.documents import read_json
 from factformer._support.files import clean_leftovers, whole_file
 from factformer.batch import Batch
 from factformer.bundle import load
@@ -16,7 +18,7 @@ from factformer.data.store import Dataset
 from factformer.evaluation.accuracy import Progress, check_compatible, start_frames
 from factformer.evaluation.attention import Analysis, analyse_attention
 from factformer.evaluation.provenance import provenance, write_json
-from factformer.evaluation.run import check_writable, chosen_data
+from factformer.evaluation.run import archive_members, check_writable, chosen_data, require_ours
 from factformer.evaluation.timing import resolve_device
 from factformer.surrogate import Surrogate
 
@@ -39,15 +41,17 @@ def inspect_run(
     """`analyse_attention` of a run folder or bundle, over ``num_samples`` windows spread over the split.
 
     ``data`` defaults to what the run trained on: the test split of a folder, or the one file.
-    With ``out`` the numbers go to ``attention.json`` and the kernels of one sample to ``kernels.npz``.
+    With ``out`` the numbers go to ``attention.json`` and the kernels of one sample to ``kernels.npz``; files of these
+    names that no inspection wrote are never replaced.
     """
     began = time.perf_counter()
     target = resolve_device(device)
     if out is not None:
         check_writable(Path(out))
+        check_ours(Path(out))
         clean_leftovers(Path(out))
     surrogate = load(path).to(target)
-    dataset = chosen_data(path, data, split)
+    dataset = chosen_data(path, data, split, surrogate.problem)
     analysis = analyse_attention(surrogate, sample_contexts(surrogate, dataset, num_samples, target, progress))
     seed = surrogate.provenance.get("seed")
     analysis.summary |= provenance(seed=seed, seconds=time.perf_counter() - began, device=target)
@@ -58,6 +62,20 @@ def inspect_run(
             with whole_file(Path(out) / KERNELS_FILE) as partial:
                 np.savez_compressed(partial, allow_pickle=False, **arrays)
     return analysis
+
+
+def check_ours(folder: Path) -> None:
+    """Raise where a file that `inspect_run` would write is there already and is not of an inspection."""
+    kernel = re.compile(r"layer\d+_axis(\d+|None)")
+    require_ours(
+        {
+            folder / ATTENTION_FILE: lambda path: {"kernels", "energy_share"} <= set(read_json(path)),
+            folder / KERNELS_FILE: lambda path: (
+                bool(names := archive_members(path)) and all(kernel.fullmatch(name) for name in names)
+            ),
+        },
+        "an inspection",
+    )
 
 
 def sample_contexts(

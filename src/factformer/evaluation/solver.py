@@ -16,12 +16,14 @@ from torch import Tensor
 
 from factformer import metrics
 from factformer._support.documents import finite
+from factformer.batch import Batch
 from factformer.data.store import StoredDataset
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import check_compatible, evaluate
 from factformer.evaluation.provenance import provenance
 from factformer.evaluation.timing import inference_cost, median_seconds, resolve_device
-from factformer.pdes import PDE, find_pde
+from factformer.pdes import PDE, Settings, find_pde, solve
+from factformer.problem import Problem
 from factformer.surrogate import Surrogate
 
 
@@ -49,9 +51,13 @@ def benchmark_solver(
     if "pde" not in made_by:
         raise UserError("the dataset does not say which solver made it: benchmark on data of `factformer generate`")
     equation = find_pde(str(made_by["pde"]))
-    parameters = equation.parameters.parse(made_by.get("parameters", {}))
+    parameters: Any = Settings.parse(equation, made_by.get("parameters", {}))
     check_compatible(surrogate, dataset, problem.horizon)
     size = min(batch_size or dataset.num_trajectories, dataset.num_trajectories)
+    if names := dataset.problem.parameters:
+        parameters = parameters.of(names, dataset.read(range(size), part="parameters"))
+    else:
+        parameters = parameters.shared
     scores = evaluate(
         surrogate,
         dataset,
@@ -80,14 +86,14 @@ def benchmark_solver(
     stored = next((size for size in shape if equation.shape(size) == shape), shape[0])  # the resolution it stands for
     reference = int(made_by.get("simulation_resolution") or stored)
     rows = [row(f"surrogate ({surrogate.config.name})", stored, cost.seconds, errors)]
-    start = _reference_states(equation, reference, size, target)
+    start, known = _reference_states(equation, reference, size, problem, target)
 
-    def solve() -> None:
-        for _ in _frames(equation, start, problem.horizon, problem.frame_dt, parameters):
+    def reference_solve() -> None:
+        for _ in _frames(equation, start, problem.horizon, problem.frame_dt, parameters, known):
             pass
 
-    solve()
-    rows.append(row("solver (reference)", reference, median_seconds(solve, target, repeats=3), None))
+    reference_solve()
+    rows.append(row("solver (reference)", reference, median_seconds(reference_solve, target, repeats=3), None))
     for resolution in resolutions or (stored, stored // 2):
         try:
             coarse = _coarse_row(equation, parameters, surrogate, dataset, size, resolution, target)
@@ -109,16 +115,47 @@ def benchmark_solver(
     }
 
 
-def _reference_states(equation: PDE, resolution: int, size: int, device: torch.device) -> Tensor:
+def _reference_states(
+    equation: PDE, resolution: int, size: int, problem: Problem, device: torch.device
+) -> tuple[Tensor, Batch | None]:
+    """Random starts, and what else the equation is given."""
     generators = [torch.Generator().manual_seed(index) for index in range(size)]
     grid = equation.problem(resolution).grid
-    return equation.sample_initial(grid, generators, dtype=torch.float32, device=device)
+    known = None
+    if equation.conditions:
+        known = equation.sample_known(
+            grid, generators, problem.horizon + 1, problem.frame_dt, dtype=torch.float32, device=device
+        )
+    return equation.sample_initial(grid, generators, dtype=torch.float32, device=device), known
 
 
-def _frames(equation: PDE, start: Tensor, num_frames: int, frame_dt: float, parameters: Any) -> Iterator[Tensor]:
+def _frames(
+    equation: PDE, start: Tensor, num_frames: int, frame_dt: float, parameters: Any, known: Batch | None
+) -> Iterator[Tensor]:
     """``start`` and the ``num_frames`` frames after it; of a steady problem its solution alone."""
     evolves = not equation.steady
-    yield from equation.frames(start, num_frames + 1 if evolves else 1, frame_dt, parameters)
+    yield from solve(equation, start, num_frames + 1 if evolves else 1, frame_dt, parameters, known)
+
+
+def _known(equation: PDE, dataset: StoredDataset, size: int, frames: slice, shape: tuple[int, ...]) -> Batch | None:
+    """What the stored trajectories give the solver beside their start, on a grid of ``shape``."""
+    if not equation.conditions:
+        return None
+    known = dataset.known(range(size), frames)._replace(parameters=None)
+    if shape == dataset.problem.grid.shape:
+        return known
+    fields = {
+        "static": known.static if known.static is None else known.static[:, None],
+        "forcing": known.forcing,
+        "mask": known.mask if known.mask is None else known.mask[:, None, ..., None].float(),
+    }
+    coarse = {name: value if value is None else equation.downsample(value, shape) for name, value in fields.items()}
+    static, mask = coarse["static"], coarse["mask"]
+    return Batch(
+        static=static if static is None else static[:, 0],
+        forcing=coarse["forcing"],
+        mask=mask if mask is None else mask[:, 0, ..., 0] > 0.5,
+    )
 
 
 def _coarse_row(
@@ -138,35 +175,41 @@ def _coarse_row(
         start = dataset.read(range(size), part="static").to(device)
         truth = dataset.read(range(size)).to(device)
     else:
-        window = dataset.read(range(size), slice(context - 1, context + surrogate.problem.horizon)).to(device)
-        candidate = _state(equation, window[:, 0], surrogate, parameters)
+        span = slice(context - 1, context + surrogate.problem.horizon)
+        window = dataset.read(range(size), span).to(device)
+        seen = _known(equation, dataset, size, span, problem.grid.shape)
+        candidate = _state(equation, window[:, 0], surrogate, parameters, seen and seen.to(device))
         if candidate is None:
             return None
         start, truth = candidate, window[:, 1:]
+    known = _known(equation, dataset, size, span, problem.grid.shape) if context else None
     if shape != problem.grid.shape:
         try:
             start = equation.downsample(start[:, None], shape)[:, 0]
             truth = equation.downsample(truth, shape)
+            known = _known(equation, dataset, size, span, shape) if context else None
         except ValueError:  # stored on the solver's own grid, or not a divisor of it
             return None
     horizon, frame_dt = surrogate.problem.horizon, surrogate.problem.frame_dt
 
-    def solve() -> Tensor:
-        frames = list(_frames(equation, start, horizon, frame_dt, parameters))
+    known = known and known.to(device)
+
+    def coarse_solve() -> Tensor:
+        frames = list(_frames(equation, start, horizon, frame_dt, parameters, known))
         return torch.stack(frames[1:] if context else frames, 1)
 
-    prediction = solve()
+    prediction = coarse_solve()
     errors = metrics.grouped_relative_l2(prediction, truth, problem.state_slices)
-    return median_seconds(solve, device, repeats=3), {name: float(value) for name, value in errors.items()}
+    return median_seconds(coarse_solve, device, repeats=3), {name: float(value) for name, value in errors.items()}
 
 
-def _state(equation: PDE, frame: Tensor, surrogate: Surrogate, parameters: Any) -> Tensor | None:
+def _state(equation: PDE, frame: Tensor, surrogate: Surrogate, parameters: Any, known: Batch | None) -> Tensor | None:
     """The solver's state that a frame shows, if starting from it gives that frame back; else None."""
     for channels in surrogate.problem.state_slices.values():
         if channels.stop - channels.start != equation.initial_channels(surrogate.problem.grid.num_axes):
             continue
         state = frame[..., channels].contiguous()
-        first = next(iter(equation.frames(state, 1, surrogate.problem.frame_dt, parameters)))
+        first = next(iter(solve(equation, state, 1, surrogate.problem.frame_dt, parameters, known)))
         if float(metrics.relative_l2(first[:, None], frame[:, None]).max()) < 1e-3:
             return state
     return None

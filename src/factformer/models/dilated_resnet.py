@@ -68,7 +68,8 @@ class Model(PositionedBackbone):
         super().__init__(config, problem)
         dilations = config.dilations or ((1, 3, 8, 3, 1) if problem.grid.num_axes <= 2 else (1, 2, 4, 2, 1))
         self.blocks = nn.ModuleList(
-            Block(config.dim, config.kernel_size, dilations, problem.padding) for _ in range(config.depth)
+            self.modulated(Block(config.dim, config.kernel_size, dilations, problem.padding))
+            for _ in range(config.depth)
         )
         self.norms = nn.ModuleList(DomainNorm(config.norm_groups, config.dim) for _ in range(config.depth - 1))
 

@@ -68,7 +68,8 @@ class Model(PositionedBackbone):
         dim_hidden = config.dim * (config.feed_forward or (2 if num_axes <= 2 else 3))
         self.domain = DomainPadding(config.domain_padding)
         self.layers = nn.ModuleList(
-            Layer(config.dim, num_axes, config.num_modes(num_axes), dim_hidden) for _ in range(config.depth)
+            self.modulated(Layer(config.dim, num_axes, config.num_modes(num_axes), dim_hidden))
+            for _ in range(config.depth)
         )
         self.norm = DomainNorm(config.norm_groups, config.dim)
 

@@ -65,7 +65,7 @@ class Model(PositionedBackbone):
         num_axes = problem.grid.num_axes
         self.domain = DomainPadding(config.domain_padding)
         self.layers = nn.ModuleList(
-            Layer(config.dim, num_axes, config.num_modes(num_axes), activate=depth < config.depth - 1)
+            self.modulated(Layer(config.dim, num_axes, config.num_modes(num_axes), activate=depth < config.depth - 1))
             for depth in range(config.depth)
         )
 

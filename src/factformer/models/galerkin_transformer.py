@@ -65,7 +65,7 @@ class Model(Backbone):
         super().__init__(config, problem)
         self.shapes = [_coarse_shape(problem.grid, factor) for factor in (config.coarsening / 2, config.coarsening)]
         self.down = nn.ModuleList(Convolution(problem.padding, config.dim, config.dim) for _ in range(2))
-        self.layers = nn.ModuleList(Layer(config, problem.grid.num_axes) for _ in range(config.depth))
+        self.layers = nn.ModuleList(self.modulated(Layer(config, problem.grid.num_axes)) for _ in range(config.depth))
         self.up = nn.ModuleList(Convolution(problem.padding, config.dim, config.dim) for _ in range(2))
         self.project = nn.Linear(config.dim, config.dim)
         self.tables = TableCache()

@@ -10,7 +10,7 @@ from factformer.evaluation.results import FieldErrors
 from factformer.problem import Problem
 from factformer.report.runs import ReportRun, series_indices, unique_names
 from factformer.report.style import SERIES
-from factformer.report.tables import Table, differ_in_split, floor_name, format_count, format_value
+from factformer.report.tables import Table, differ_in_split, floor_name, format_cell, format_count, format_value
 
 Chart = list[dict[str, Any]]
 DASHED, DOTTED = "7 6", "1 6"
@@ -187,7 +187,7 @@ def table_cells(table: Table) -> list[dict[str, Any]]:
     for i, row in enumerate(table.all_rows):
         cells = []
         for column in table.columns:
-            value, text = row.get(column.key), format_value(row.get(column.key), column.kind)
+            value, text = row.get(column.key), format_cell(row, column)
             css = ("number" if column.is_number else "text") + (" best" if best[column.key] == i else "")
             plain = "" if value is None else (repr(value) if isinstance(value, float) else value)
             cells.append({"value": plain, "text": text, "css": css})

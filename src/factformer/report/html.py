@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 import yaml
 from markupsafe import Markup
-from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from factformer import __version__
@@ -26,7 +24,7 @@ from factformer.report import content
 from factformer.report.clips import player_data
 from factformer.report.figures import kernel_maps
 from factformer.report.runs import ReportRun, load_run, unique_names
-from factformer.report.style import SERIES, SERIES_DARK, difference_map, diverging_map, sequential_map
+from factformer.report.style import color_tables, palette_css
 from factformer.report.tables import Table, comparison_table
 
 MAX_BYTES = 8_000_000
@@ -55,19 +53,22 @@ def write_report(
     runs: Sequence[ReportRun],
     subtitle: str = "",
     figures: Mapping[str, Figure] | None = None,
+    table: Table | None = None,
+    trend: Mapping[str, content.Chart] | None = None,
     max_bytes: int = MAX_BYTES,
     overwrite: bool = False,
 ) -> Path:
     """Write ``report.html`` and ``comparison.{md,csv,json}`` into the folder ``out``; returns the page.
 
-    The page holds everything it shows and stays under ``max_bytes``. ``figures`` adds pictures by heading.
+    The page holds everything it shows and stays under ``max_bytes``. ``figures`` adds pictures by heading. ``table``
+    and ``trend`` replace the comparison of the runs and the curves of their errors.
     """
     if not runs:
         raise UserError("a report needs at least one run")
     out = Path(out)
-    table = comparison_table(runs)
+    table = table or comparison_table(runs)
     files = {
-        out / PAGE_NAME: render_page(title, runs, table, subtitle, figures or {}, max_bytes),
+        out / PAGE_NAME: render_page(title, runs, table, subtitle, figures or {}, max_bytes, trend),
         out / "comparison.md": table.to_markdown(),
         out / "comparison.csv": table.to_csv(),
         out / "comparison.json": table.to_json() + "\n",
@@ -89,6 +90,7 @@ def render_page(
     subtitle: str = "",
     figures: Mapping[str, Figure] | None = None,
     max_bytes: int = MAX_BYTES,
+    trend: Mapping[str, content.Chart] | None = None,
 ) -> str:
     """The page as text."""
     names = unique_names(runs)
@@ -101,9 +103,9 @@ def render_page(
     spent = sum(len(text) for picture in [*pictures, *kernels] for text in picture.values()) + ROOM_FOR_TEXT
     data: dict[str, Any] = {
         "player": player_data(runs, names, max_bytes - spent),
-        "maps": _color_tables(),
+        "maps": color_tables(),
         "timing": {"dt": content.frame_interval(runs)},
-        "trend": content.error_charts(runs),
+        "trend": content.error_charts(runs) if trend is None else trend,
         "spectra": content.spectrum_charts(runs),
     }
     page = (
@@ -127,7 +129,7 @@ def render_page(
             kernels=kernels,
             figures=pictures,
             repeat=[_repeat(run, name) for run, name in zip(runs, names, strict=True)],
-            palette_css=Markup(_palette_css()),
+            palette_css=Markup(palette_css()),
             css=_template_text("report.css"),
             script=Markup("\n").join(_template_text(name) for name in SCRIPTS),
             data=_embedded_json(data),
@@ -158,27 +160,6 @@ def _embedded_json(data: Any) -> Markup:
     """JSON that cannot end its script element, with null for numbers that are not finite."""
     text = json.dumps(finite(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))
-
-
-def _palette_css() -> str:
-    light = "".join(f"--series-{i}:{color};" for i, color in enumerate(SERIES))
-    dark = "".join(f"--series-{i}:{color};" for i, color in enumerate(SERIES_DARK))
-    return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}"
-
-
-def _color_tables() -> dict[str, str]:
-    maps = {
-        "sequential": sequential_map(),
-        "diverging": diverging_map(),
-        "difference": difference_map(),
-        "diverging_dark": diverging_map(dark=True),
-        "difference_dark": difference_map(dark=True),
-    }
-    return {name: base64.b64encode(_color_bytes(colors)).decode() for name, colors in maps.items()}
-
-
-def _color_bytes(colors: Colormap) -> bytes:
-    return bytes(np.rint(colors(np.arange(colors.N))[:, :3] * 255).astype(np.uint8).tobytes())
 
 
 def _repeat(run: ReportRun, name: str) -> dict[str, str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from factformer import engine
 from factformer._support.limits import require_memory
 from factformer.data.store import Dataset
 from factformer.errors import UserError
+from factformer.grid import per_axis
 from factformer.problem import Problem
 from factformer.protocols import BaseProtocol
 from factformer.surrogate import Surrogate, build_surrogate
@@ -51,6 +54,7 @@ def check_memory(experiment: Experiment, problem: Problem, length: int, num_proc
     share = config.batch_size // num_processes
     numbers = share * length * problem.grid.num_points * problem.num_state_channels
     if on_cpu:
-        numbers += share // config.accumulate * problem.grid.num_points * model.dim * (model.depth + 1)
+        points = problem.grid.num_points // math.prod(per_axis("model.patch", model.patch, problem.grid.num_axes))
+        numbers += share // config.accumulate * points * model.dim * (model.depth + 1)
     what = f"a batch of {share} windows of {length} frames"
     require_memory(4 * numbers, what, "lower training.batch_size or raise training.accumulate")
