@@ -285,7 +285,7 @@ def test_what_counts_and_reports_knows_the_grid_of_patches():
     assert patched < plain / 2
     one, four = (small("factformer", problem, patch=p) for p in (1, 2))
     assert training_bytes(four, 64) < training_bytes(one, 64)
-    ((_, u, grid),) = record_attention(four, Batch(frames_of(problem)))[0]
+    ((_, u, grid, _),) = record_attention(four, Batch(frames_of(problem)))[0]
     assert tuple(u.shape[1:-1]) == grid.shape == (8, 6)
 
 

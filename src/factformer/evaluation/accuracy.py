@@ -103,7 +103,7 @@ def evaluate(
         floor = _floor(surrogate, predicted)
         for name, channels in surrogate.problem.state_slices.items():
             truth, prediction = predicted.truth[..., channels], predicted.prediction[..., channels]
-            scores[name].add(prediction, truth, floor[..., channels], frame_dt)
+            scores[name].add(prediction, truth, floor[..., channels], frame_dt, predicted.batch.mask)
         own.add(predicted.prediction, predicted.truth, floor)
         if progress is not None:
             progress(len(owners), total)
@@ -181,7 +181,7 @@ def _floor(surrogate: Surrogate, predicted: Predicted) -> Tensor:
     """What costs nothing: the last context frame repeated or, where there is none, the mean of the training data."""
     context = predicted.batch.context
     known = surrogate.normalizer.state_mean if context is None else context[:, -1:]
-    return known.to(predicted.truth.device).expand_as(predicted.truth)
+    return metrics.within(known.to(predicted.truth.device).expand_as(predicted.truth), predicted.batch.mask)
 
 
 def start_frames(surrogate: Surrogate, dataset: Dataset, num_frames: int, num_starts: int) -> list[int]:
@@ -293,18 +293,20 @@ class _Scores:
         self.spectra: dict[str, Tensor] = {}
         self.num_spectra = 0
 
-    def add(self, prediction: Tensor, truth: Tensor, floor: Tensor, frame_dt: float) -> None:
-        prediction, truth, floor = (frames * self.unit for frames in (prediction, truth, floor))
+    def add(
+        self, prediction: Tensor, truth: Tensor, floor: Tensor, frame_dt: float, mask: Tensor | None = None
+    ) -> None:
+        prediction, truth, floor = (metrics.within(part * self.unit, mask) for part in (prediction, truth, floor))
         new = {
-            "relative_l2": metrics.relative_l2(prediction, truth, self.deviation),
-            "relative_l2_per_frame": metrics.relative_l2_per_frame(prediction, truth, self.deviation),
-            "vrmse": metrics.vrmse(prediction, truth, self.deviation).mean(1),
-            "correlation_time": metrics.correlation_time(prediction, truth, frame_dt).double(),
-            "floor": metrics.relative_l2(floor, truth, self.deviation),
-            "floor_per_frame": metrics.relative_l2_per_frame(floor, truth, self.deviation),
+            "relative_l2": metrics.relative_l2(prediction, truth, self.deviation, mask),
+            "relative_l2_per_frame": metrics.relative_l2_per_frame(prediction, truth, self.deviation, mask),
+            "vrmse": metrics.vrmse(prediction, truth, self.deviation, mask).mean(1),
+            "correlation_time": metrics.correlation_time(prediction, truth, frame_dt, mask=mask).double(),
+            "floor": metrics.relative_l2(floor, truth, self.deviation, mask),
+            "floor_per_frame": metrics.relative_l2_per_frame(floor, truth, self.deviation, mask),
         }
         if self.even:
-            new["spectrum_error"] = metrics.spectrum_error(prediction, truth).mean(1)
+            new["spectrum_error"] = metrics.spectrum_error(prediction, truth, mask).mean(1)
         for name, value in new.items():
             self.values.setdefault(name, []).append(value.double().cpu())
         for name, frames in (("prediction", prediction), ("truth", truth)) if self.even else ():
