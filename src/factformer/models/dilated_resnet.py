@@ -51,7 +51,7 @@ class Block(nn.Module):
     ) -> Float[Tensor, "batch *grid dim"]:
         branch = z
         for convolution in self.convolutions:
-            branch = functional.relu(convolution(branch, None, conditions.mask))
+            branch = functional.relu(convolution(branch, grid, conditions.mask))
         return z + branch
 
     @property
