@@ -62,6 +62,8 @@ class Surrogate(Network):
         self.config = config
         self.marching_steps = marching_steps
         self.provenance: dict[str, Any] = {}
+        self.part: Grid | None = None
+        """What this process holds of the grid, where that is cut over several (`factformer.parallel`)."""
         self.normalizer = normalizer or Normalizer.identity(problem)
         self.normalizer.require(problem)
         if config.residual is True and steady:
@@ -255,7 +257,7 @@ class Surrogate(Network):
                 f"asked for {num_steps} frames in one call; this surrogate was built for 1 to {self.marching_steps} "
                 "(use factformer.rollout for longer predictions)"
             )
-        grid = grid or problem.grid
+        grid = grid or self.part or problem.grid
         if shape != grid.shape:
             grid = grid.resample(shape)
         self.latent_grid(grid)  # refuses what cannot be cut into patches

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from factformer.batch import Batch, Window
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.convolution import pad_axis
@@ -147,3 +148,15 @@ class GridPart(Grid):
         mine = self.shape[m]
         step = next((step for step in range(1, mine + 1) if -(-mine // step) == size), 1)
         return tuple(-(-(b - a) // step) for a, b in zip(self.cuts[m][:-1], self.cuts[m][1:], strict=True))
+
+
+def cut_batch(batch: Batch, part: GridPart) -> Batch:
+    """This part of a batch of the whole grid."""
+    first = {"context": 2, "forcing": 2, "static": 1, "mask": 1}
+    found = {name: part.cut(getattr(batch, name), dim) for name, dim in first.items() if name in batch.names}
+    return batch._replace(**found)
+
+
+def cut_window(window: Window, part: GridPart) -> Window:
+    """This part of a window of the whole grid."""
+    return Window(part.cut(window.frames, 2), cut_batch(window.known, part))
