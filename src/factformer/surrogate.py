@@ -179,13 +179,13 @@ class Surrogate(Network):
         return normalized if self.patches is None else self.patches.split(normalized, grid)
 
     def increment_scale(self, batch: Batch) -> Tensor:
-        """The size of increments; a surrogate for several time steps predicts rates of change."""
+        """The size of increments; that of a surrogate for several time steps grows with the root of the step."""
         scale = self.normalizer.increment_std
         if STEP not in self.problem.parameters:
             return scale
         assert batch.parameters is not None
         step = batch.parameters[:, self.problem.parameters.index(STEP)] / self.problem.frame_dt
-        return scale * step.reshape(-1, *[1] * (self.problem.grid.num_axes + 2))
+        return scale * step.sqrt().reshape(-1, *[1] * (self.problem.grid.num_axes + 2))
 
     def _encoded(self) -> tuple[str, ...]:
         """The parts of a batch that the frame encoder reads, in the order of their channels.
