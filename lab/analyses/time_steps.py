@@ -27,7 +27,7 @@ from factformer.batch import Batch
 from factformer.evaluation.provenance import provenance
 from factformer.problem import STEP
 from factformer.surrogate import Surrogate
-from lab.analyses.modulation import POINTS, smooth_starts
+from lab.analyses.conditioning import POINTS, smooth_starts
 
 DT, FRAMES, STRIDES = 0.05, 33, (1, 2, 3, 4)
 CASES: dict[str, dict[str, Any]] = {"burgers": {"viscosity": 0.1}, "advection_diffusion": {"velocity": 1.0}}

@@ -22,12 +22,11 @@ from factformer.errors import NonFinite, UserError
 from factformer.grid import Grid, per_axis
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
-from factformer.nn.conditions import UNCONDITIONED, Conditions
+from factformer.nn.conditions import UNCONDITIONED, Conditions, Modulation, ParameterEmbedding
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.marching import LatentMarching
 from factformer.nn.masks import WallCloseness
-from factformer.nn.modulation import Modulation, ParameterEmbedding
 from factformer.nn.patches import Patches
 from factformer.nn.stage import Network
 from factformer.problem import STEP, Problem
