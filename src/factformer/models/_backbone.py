@@ -23,8 +23,7 @@ from factformer import catalog
 from factformer.config import Config, fingerprint
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.nn.conditions import UNCONDITIONED, Conditions
-from factformer.nn.modulation import Modulation
+from factformer.nn.conditions import UNCONDITIONED, Conditions, Modulation
 from factformer.problem import Problem
 
 Latent = Float[Tensor, "batch *grid dim"]
