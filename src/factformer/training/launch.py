@@ -8,7 +8,7 @@ from pathlib import Path
 from factformer import catalog
 from factformer.config import unknown_name
 from factformer.data.agreement import describe_difference
-from factformer.data.store import Dataset, open_dataset
+from factformer.data.store import Dataset, open_dataset, parts_for
 from factformer.errors import UserError
 from factformer.pdes import Settings, find_pde
 from factformer.problem import Problem
@@ -97,6 +97,9 @@ def open_data(experiment: Experiment) -> tuple[Dataset, Dataset | None]:
         if split == "valid" and not _has_split(path, split):
             continue
         found = open_dataset(path, split)
+        chosen = parts_for(found, problem)
+        if chosen:
+            found = open_dataset(path, split, **chosen)
         try:
             found.require(problem)
         except UserError as error:
@@ -104,7 +107,7 @@ def open_data(experiment: Experiment) -> tuple[Dataset, Dataset | None]:
             if known and _differs_in_size_alone(experiment, found.problem):
                 advice = f"--set data.resolution=null takes the data as they are; or {advice}"
             raise UserError(f"the {split} split of {path}: {error}; {advice}") from None
-        dataset = open_dataset(path, split, **changes)
+        dataset = open_dataset(path, split, **changes, **chosen)
         if dataset.num_trajectories < 1:
             raise UserError(f"the {split} split of {path} is empty; make it with {make}")
         splits.append(dataset)
