@@ -201,8 +201,10 @@ class Batch(NamedTuple):
                 f"expected parameters (batch, {len(problem.parameters)}): {', '.join(problem.parameters)}; "
                 f"got shape {tuple(self.parameters.shape)}"
             )
-        if self.mask is not None and self.mask.dtype != torch.bool:
-            raise UserError(f"a mask holds true and false, got {self.mask.dtype}; use Batch.of")
+        if self.mask is not None:
+            _require_axes(self.mask, "a mask", ("batch", *grid))
+            if self.mask.dtype != torch.bool:
+                raise UserError(f"a mask holds true and false, got {self.mask.dtype}; use Batch.of")
         for name, part in zip(self._fields, self, strict=True):
             if part is None:
                 continue

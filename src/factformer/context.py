@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from factformer.data.store import StoredDataset, open_dataset, parts_for
 from factformer.data.windows import span
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import check_setting
-from factformer.problem import Field, Problem
+from factformer.problem import STEP, Field, Problem
 
 STORED = (".hdf5", ".h5")
 
@@ -73,8 +74,8 @@ def read_context(
     if path.suffix in STORED and is_well(path):
         if fields or layout or parts.arrays:
             raise UserError(f"{path} is in The Well's layout: it takes no layout, no fields and no other parts")
-        data: ImportedDataset | StoredDataset = _stored(path, problem, given)
-        stride = check_setting(problem, data.problem)
+        data: ImportedDataset | StoredDataset
+        data, stride = _stored(path, problem, given)
         first, num_forced = 0, data.num_frames
     else:
         for name in fields or {}:
@@ -84,8 +85,11 @@ def read_context(
         taken = [*(f.name for f in _seen(problem)), *said, *parts.arrays]
         described = describe_times(path, open_arrays(path), taken=taken)
         seen = _columns(path, described.arrays, problem, fields or {}, layout)
+        if STEP in problem.parameters and STEP not in parts.parameters:
+            given.setdefault(STEP, problem.frame_dt)
         data, num_forced = _arrays(path, described.arrays, problem, seen, parts, layout, given)
-        stride = 1 if problem.steady else described.frame_stride(data.num_frames, problem.frame_dt)
+        interval = given.get(STEP, problem.frame_dt)
+        stride = 1 if problem.steady else described.frame_stride(data.num_frames, interval)
         first = max(data.num_frames - span(problem.num_context_frames, stride), 0)
     if not problem.num_context_frames:
         if start is not None:
@@ -118,14 +122,29 @@ def _given(problem: Problem, parameters: Mapping[str, Any]) -> dict[str, float]:
     return {name: as_number(value, f"parameter {name!r}") for name, value in parameters.items()}
 
 
-def _stored(path: Path, problem: Problem, given: Mapping[str, float]) -> StoredDataset:
-    """A dataset that holds what ``problem`` needs, but for the parameters that are ``given``."""
+def _stored(path: Path, problem: Problem, given: dict[str, float]) -> tuple[StoredDataset, int]:
+    """A dataset that holds what ``problem`` needs, but for the parameters ``given``; how many of its frames one is.
+
+    A surrogate for several time steps is told the interval of the frames, unless it is ``given``.
+    """
     opened = open_dataset(path)
     found = opened.problem
     if _seen(found) != _seen(problem):
         wanted, there = (", ".join(f.name for f in _seen(item)) for item in (problem, found))
         raise UserError(f"{path} is of {found.name!r} with {there}; a surrogate of {problem.name!r} needs {wanted}")
     changes = parts_for(opened, problem)
+    interval = given.get(STEP, problem.frame_dt)
+    try:
+        stride = check_setting(replace(problem, frame_dt=interval), found)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    if STEP in problem.parameters and STEP not in found.parameters:
+        apart = stride * found.frame_dt
+        if STEP in given and not math.isclose(apart, interval, rel_tol=1e-6):
+            raise UserError(
+                f"{path}: its frames are {found.frame_dt:g} apart, of which frame_dt={interval:g} is no multiple"
+            )
+        given[STEP] = apart
     left = [name for name in problem.parameters if name not in given]
     kept = [name for name in changes.get("parameters", found.parameters) if name not in given]
     parts, wanted_parts = ([part for part in item.parts if part != "parameters"] for item in (found, problem))
@@ -136,11 +155,8 @@ def _stored(path: Path, problem: Problem, given: Mapping[str, float]) -> StoredD
             ", ".join((*names, *numbers)) or "nothing" for names, numbers in ((wanted_parts, left), (parts, kept))
         )
         raise UserError(f"{path} holds {there} beside its state; a surrogate of {problem.name!r} needs {wanted}")
-    try:
-        check_setting(problem, found)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    return open_dataset(path, num_context_frames=problem.num_context_frames, horizon=problem.horizon, **changes)
+    count, horizon = problem.num_context_frames, problem.horizon
+    return open_dataset(path, num_context_frames=count, horizon=horizon, **changes), stride
 
 
 def _arrays(

@@ -32,7 +32,7 @@ def test_windows_of_every_phase(stride, frame_stride, per_trajectory):
     assert len(windows) == 2 * per_trajectory
     for index in range(len(windows)):
         trajectory, start = windows[index]
-        chosen = range(12)[windows.frames(start)]
+        chosen = range(12)[windows.frames(index)]
         assert trajectory < 2 and start % stride == 0
         assert list(chosen) == [start + k * frame_stride for k in range(4)]
 

@@ -1,7 +1,8 @@
 """Mean and standard deviation of fields, parameters and frame-to-frame increments, in one pass.
 
 Moments are taken per trajectory and channel in float64 and merged in the order of the trajectories
-(Chan, Golub & LeVeque 1983), so the result does not depend on batch size, interruptions or processes.
+(Chan, Golub & LeVeque 1983), so the result does not depend on batch size, interruptions or processes. Of a masked
+problem the points inside the domain count.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ def moment_sizes(problem: Problem) -> dict[str, int]:
 class TrajectoryMoments:
     """Moments of one trajectory, fed frame by frame."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, mask: NDArray[np.bool_] | None = None) -> None:
+        self.inside = mask
+        """The points that count, all where it is None."""
         self._moments = {kind: Moments.empty(size) for kind, size in moment_sizes(problem).items()}
         self._previous: NDArray[Any] | None = None
 
@@ -95,6 +98,8 @@ class TrajectoryMoments:
 
     def add_part(self, kind: str, values: NDArray[Any]) -> None:
         """Static fields or a frame of forcing ``(*grid, channel)``, or the parameters ``(parameter,)``."""
+        if self.inside is not None and kind != "parameters":
+            values = values[self.inside]
         self._moments[kind] = self._moments[kind].merge(Moments.of(values))
 
     def moments(self) -> dict[str, Moments]:

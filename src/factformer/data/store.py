@@ -49,7 +49,7 @@ class Dataset(ABC):
 
         The ``state`` and the ``forcing`` are ``(trajectory, frame, *grid, channel)``; what is known once per trajectory
         has no frames: ``static (trajectory, *grid, channel)``, ``parameters (trajectory, parameter)`` and the boolean
-        ``mask (trajectory, *grid)``.
+        ``mask (trajectory, *grid)``. Outside the mask all fields are zero, whatever the data hold there.
         """
 
     def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
@@ -132,7 +132,9 @@ class ArrayDataset(Dataset):
     ) -> None:
         self.problem = problem
         self.split = split
-        self._parts = {"state": checked(frames, problem, "state", self._described("frames"))}
+        mask = known.get("mask") if problem.masked else None
+        outside = None if mask is None else ~checked(mask, problem, "mask", self._described("mask"))
+        self._parts = {"state": checked(frames, problem, "state", self._described("frames"), outside)}
         self.num_trajectories, self.num_frames = self._parts["state"].shape[:2]
         if problem.steady and self.num_frames != 1:
             raise UserError(f"a steady problem has one frame for each sample, got {self.num_frames}")
@@ -143,7 +145,7 @@ class ArrayDataset(Dataset):
         for part in problem.parts:
             if part not in given:
                 raise UserError(f"problem {problem.name!r} needs {describe_part(problem, part)} beside the frames")
-            self._parts[part] = self._checked(part, given[part])
+            self._parts[part] = self._checked(part, given[part], outside)
         digest = hashlib.sha256()
         for values in self._parts.values():
             digest.update(values.numpy().tobytes())
@@ -153,8 +155,8 @@ class ArrayDataset(Dataset):
     def _described(self, what: str) -> str:
         return what if self.split == "train" else f"{what} of the {self.split} split"
 
-    def _checked(self, part: str, values: Tensor | NDArray[Any]) -> Tensor:
-        tensor = checked(values, self.problem, part, self._described(part))
+    def _checked(self, part: str, values: Tensor | NDArray[Any], outside: Tensor | None) -> Tensor:
+        tensor = checked(values, self.problem, part, self._described(part), outside)
         if part == "mask" and len(tensor) == 1:
             tensor = tensor.expand(self.num_trajectories, *tensor.shape[1:])
         wanted = (self.num_trajectories, self.num_frames)[: len(AXES[part])]
@@ -262,10 +264,20 @@ class StoredDataset(Dataset):
 
     def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
         found = self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part))
-        return torch.from_numpy(found)
+        return torch.from_numpy(self._inside(found, trajectories, part))
 
     def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
-        return self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part, exact=True))
+        found = self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part, exact=True))
+        return self._inside(found, trajectories, part)
+
+    def _inside(self, values: NDArray[Any], trajectories: Selection, part: str) -> NDArray[Any]:
+        """Fields with zeros outside the domain: other files may hold anything there."""
+        if not self.problem.masked or part in ("mask", "parameters"):
+            return values
+        mask = self._gather(trajectories, lambda file, local: file.read(local, slice(None), self.problem, "mask"))
+        outside = ~mask[:, None, ..., None] if "frame" in AXES[part] else ~mask[..., None]
+        np.copyto(values, 0, where=outside)
+        return values
 
     def normalizer(self) -> Normalizer:
         if self._normalizer is None:
@@ -395,7 +407,8 @@ def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normali
     rounding.pop("mask", None)
     moments = []
     for index in range(dataset.num_trajectories):
-        trajectory = TrajectoryMoments(problem)
+        mask = dataset.read([index], part="mask")[0].numpy() if problem.masked else None
+        trajectory = TrajectoryMoments(problem, mask)
         for part, rounded in rounding.items():
             values = rounded.kept(dataset.read_exact([index], frames, part))[0]
             if part == "state":

@@ -27,8 +27,9 @@ from factformer.evaluation.own_metrics import Metric, OwnMetrics
 from factformer.evaluation.provenance import hardware
 from factformer.evaluation.results import Evaluation, FieldErrors, Floor, Spectrum
 from factformer.evaluation.timing import inference_cost, resolve_device, roll_out
-from factformer.problem import FIELD_GROUPS, Problem
+from factformer.problem import FIELD_GROUPS, STEP, Problem
 from factformer.surrogate import Surrogate
+from factformer.training.feed.steps import as_told
 
 DEFAULT_STARTS = 4
 NUM_LOOKS = 8
@@ -76,11 +77,16 @@ def evaluate(
     target = resolve_device(device)
     num_frames = num_frames or surrogate.problem.horizon
     size = batch_size or paper_batch_size(surrogate.problem.grid.num_axes)
+    dataset = as_told(dataset, surrogate.problem)
     check_compatible(surrogate, dataset, num_frames)
     starts = start_frames(surrogate, dataset, num_frames, num_starts)
     stride = check_setting(surrogate.problem, dataset.problem)
+    frame_dt = surrogate.problem.frame_dt
+    if STEP in surrogate.problem.parameters:
+        frame_dt = stride * dataset.problem.frame_dt
     if dataset.problem.parameters:
-        surrogate.warn_outside_range(Batch(parameters=dataset.read(slice(None), part="parameters")))
+        used = dataset.read(slice(None), slice(None, None, stride), "parameters")
+        surrogate.warn_outside_range(Batch(parameters=used))
     was_training = surrogate.training
     engine.attach(surrogate)
     surrogate = surrogate.to(target).eval()
@@ -97,7 +103,7 @@ def evaluate(
         floor = _floor(surrogate, predicted)
         for name, channels in surrogate.problem.state_slices.items():
             truth, prediction = predicted.truth[..., channels], predicted.prediction[..., channels]
-            scores[name].add(prediction, truth, floor[..., channels], surrogate.problem.frame_dt)
+            scores[name].add(prediction, truth, floor[..., channels], frame_dt, predicted.batch.mask)
         own.add(predicted.prediction, predicted.truth, floor)
         if progress is not None:
             progress(len(owners), total)
@@ -116,7 +122,7 @@ def evaluate(
         num_trajectories=dataset.num_trajectories,
         num_diverged=int(max(score.num_diverged() for score in scores.values())),
         num_frames=num_frames,
-        frame_dt=surrogate.problem.frame_dt,
+        frame_dt=frame_dt,
         stride=stride,
         problem=surrogate.problem.name,
         model=surrogate.config.name,
@@ -155,6 +161,7 @@ def predicted_batches(
     trajectories: Sequence[int] | None = None,
 ) -> Iterator[Predicted]:
     """Roll-outs of all windows, a batch at a time; only that batch is in memory."""
+    dataset = as_told(dataset, surrogate.problem)
     chosen = list(range(dataset.num_trajectories)) if trajectories is None else list(trajectories)
     num_context = surrogate.problem.num_context_frames
     stride = check_setting(surrogate.problem, dataset.problem)
@@ -174,7 +181,7 @@ def _floor(surrogate: Surrogate, predicted: Predicted) -> Tensor:
     """What costs nothing: the last context frame repeated or, where there is none, the mean of the training data."""
     context = predicted.batch.context
     known = surrogate.normalizer.state_mean if context is None else context[:, -1:]
-    return known.to(predicted.truth.device).expand_as(predicted.truth)
+    return metrics.within(known.to(predicted.truth.device).expand_as(predicted.truth), predicted.batch.mask)
 
 
 def start_frames(surrogate: Surrogate, dataset: Dataset, num_frames: int, num_starts: int) -> list[int]:
@@ -191,7 +198,7 @@ def start_frames(surrogate: Surrogate, dataset: Dataset, num_frames: int, num_st
 
 def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) -> None:
     """Raise `UserError` when the dataset is not of the surrogate's problem; another resolution is allowed."""
-    mine, theirs = surrogate.problem, dataset.problem
+    mine, theirs = surrogate.problem, as_told(dataset, surrogate.problem).problem
     if dataset.num_trajectories < 1:
         raise UserError(f"split {dataset.split!r} holds no trajectories; generate it or choose another split")
     for group in FIELD_GROUPS:
@@ -222,7 +229,8 @@ def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) ->
 def check_setting(mine: Problem, theirs: Problem) -> int:
     """How many frames of a dataset one frame of the surrogate is.
 
-    Raises where the dataset has other axes, another box or boundary, or an interval that is no whole part of its.
+    Raises where the dataset has other axes, another box or boundary, or an interval that is no whole part of its. A
+    surrogate for several time steps takes the interval of the data then.
     """
     if mine.grid.num_axes != theirs.grid.num_axes or mine.grid.periodic != theirs.grid.periodic:
         raise UserError(
@@ -237,6 +245,8 @@ def check_setting(mine: Problem, theirs: Problem) -> int:
     if not mine.num_context_frames:
         return 1
     stride = frame_stride(mine.frame_dt, theirs.frame_dt)
+    if not stride and STEP in mine.parameters:
+        return 1
     if not stride:
         raise UserError(
             f"the surrogate advances {mine.frame_dt:g} per frame and the dataset {theirs.frame_dt:g}: "
@@ -283,18 +293,20 @@ class _Scores:
         self.spectra: dict[str, Tensor] = {}
         self.num_spectra = 0
 
-    def add(self, prediction: Tensor, truth: Tensor, floor: Tensor, frame_dt: float) -> None:
-        prediction, truth, floor = (frames * self.unit for frames in (prediction, truth, floor))
+    def add(
+        self, prediction: Tensor, truth: Tensor, floor: Tensor, frame_dt: float, mask: Tensor | None = None
+    ) -> None:
+        prediction, truth, floor = (metrics.within(part * self.unit, mask) for part in (prediction, truth, floor))
         new = {
-            "relative_l2": metrics.relative_l2(prediction, truth, self.deviation),
-            "relative_l2_per_frame": metrics.relative_l2_per_frame(prediction, truth, self.deviation),
-            "vrmse": metrics.vrmse(prediction, truth, self.deviation).mean(1),
-            "correlation_time": metrics.correlation_time(prediction, truth, frame_dt).double(),
-            "floor": metrics.relative_l2(floor, truth, self.deviation),
-            "floor_per_frame": metrics.relative_l2_per_frame(floor, truth, self.deviation),
+            "relative_l2": metrics.relative_l2(prediction, truth, self.deviation, mask),
+            "relative_l2_per_frame": metrics.relative_l2_per_frame(prediction, truth, self.deviation, mask),
+            "vrmse": metrics.vrmse(prediction, truth, self.deviation, mask).mean(1),
+            "correlation_time": metrics.correlation_time(prediction, truth, frame_dt, mask=mask).double(),
+            "floor": metrics.relative_l2(floor, truth, self.deviation, mask),
+            "floor_per_frame": metrics.relative_l2_per_frame(floor, truth, self.deviation, mask),
         }
         if self.even:
-            new["spectrum_error"] = metrics.spectrum_error(prediction, truth).mean(1)
+            new["spectrum_error"] = metrics.spectrum_error(prediction, truth, mask).mean(1)
         for name, value in new.items():
             self.values.setdefault(name, []).append(value.double().cpu())
         for name, frames in (("prediction", prediction), ("truth", truth)) if self.even else ():

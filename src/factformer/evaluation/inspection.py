@@ -21,6 +21,7 @@ from factformer.evaluation.provenance import provenance, write_json
 from factformer.evaluation.run import archive_members, check_writable, chosen_data, require_ours
 from factformer.evaluation.timing import resolve_device
 from factformer.surrogate import Surrogate
+from factformer.training.feed.steps import as_told
 
 ATTENTION_FILE = "attention.json"
 KERNELS_FILE = "kernels.npz"
@@ -88,6 +89,7 @@ def sample_contexts(
 ) -> Iterator[Batch]:
     """Contexts of ``num_samples`` windows: as many trajectories as there are, then further start frames."""
     check_compatible(surrogate, dataset, 1)
+    dataset = as_told(dataset, surrogate.problem)
     stride = check_setting(surrogate.problem, dataset.problem)
     per_trajectory = -(-num_samples // dataset.num_trajectories)
     done, num_context = 0, surrogate.problem.num_context_frames

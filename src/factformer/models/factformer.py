@@ -62,7 +62,7 @@ class Layer(nn.Module):
         self, u: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
         encoding = None if self.positions is None else self.positions(grid)
-        return self.attention.add_to(u, encoding, grid)
+        return self.attention.add_to(u, encoding, grid, conditions.mask)
 
 
 class Model(Backbone):

@@ -43,6 +43,7 @@ class Modulation(nn.Module):
     ) -> Float[Tensor, "batch *grid dim"]:
         with torch.autocast(z.device.type, enabled=False):
             both = functional.linear(embedding, self.weight)
-        over_grid = (len(both), *[1] * (z.ndim - 2), -1)
+        # Not len(both): a trace would take it for a constant.
+        over_grid = (both.shape[0], *[1] * (z.ndim - 2), -1)
         scale, shift = (part.reshape(over_grid).to(z.dtype) for part in both.chunk(2, dim=-1))
         return torch.addcmul(shift, z, 1 + scale)

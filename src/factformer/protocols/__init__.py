@@ -55,7 +55,7 @@ def build_protocol(config: ProtocolConfig, problem: Problem) -> BaseProtocol:
             f"protocol.name=steady needs a steady problem and {problem.name!r} evolves in time; "
             "use latent_marching or autoregressive"
         )
-    if steady and config.stride > 1:
+    if steady and config.strides != (1,):
         raise UserError(f"protocol.stride={config.stride}: {problem.name!r} is steady and has one frame; leave it out")
     if config.stride > 1 and STEP in problem.parameters:
         raise UserError(f"protocol.stride={config.stride}: the data tell the interval of each trajectory; leave it out")

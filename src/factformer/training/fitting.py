@@ -228,8 +228,8 @@ def _experiment(
     for key in settings:
         if key in DECIDED:
             raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
-    stride = _default_experiment(dataset, model, updates, 1).override(assignments(settings)).protocol.stride
-    return _default_experiment(dataset, model, updates, stride).override(assignments(settings))
+    strides = _default_experiment(dataset, model, updates, 1).override(assignments(settings)).protocol.strides
+    return _default_experiment(dataset, model, updates, strides[-1]).override(assignments(settings))
 
 
 def _default_experiment(

@@ -29,7 +29,7 @@ def new_surrogate(experiment: Experiment, dataset: Dataset, protocol: BaseProtoc
         protocol.problem,
         experiment.model,
         marching_steps=protocol.steps_per_call,
-        normalizer=strided_normalizer(dataset, experiment.protocol.stride),
+        normalizer=strided_normalizer(dataset, experiment.protocol.strides[0]),
     )
     surrogate.latent_grid(protocol.problem.grid.every(experiment.protocol.coarse))  # raises where it has no patches
     engine.attach(surrogate)

@@ -55,7 +55,12 @@ class Validation:
         except NonFinite:
             return dict.fromkeys(self.problem.state_slices)
         errors = metrics.grouped_relative_l2(
-            torch.cat(predicted), self.target, self.problem.state_slices, objective.deviation, objective.offset
+            torch.cat(predicted),
+            self.target,
+            self.problem.state_slices,
+            objective.deviation,
+            objective.offset,
+            self.batch.mask,
         )
         values = {name: float(error) for name, error in errors.items()}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
