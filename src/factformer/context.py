@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from factformer.data.formats.pdebench import Found, describe_times
 from factformer.data.formats.sources import describe_source
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.store import StoredDataset, open_dataset, parts_for
+from factformer.data.windows import span
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import check_setting
-from factformer.problem import Field, Problem
+from factformer.problem import STEP, Field, Problem
 
 STORED = (".hdf5", ".h5")
 
@@ -36,14 +38,18 @@ class Context:
     num_available: int
     made_with: Mapping[str, Any] = field(default_factory=dict)
     """Provenance of the data, where they tell it."""
+    stride: int = 1
+    """Frames of the file in one frame of the surrogate."""
 
     def __str__(self) -> str:
         """Such as ``frames 20 to 23 of 24``, counted from 0; nothing where there is no time."""
         if self.batch.context is None:
             return ""
         count = self.batch.context.shape[1]
-        which = f"frame {self.start}" if count == 1 else f"frames {self.start} to {self.start + count - 1}"
-        return f"{which} of {self.num_available}"
+        last = self.start + span(count, self.stride) - 1
+        which = f"frame {self.start}" if count == 1 else f"frames {self.start} to {last}"
+        apart = f", {self.stride} apart," if self.stride > 1 and count > 1 else ""
+        return f"{which}{apart} of {self.num_available}"
 
 
 def read_context(
@@ -69,7 +75,8 @@ def read_context(
     if path.suffix in STORED and is_well(path):
         if fields or layout or parts.arrays:
             raise UserError(f"{path} is in The Well's layout: it takes no layout, no fields and no other parts")
-        data: ImportedDataset | StoredDataset = _stored(path, problem, given)
+        data: ImportedDataset | StoredDataset
+        data, stride = _stored(path, problem, given)
         first, num_forced = 0, data.num_frames
     else:
         for name in fields or {}:
@@ -79,10 +86,12 @@ def read_context(
         taken = [*(f.name for f in _seen(problem)), *said, *parts.arrays]
         described = _described(path, taken)
         seen = _columns(described, problem, fields or {}, layout)
+        if STEP in problem.parameters and STEP not in parts.parameters:
+            given.setdefault(STEP, problem.frame_dt)
         data, num_forced = _arrays(described, problem, seen, parts, layout, given)
-        if not problem.steady:
-            described.require_interval(data.num_frames, problem.frame_dt)
-        first = max(data.num_frames - problem.num_context_frames, 0)
+        interval = given.get(STEP, problem.frame_dt)
+        stride = 1 if problem.steady else described.frame_stride(data.num_frames, interval)
+        first = max(data.num_frames - span(problem.num_context_frames, stride), 0)
     if not problem.num_context_frames:
         if start is not None:
             raise UserError(f"{problem.name!r} is steady: its samples have no frames to start from, leave out --start")
@@ -91,17 +100,18 @@ def read_context(
         batch = _with_parameters(data.known(slice(None), slice(0, 1)), problem, data, given)
         return Context(batch, 0, 1, data.provenance)
     first, count = first if start is None else start, problem.num_context_frames
-    if not 0 <= first <= data.num_frames - count:
-        asked = "" if start is None else f" from frame {start} on, counted from 0"
+    if not 0 <= first <= data.num_frames - span(count, stride):
+        asked = "" if stride == 1 else f" that lie {stride} apart"
+        asked += "" if start is None else f" from frame {start} on, counted from 0"
         raise UserError(f"{path} holds {data.num_frames} frames, too few for {count} context frames{asked}")
     predicted = num_frames if problem.forcing else 0
-    if problem.forcing and first + count + predicted > num_forced:
+    if problem.forcing and first + span(count + predicted, stride) > num_forced:
         raise UserError(
             f"{path} holds forcing for {num_forced} frames, too few for {count} context frames from frame {first} on "
             f"and {num_frames} predicted ones; ask for fewer, or for an earlier --start"
         )
-    batch = data.batch(slice(None), first, predicted, num_context_frames=count)
-    return Context(_with_parameters(batch, problem, data, given), first, data.num_frames, data.provenance)
+    batch = data.batch(slice(None), first, predicted, num_context_frames=count, stride=stride)
+    return Context(_with_parameters(batch, problem, data, given), first, data.num_frames, data.provenance, stride)
 
 
 def _given(problem: Problem, parameters: Mapping[str, Any]) -> dict[str, float]:
@@ -113,14 +123,29 @@ def _given(problem: Problem, parameters: Mapping[str, Any]) -> dict[str, float]:
     return {name: as_number(value, f"parameter {name!r}") for name, value in parameters.items()}
 
 
-def _stored(path: Path, problem: Problem, given: Mapping[str, float]) -> StoredDataset:
-    """A dataset that holds what ``problem`` needs, but for the parameters that are ``given``."""
+def _stored(path: Path, problem: Problem, given: dict[str, float]) -> tuple[StoredDataset, int]:
+    """A dataset that holds what ``problem`` needs, but for the parameters ``given``; how many of its frames one is.
+
+    A surrogate for several time steps is told the interval of the frames, unless it is ``given``.
+    """
     opened = open_dataset(path)
     found = opened.problem
     if _seen(found) != _seen(problem):
         wanted, there = (", ".join(f.name for f in _seen(item)) for item in (problem, found))
         raise UserError(f"{path} is of {found.name!r} with {there}; a surrogate of {problem.name!r} needs {wanted}")
     changes = parts_for(opened, problem)
+    interval = given.get(STEP, problem.frame_dt)
+    try:
+        stride = check_setting(replace(problem, frame_dt=interval), found)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    if STEP in problem.parameters and STEP not in found.parameters:
+        apart = stride * found.frame_dt
+        if STEP in given and not math.isclose(apart, interval, rel_tol=1e-6):
+            raise UserError(
+                f"{path}: its frames are {found.frame_dt:g} apart, of which frame_dt={interval:g} is no multiple"
+            )
+        given[STEP] = apart
     left = [name for name in problem.parameters if name not in given]
     kept = [name for name in changes.get("parameters", found.parameters) if name not in given]
     parts, wanted_parts = ([part for part in item.parts if part != "parameters"] for item in (found, problem))
@@ -131,11 +156,8 @@ def _stored(path: Path, problem: Problem, given: Mapping[str, float]) -> StoredD
             ", ".join((*names, *numbers)) or "nothing" for names, numbers in ((wanted_parts, left), (parts, kept))
         )
         raise UserError(f"{path} holds {there} beside its state; a surrogate of {problem.name!r} needs {wanted}")
-    try:
-        check_setting(problem, found)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    return open_dataset(path, num_context_frames=problem.num_context_frames, horizon=problem.horizon, **changes)
+    count, horizon = problem.num_context_frames, problem.horizon
+    return open_dataset(path, num_context_frames=count, horizon=horizon, **changes), stride
 
 
 def _described(path: Path, taken: Sequence[str]) -> Found:

@@ -90,6 +90,7 @@ def predict_file(
         grid = surrogate.check(context.batch, 1, None)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
+    surrogate.warn_outside_range(context.batch)
     num_values = context.batch.size * num_frames * math.prod(grid.shape) * problem.num_state_channels
     advice = "predict fewer --frames, or give fewer samples"
     require_memory(4 * num_values * COPIES, f"a roll-out of {num_frames} frames", advice)
@@ -103,7 +104,7 @@ def predict_file(
     ):
         for batch in batches:
             rolled = []
-            for frame in rollout(surrogate, batch.to(target), num_frames):
+            for frame in rollout(surrogate, batch.to(target), num_frames, warn=False):
                 rolled.append(frame.cpu())
                 bar.advance()
             predicted.append(torch.stack(rolled, dim=1))

@@ -28,6 +28,7 @@ COMMANDS = [
     "inspect",
     "benchmark",
     "report",
+    "serve",
     "reproduce",
 ]
 

@@ -112,6 +112,13 @@ def test_comparing_models_over_seeds(tmp_path, monkeypatch):
     assert len(study.trainings()) == 2 * 3 * 1 * 2 * 3
 
 
+def test_parameters_and_geometry(tmp_path, monkeypatch):
+    names = run_page("how-to/parameters-and-geometry.md", tmp_path, monkeypatch)
+    assert names["thick"][-1].std() < names["thin"][-1].std()
+    assert len(names["predicted"]) == 6
+    assert names["several"].problem.parameters == ("viscosity", "frame_dt") and len(names["coarse"]) == 4
+
+
 def test_the_tutorial(tmp_path, monkeypatch):
     names = run_page("tutorial.md", tmp_path, monkeypatch)
     assert names["future"].shape == (1, 16, 32, 32, 1)

@@ -84,12 +84,12 @@ def _copy(data: Dataset, chosen: range, writer: SplitWriter, source: Path, progr
                 indices = chosen[batch.start : batch.stop]
                 with writer.batch(batch) as output:
                     read = {part: rounding[part].kept(data.read_exact(indices, part=part)) for part in rounding}
+                    if "mask" in parts:
+                        output.write_mask(data.read_exact(indices, part="mask"))
                     if "static" in read:
                         output.write_static(read["static"])
                     if "parameters" in read:
                         output.write_parameters(read["parameters"])
-                    if "mask" in parts:
-                        output.write_mask(data.read_exact(indices, part="mask"))
                     for index, frame in enumerate(read["state"].swapaxes(0, 1)):
                         output.write(frame, read["forcing"][:, index] if "forcing" in read else None)
                 bar.advance(len(batch))

@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 import yaml
 from markupsafe import Markup
-from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from factformer import __version__
@@ -23,10 +21,11 @@ from factformer._support.documents import finite
 from factformer._support.files import clean_leftovers, require_free, write_together
 from factformer.errors import UserError
 from factformer.report import content
+from factformer.report.analysis import solver_figure
 from factformer.report.clips import player_data
 from factformer.report.figures import kernel_maps
 from factformer.report.runs import ReportRun, load_run, unique_names
-from factformer.report.style import SERIES, SERIES_DARK, difference_map, diverging_map, sequential_map
+from factformer.report.style import color_tables, palette_css
 from factformer.report.tables import Table, comparison_table
 
 MAX_BYTES = 8_000_000
@@ -102,10 +101,12 @@ def render_page(
         _picture(name, kernel_maps(run.kernels)) | {"dark": _png(kernel_maps(run.kernels, dark=True))}
         for name, run in with_kernels
     ]
-    spent = sum(len(text) for picture in [*pictures, *kernels] for text in picture.values()) + ROOM_FOR_TEXT
+    measured = [(name, run.solver) for name, run in zip(names, runs, strict=True) if run.solver is not None]
+    bills = [_picture(f"{name} against the solver", solver_figure(solver)) for name, solver in measured]
+    spent = sum(len(text) for picture in [*pictures, *kernels, *bills] for text in picture.values()) + ROOM_FOR_TEXT
     data: dict[str, Any] = {
         "player": player_data(runs, names, max_bytes - spent),
-        "maps": _color_tables(),
+        "maps": color_tables(),
         "timing": {"dt": content.frame_interval(runs)},
         "trend": content.error_charts(runs) if trend is None else trend,
         "spectra": content.spectrum_charts(runs),
@@ -129,9 +130,10 @@ def render_page(
             header_groups=content.header_groups(table),
             rows=content.table_cells(table),
             kernels=kernels,
+            bills=[(bill, solver.sentences()) for bill, (_, solver) in zip(bills, measured, strict=True)],
             figures=pictures,
             repeat=[_repeat(run, name) for run, name in zip(runs, names, strict=True)],
-            palette_css=Markup(_palette_css()),
+            palette_css=Markup(palette_css()),
             css=_template_text("report.css"),
             script=Markup("\n").join(_template_text(name) for name in SCRIPTS),
             data=_embedded_json(data),
@@ -162,27 +164,6 @@ def _embedded_json(data: Any) -> Markup:
     """JSON that cannot end its script element, with null for numbers that are not finite."""
     text = json.dumps(finite(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))
-
-
-def _palette_css() -> str:
-    light = "".join(f"--series-{i}:{color};" for i, color in enumerate(SERIES))
-    dark = "".join(f"--series-{i}:{color};" for i, color in enumerate(SERIES_DARK))
-    return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}"
-
-
-def _color_tables() -> dict[str, str]:
-    maps = {
-        "sequential": sequential_map(),
-        "diverging": diverging_map(),
-        "difference": difference_map(),
-        "diverging_dark": diverging_map(dark=True),
-        "difference_dark": difference_map(dark=True),
-    }
-    return {name: base64.b64encode(_color_bytes(colors)).decode() for name, colors in maps.items()}
-
-
-def _color_bytes(colors: Colormap) -> bytes:
-    return bytes(np.rint(colors(np.arange(colors.N))[:, :3] * 255).astype(np.uint8).tobytes())
 
 
 def _repeat(run: ReportRun, name: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ arms, so that they also read in grey and with colour-blind eyes.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -116,6 +117,29 @@ def diverging_map(*, dark: bool = False) -> Colormap:
 def difference_map(*, dark: bool = False) -> Colormap:
     """Purple through the page's colour to green: a difference is never mistaken for the field itself."""
     return _diverging("factformer_difference", 312.0, 152.0, dark)
+
+
+def palette_css() -> str:
+    """The colours of lines as variables of a page, for light and dark ones."""
+    light = "".join(f"--series-{i}:{color};" for i, color in enumerate(SERIES))
+    dark = "".join(f"--series-{i}:{color};" for i, color in enumerate(SERIES_DARK))
+    return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}"
+
+
+def color_tables() -> dict[str, str]:
+    """The colour maps by name for a page's script: red, green and blue bytes in base64."""
+    maps = {
+        "sequential": sequential_map(),
+        "diverging": diverging_map(),
+        "difference": difference_map(),
+        "diverging_dark": diverging_map(dark=True),
+        "difference_dark": difference_map(dark=True),
+    }
+    return {name: base64.b64encode(_color_bytes(colors)).decode() for name, colors in maps.items()}
+
+
+def _color_bytes(colors: Colormap) -> bytes:
+    return bytes(np.rint(colors(np.arange(colors.N))[:, :3] * 255).astype(np.uint8).tobytes())
 
 
 def _diverging(name: str, low_hue: float, high_hue: float, dark: bool) -> Colormap:

@@ -251,12 +251,20 @@ def _dataset(
 def _experiment(
     dataset: Dataset, model: str | ModelConfig | type[Backbone], updates: int, settings: Mapping[str, Any]
 ) -> Experiment:
-    """Defaults that suit any data: what the model declares, as far as the trajectories allow."""
+    """The defaults with the user's settings."""
     for key in settings:
         if key in DECIDED:
             raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
+    strides = _default_experiment(dataset, model, updates, 1).override(assignments(settings)).protocol.strides
+    return _default_experiment(dataset, model, updates, strides[-1]).override(assignments(settings))
+
+
+def _default_experiment(
+    dataset: Dataset, model: str | ModelConfig | type[Backbone], updates: int, stride: int
+) -> Experiment:
+    """Defaults that suit any data: what the model declares, as far as every ``stride``-th frame allows."""
     problem, config = dataset.problem, model_config(model)
-    room = dataset.num_frames - problem.num_context_frames
+    room = -(-dataset.num_frames // stride) - problem.num_context_frames
     backbone = backbone_of(config)
     training = {"learning_rate": 1e-3, **backbone.default_training.get("short" if updates < LONG else "long", {})}
     if not problem.num_context_frames:
@@ -269,7 +277,7 @@ def _experiment(
         protocol = {"name": "latent_marching", "marching_steps": steps, "pushforward": pushed}
     every = max(1, updates // 10)
     in_time = {"residual": True} if problem.num_context_frames else {}
-    experiment = Experiment.parse(
+    return Experiment.parse(
         {
             "problem": problem.name,
             "model": {**in_time, **chosen},
@@ -283,7 +291,6 @@ def _experiment(
             },
         }
     )
-    return experiment.override(assignments(settings))
 
 
 def _fields(names: Sequence[str] | Mapping[str, int]) -> tuple[Field, ...]:

@@ -1,0 +1,79 @@
+"""What a request asks to predict: a batch and a number of frames, within the limits of the server."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from factformer._support.files import size_text
+from factformer._support.text import cut
+from factformer.batch import Batch, joined
+from factformer.config import unknown_name
+from factformer.errors import UserError
+from factformer.problem import Problem
+from factformer.serve.arrays import Named, read_arrays
+from factformer.serve.limits import Limits, Refusal
+
+NUM_FRAMES = "num_frames"
+NAMES = (*Batch._fields, NUM_FRAMES)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A batch to predict from and how many frames."""
+
+    batch: Batch
+    num_frames: int = 1
+
+
+def read_asked(body: bytes, problem: Problem, limits: Limits) -> Asked:
+    """What the body of a request asks for; the surrogate itself checks whether the batch fits."""
+    named = read_arrays(body, limits)
+    for name in named:
+        if name not in NAMES:
+            raise unknown_name("array", name, NAMES)
+    num_frames = _whole_number(named.pop(NUM_FRAMES, np.asarray(1)))
+    if not 1 <= num_frames <= limits.frames:
+        raise Refusal(422, f"num_frames must be 1 to {limits.frames}, got {num_frames}")
+    asked = Asked(batch_of(problem, named), num_frames)
+    _require_size(asked, problem, limits)
+    return asked
+
+
+def batch_of(problem: Problem, named: Named) -> Batch:
+    """The batch that arrays by name are the parts of."""
+    given: dict[str, Any] = dict(named)
+    context = given.pop("context", None)
+    if isinstance(context, dict):
+        context = joined(context, problem.state, problem.grid.num_axes + 2, "context")
+    if problem.steady and context is not None:
+        raise UserError(f"{problem.name!r} has no context; leave it out")
+    if isinstance(given.get("mask"), dict):
+        raise UserError("mask is one array, not several by name")
+    return Batch.of(problem, context, **given)
+
+
+def _whole_number(value: Any) -> int:
+    if not isinstance(value, np.ndarray) or value.size != 1 or value.dtype.kind not in "iu":
+        raise Refusal(422, f"{NUM_FRAMES} must be one whole number, got {cut(value)}")
+    return int(value.reshape(()))
+
+
+def _require_size(asked: Asked, problem: Problem, limits: Limits) -> None:
+    """Raise where the answer would be too long or the grid too fine."""
+    parts = [part for part in (asked.batch.context, asked.batch.static) if part is not None]
+    if not parts:
+        return  # the surrogate says what is missing
+    axes = problem.grid.num_axes
+    points = math.prod(parts[0].shape[-1 - axes : -1])
+    if points > max(limits.points, problem.grid.num_points):
+        raise Refusal(413, f"the grid has {points} points; send at most {max(limits.points, problem.grid.num_points)}")
+    num_bytes = 4 * len(parts[0]) * asked.num_frames * points * problem.num_state_channels if parts[0].ndim else 0
+    if num_bytes > limits.answer_bytes:
+        most = size_text(limits.answer_bytes)
+        raise Refusal(
+            413, f"the answer would take {size_text(num_bytes)}, more than {most}; ask for fewer frames or samples"
+        )
