@@ -12,11 +12,13 @@ from factformer._support.lazy import load_lazily
 if TYPE_CHECKING:
     from factformer.batch import Batch as Batch
     from factformer.bundle import load as load
+    from factformer.export.exporting import export as export
     from factformer.grid import Grid as Grid
     from factformer.pdes import simulate as simulate
     from factformer.problem import Field as Field
     from factformer.problem import Problem as Problem
     from factformer.rollout import rollout as rollout
+    from factformer.studies.running import study as study
     from factformer.surrogate import Surrogate as Surrogate
     from factformer.surrogate import build_surrogate as build_surrogate
     from factformer.training import fit as fit
@@ -35,5 +37,7 @@ __all__ = load_lazily(
         "rollout": "factformer.rollout",
         "simulate": "factformer.pdes",
         "fit": "factformer.training",
+        "export": "factformer.export.exporting",
+        "study": "factformer.studies.running",
     },
 )

@@ -6,6 +6,7 @@ pytrees, ``torch.export``, ``torch.compile``, DDP.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -17,12 +18,12 @@ from torch import Tensor
 
 from factformer._support.text import cut
 from factformer.errors import UserError
-from factformer.problem import Field, Problem, num_channels
+from factformer.problem import STEP, Field, Problem, num_channels
 
 Array = Tensor | NDArray[Any]
 Fields = Array | Mapping[str, Array]
 """Values of several fields: side by side in the channels of one array, or one array for each name."""
-Numbers = Array | Mapping[str, Array | float]
+Numbers = Array | Mapping[str, Array | float | int]
 """Values of several parameters: side by side in an array, or one number or array for each name."""
 
 
@@ -53,7 +54,7 @@ class Batch(NamedTuple):
         """A batch for ``problem`` from a batch or from arrays.
 
         A bare array is the context or, for a steady problem, the static fields, with or without an axis for their one
-        frame. Fields and parameters may be given by name.
+        frame. Fields and parameters may be given by name; ``frame_dt`` is the problem's unless it is among these.
         """
         axes = problem.grid.num_axes
         if isinstance(given, Batch):
@@ -78,7 +79,11 @@ class Batch(NamedTuple):
             new["forcing"] = joined(forcing, problem.forcing, axes + 2, "forcing")
         first = next((part for part in (batch.context, new.get("static"), batch.static) if part is not None), None)
         size = 1 if first is None or not first.ndim else len(first)
+        if parameters is None and batch.parameters is None and problem.parameters == (STEP,):
+            parameters = {}
         if parameters is not None:
+            if STEP in problem.parameters and isinstance(parameters, Mapping):
+                parameters = {STEP: problem.frame_dt, **parameters}
             new["parameters"] = joined_parameters(parameters, problem.parameters, size)
         if mask is not None:
             values = as_mask(mask)
@@ -141,6 +146,21 @@ class Batch(NamedTuple):
         forcing = None if self.forcing is None else self.forcing[:, first:]
         return self._replace(context=context, forcing=forcing)
 
+    def until(self, num_frames: int) -> Batch:
+        """The batch without the forcing of frames beyond the first ``num_frames``."""
+        return self if self.forcing is None else self._replace(forcing=self.forcing[:, :num_frames])
+
+    def with_parameter(self, problem: Problem, name: str, values: Array | float | int) -> Batch:
+        """The batch with other values of one of its parameters; a single number holds for all samples."""
+        if name not in problem.parameters:
+            raise UserError(
+                f"{name!r} is no parameter of {problem.name!r}, which has {', '.join(problem.parameters) or 'none'}"
+            )
+        assert self.parameters is not None
+        columns = dict(zip(problem.parameters, self.parameters.unbind(-1), strict=True))
+        changed = joined_parameters({**columns, name: values}, problem.parameters, self.size)
+        return self._replace(parameters=changed.to(self.parameters))
+
     @classmethod
     def cat(cls, batches: Sequence[Batch]) -> Batch:
         """Several batches of the same parts as one."""
@@ -181,8 +201,10 @@ class Batch(NamedTuple):
                 f"expected parameters (batch, {len(problem.parameters)}): {', '.join(problem.parameters)}; "
                 f"got shape {tuple(self.parameters.shape)}"
             )
-        if self.mask is not None and self.mask.dtype != torch.bool:
-            raise UserError(f"a mask holds true and false, got {self.mask.dtype}; use Batch.of")
+        if self.mask is not None:
+            _require_axes(self.mask, "a mask", ("batch", *grid))
+            if self.mask.dtype != torch.bool:
+                raise UserError(f"a mask holds true and false, got {self.mask.dtype}; use Batch.of")
         for name, part in zip(self._fields, self, strict=True):
             if part is None:
                 continue
@@ -270,6 +292,13 @@ def as_tensor(values: Array, what: str) -> Tensor:
     return tensor
 
 
+def as_number(value: Any, what: str) -> float:
+    """One finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise UserError(f"{what} takes one finite number, got {cut(value)}")
+    return float(value)
+
+
 def as_mask(values: Array) -> Bool[Tensor, "*shape"]:
     """An array of true and false, or of ones and zeros."""
     tensor = as_tensor(values, "the mask")
@@ -288,7 +317,7 @@ def joined(values: Fields, fields: Sequence[Field], num_leading: int, what: str)
     if not isinstance(values, Mapping):
         return as_tensor(values, what)
     names = [item.name for item in fields]
-    _require_names(values, names, what)
+    require_names(values, names, what)
     columns = []
     for item in fields:
         column = as_tensor(values[item.name], f"{what} {item.name!r}")
@@ -310,7 +339,7 @@ def joined_parameters(values: Numbers, names: Sequence[str], size: int) -> Float
     if not isinstance(values, Mapping):
         tensor = as_tensor(values, "parameters")
         return tensor if tensor.is_floating_point() else tensor.float()
-    _require_names(values, names, "parameters")
+    require_names(values, names, "parameters")
     columns = []
     for name in names:
         given = values[name]
@@ -339,7 +368,8 @@ def field_names(fields: Sequence[Field]) -> str:
     return ", ".join(f"{item.name} ({item.num_channels})" for item in fields)
 
 
-def _require_names(values: Mapping[str, Any], names: Sequence[str], what: str) -> None:
+def require_names(values: Mapping[str, Any], names: Sequence[str], what: str) -> None:
+    """Raise where values are not given for exactly these names."""
     if set(values) != set(names):
         raise UserError(f"{what} must be given for {', '.join(names) or 'nothing'}; got {', '.join(values)}")
 

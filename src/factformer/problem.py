@@ -21,6 +21,8 @@ BOUNDARIES: tuple[Boundary, ...] = ("periodic", "zero", "reflect")
 LONGEST_NAME = 100
 MOST_CHANNELS = 4096
 MOST_FRAMES = 2**20
+STEP = "frame_dt"
+"""The parameter that is the time between frames, in a problem whose trajectories have several."""
 SMALLEST_INTERVAL = 1e-37
 """A shorter frame interval, or a longer one than its inverse, is not a number of float32, which files keep times in."""
 
@@ -154,6 +156,10 @@ class Problem:
     def padding(self) -> tuple[Boundary, ...]:
         """How each axis continues beyond its ends."""
         return tuple("periodic" if wraps else self.boundary for wraps in self.grid.periodic)
+
+    def with_stride(self, stride: int) -> Self:
+        """The same problem seen at every ``stride``-th frame; the horizon is as long in time, or one frame."""
+        return replace(self, frame_dt=stride * self.frame_dt, horizon=max(1, self.horizon // stride))
 
     def with_grid(self, grid: Grid) -> Self:
         """The same problem on another grid."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from factformer.batch import Array, Batch, Fields, Numbers
 from factformer.errors import NonFinite, UserError
+from factformer.problem import STEP
 from factformer.surrogate import Surrogate
 
 
@@ -26,12 +27,15 @@ def rollout(
     forcing: Fields | None = None,
     parameters: Numbers | None = None,
     mask: Array | None = None,
+    frame_dt: Array | float | int | None = None,
+    warn: bool = True,
 ) -> Iterator[Float[Tensor, "batch *grid channel"]]:
     """The ``num_frames`` frames that follow ``context``, one at a time.
 
     ``context`` is a `Batch` or the context frames alone; for a steady problem its static fields. What else is known
     may be given beside it, fields and parameters also by name. ``forcing`` covers the context frames and all
-    ``num_frames`` that follow.
+    ``num_frames`` that follow. A surrogate with the parameter ``frame_dt`` predicts frames that are so far apart, as
+    those of the context are. ``warn`` says in one line which parameters lie outside the range of the training data.
 
     Each call of the surrogate predicts ``steps_per_call`` frames (by default as many as it was built for),
     which then become part of the context of the next call. Gradients flow through all calls; wrap the loop in
@@ -39,6 +43,8 @@ def rollout(
     """
     problem = surrogate.problem
     batch = Batch.of(problem, context, static=static, forcing=forcing, parameters=parameters, mask=mask)
+    if frame_dt is not None:
+        batch = at_step(batch, surrogate, frame_dt)
     weight = next(surrogate.parameters(), None)
     if weight is not None:
         batch = batch.to(weight.dtype)
@@ -54,6 +60,8 @@ def rollout(
             f"forcing must cover {num_context} context and {num_frames} predicted frames; "
             f"got {batch.forcing.shape[1]} frames"
         )
+    if warn and not surrogate.training:
+        surrogate.warn_outside_range(batch)
     steps = surrogate.marching_steps if steps_per_call is None else steps_per_call
     done = 0
     while done < num_frames:
@@ -65,6 +73,17 @@ def rollout(
         done += predicted.shape[1]
         if done < num_frames:
             batch = following(batch, predicted)
+
+
+def at_step(batch: Batch, surrogate: Surrogate, frame_dt: Array | float | int) -> Batch:
+    """The batch with ``frame_dt`` as the time between its frames, for a surrogate that was trained for several."""
+    problem = surrogate.problem
+    if STEP not in problem.parameters:
+        raise UserError(
+            f"the surrogate of {problem.name!r} was trained for frames {problem.frame_dt:g} apart alone: leave out "
+            "frame_dt=, or train one for several steps with protocol.stride=[1, 2, 4]"
+        )
+    return batch.with_parameter(problem, STEP, frame_dt)
 
 
 def following(batch: Batch, predicted: Float[Tensor, "batch frame *grid channel"]) -> Batch:

@@ -1,7 +1,8 @@
 """The surrogate: frame encoder → backbone → optional boundary block → latent marching → decoder.
 
 Everything but the backbone is the same for every model, so that models can be compared on equal terms. A
-surrogate takes and gives physical units; the normaliser is inside.
+surrogate takes and gives physical units; the normaliser is inside. With ``patch`` in the model's configuration, all
+of it works on a coarser grid whose points are patches of the problem's.
 """
 
 from __future__ import annotations
@@ -11,21 +12,25 @@ import logging
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
 from factformer._support.limits import require_memory
 from factformer.batch import Batch
 from factformer.data.normalization import Normalizer
 from factformer.errors import NonFinite, UserError
-from factformer.grid import Grid
+from factformer.grid import Grid, per_axis
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
+from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.marching import LatentMarching
+from factformer.nn.masks import WallCloseness
+from factformer.nn.modulation import Modulation, ParameterEmbedding
+from factformer.nn.patches import Patches
 from factformer.nn.stage import Network
-from factformer.problem import Problem
+from factformer.problem import STEP, Problem
 
 DEFAULT_MARCHING_STEPS = 4
 log = logging.getLogger(__name__)
@@ -61,23 +66,36 @@ class Surrogate(Network):
         self.normalizer.require(problem)
         if config.residual is True and steady:
             raise UserError("residual=True predicts increments in time; a steady problem has none")
-        warn_unused(problem)
 
+        patch = per_axis("model.patch", config.patch, problem.grid.num_axes)
+        self.patches = Patches(patch, problem.grid) if max(patch) > 1 else None
+        points = 1 if self.patches is None else self.patches.size
+        home = self.latent_grid(problem.grid)
         channels_in = sum(len(getattr(self.normalizer, f"{kind}_mean")) for kind in self._encoded())
-        self.encoder = FrameEncoder(max(1, problem.num_context_frames), channels_in, config.dim)
-        self.backbone: Backbone = backbone_of(config)(config, problem)
+        self.walls = WallCloseness(problem.grid) if problem.masked else None
+        channels_in += 0 if self.walls is None else self.walls.num_channels
+        self.encoder = FrameEncoder(max(1, problem.num_context_frames), points * channels_in, config.dim)
+        self.backbone: Backbone = backbone_of(config)(config, problem.with_grid(home))
+        self.conditioned = self.backbone.takes_conditions
         self.residual = config.residual
         if self.residual == "auto":
             self.residual = self.backbone.wants_residual and not steady
         wanted = config.boundary_block
         if wanted == "auto":
             wanted = self.backbone.wants_boundary_block and problem.boundary != "periodic"
-        self.boundary_block = BoundaryBlock(problem.grid.num_axes, config.dim, problem.grid) if wanted else None
+        self.boundary_block = BoundaryBlock(home.num_axes, config.dim, home) if wanted else None
         width = config.dim if self.boundary_block is None else self.boundary_block.dim_out
         expansion = config.latent_expansion or (2.0 if problem.grid.num_axes <= 2 else 1.5)
         dim_latent = Decoder.num_groups * max(1, round(expansion * config.dim / Decoder.num_groups))
-        self.marching = LatentMarching(width, config.dim, dim_latent, marching_steps)
-        self.decoder = Decoder(dim_latent, config.dim, problem.num_state_channels)
+        self.marching = LatentMarching(
+            width, config.dim, dim_latent, marching_steps, points * problem.num_forcing_channels
+        )
+        self.decoder = Decoder(dim_latent, config.dim, points * problem.num_state_channels)
+        # Last, so that the same seed gives the other weights the values that they have without parameters.
+        self.embedding = ParameterEmbedding(len(problem.parameters)) if problem.parameters else None
+        self.around: nn.ModuleList | None = None
+        if problem.parameters and not self.backbone.is_modulated:  # a parameter is never left out silently
+            self.around = nn.ModuleList(Modulation(config.dim) for _ in ("before the backbone", "after it"))
 
     @property
     def num_parameters(self) -> int:
@@ -98,55 +116,132 @@ class Surrogate(Network):
         steps = self.marching_steps if num_steps is None else num_steps
         batch = Batch.of(self.problem, batch)
         grid = self.check(batch, steps, grid)
-        prediction: Tensor = self.execute(batch.to(self.normalizer.state_mean.dtype), steps, grid)
+        batch = batch.until(self.problem.num_context_frames + steps).to(self.normalizer.state_mean.dtype)
+        prediction: Tensor = self.execute(batch, steps, grid)
         return prediction
 
     def predict(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor:
         """`forward` without its checks: tensors in, tensors out."""
-        z = self.encoder(self.encoded_frames(batch), self.encoder_statistics())
-        z = self.backbone(z, grid)
-        if self.boundary_block is not None:
-            z = self.boundary_block(z, grid)
-        values = self.decode(z, num_steps, grid)
+        batch = self.inside(batch)
+        forcing, mask = self.marching_forcing(batch, num_steps, grid), self.latent_mask(batch, grid)
+        values = self.decode(self.encode(batch, grid), num_steps, self.latent_grid(grid), forcing, mask)
+        if self.patches is not None:
+            values = self.patches.join(values, grid)
         if not self.residual:
-            return self.normalizer.denormalize(values)
-        assert batch.context is not None
-        return batch.context[:, -1:] + values * self.normalizer.increment_std
+            predicted = self.normalizer.denormalize(values)
+        else:
+            assert batch.context is not None
+            predicted = batch.context[:, -1:] + values * self.increment_scale(batch)
+        return predicted if batch.mask is None else predicted.masked_fill(~spread(batch.mask, "context"), 0.0)
 
     plain = predict
 
-    def _encoded(self) -> tuple[str, ...]:
-        """The parts of a batch that the frame encoder reads, in the order of their channels."""
-        problem = self.problem
-        parts = (("context", problem.num_context_frames), ("static", problem.static), ("forcing", problem.forcing))
-        return tuple(kind for kind, there in parts if there)
+    def latent_grid(self, grid: Grid) -> Grid:
+        """The grid of the latent field for frames on ``grid``: that itself, or the grid of its patches."""
+        return grid if self.patches is None else self.patches.grid(grid)
 
-    def encoded_frames(self, batch: Batch) -> Float[Tensor, "batch frame *grid channel_in"]:
+    def latent_mask(self, batch: Batch, grid: Grid) -> Bool[Tensor, "batch *coarse"] | None:
+        """Where the latent field lies inside the domain: patches do where any of their points does."""
+        inside = batch.mask
+        return inside if inside is None or self.patches is None else self.patches.inside(inside, grid)
+
+    def encode(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch *coarse width"]:
+        """The latent field of what is known, before the marching: encoder, backbone and boundary block."""
+        frames, inner = self.encoded_frames(batch, grid), self.latent_grid(grid)
+        if self.patches is not None:
+            frames = self.patches.split(frames, grid)
+        conditions = self.conditions(batch, grid)
+        z = self.processed(self.encoder(frames, self.encoder_statistics()), inner, conditions)
+        return z if self.boundary_block is None else self.boundary_block(z, inner, conditions.mask)
+
+    def conditions(self, batch: Batch, grid: Grid) -> Conditions:
+        """What the layers of the backbone know beside the field, on the latent grid of ``grid``."""
+        mask = self.latent_mask(batch, grid)
+        if self.embedding is None or batch.parameters is None:
+            return UNCONDITIONED if mask is None else Conditions(mask=mask)
+        return Conditions(self.embedding(self.normalizer.normalize_parameters(batch.parameters)), mask)
+
+    def processed(self, z: Tensor, grid: Grid, conditions: Conditions) -> Tensor:
+        """The latent field after the backbone; if its layers do not see the parameters, they act before and after."""
+        backbone, parameters = self.backbone, conditions.parameters
+        if self.around is not None:
+            z = self.around[0](z, parameters)
+        unconditioned = conditions is UNCONDITIONED or not self.conditioned
+        z = backbone(z, grid) if unconditioned else backbone(z, grid, conditions)
+        return z if self.around is None else self.around[1](z, parameters)
+
+    def marching_forcing(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor | None:
+        """The normalised forcing of the frames that are predicted, if there is any, on the latent grid."""
+        if batch.forcing is None:
+            return None
+        first = self.problem.num_context_frames
+        normalized = self.normalizer.normalize_forcing(batch.forcing[:, first : first + num_steps])
+        return normalized if self.patches is None else self.patches.split(normalized, grid)
+
+    def increment_scale(self, batch: Batch) -> Tensor:
+        """The size of increments; a surrogate for several time steps predicts rates of change."""
+        scale = self.normalizer.increment_std
+        if STEP not in self.problem.parameters:
+            return scale
+        assert batch.parameters is not None
+        step = batch.parameters[:, self.problem.parameters.index(STEP)] / self.problem.frame_dt
+        return scale * step.reshape(-1, *[1] * (self.problem.grid.num_axes + 2))
+
+    def _encoded(self) -> tuple[str, ...]:
+        """The parts of a batch that the frame encoder reads, in the order of their channels.
+
+        Forcing is there twice: that of a frame, and that of the next one, which it drives.
+        """
+        problem = self.problem
+        parts = (("context", problem.num_context_frames), ("static", problem.static))
+        return (*(kind for kind, there in parts if there), *(["forcing"] * 2 if problem.forcing else []))
+
+    def inside(self, batch: Batch) -> Batch:
+        """The batch with the mean of each field outside the domain, which the encoder sees as zero."""
+        if batch.mask is None:
+            return batch
+        filled = {}
+        for kind in dict.fromkeys(self._encoded()):
+            part: Tensor = getattr(batch, kind)
+            mean = getattr(self.normalizer, f"{kind}_mean").to(part.dtype)
+            filled[kind] = torch.where(spread(batch.mask, kind), part, mean)
+        return batch._replace(**filled)
+
+    def encoded_frames(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch frame *grid channel_in"]:
         """What the frame encoder reads: context frames with static fields and forcing beside them in the channels.
 
-        The static fields of a steady problem are its one frame.
+        The static fields of a steady problem are its one frame. A masked problem has the closeness of walls as well.
         """
         frames = batch.seen
-        if self._encoded() in (("context",), ("static",)):
+        if self._encoded() in (("context",), ("static",)) and self.walls is None:
             return frames
         beside = [frames]
-        if batch.static is not None:
+        if batch.static is not None and batch.context is not None:
             beside.append(batch.static.unsqueeze(1).expand(-1, frames.shape[1], *batch.static.shape[1:]))
         if batch.forcing is not None:
-            beside.append(batch.forcing[:, : frames.shape[1]])
+            beside += [batch.forcing[:, first : first + frames.shape[1]] for first in (0, 1)]
+        if self.walls is not None:
+            assert batch.mask is not None
+            closeness = self.walls(batch.mask, grid, frames.dtype).unsqueeze(1)
+            beside.append(closeness.expand(-1, frames.shape[1], *closeness.shape[2:]))
         return torch.cat(beside, dim=-1)
 
     def encoder_statistics(self) -> Float[Tensor, "2 channel_in"]:
-        """Mean and deviation of the channels of `encoded_frames`."""
+        """Mean and deviation of the channels of `encoded_frames`, for each point of a patch."""
         moments = []
         for moment in ("mean", "std"):
             parts = [getattr(self.normalizer, f"{kind}_{moment}") for kind in self._encoded()]
+            if self.walls is not None:  # between zero and one as they are
+                parts.append(parts[0].new_full((self.walls.num_channels,), float(moment == "std")))
             moments.append(parts[0] if len(parts) == 1 else torch.cat(parts))
-        return torch.stack(moments)
+        statistics = torch.stack(moments)
+        return statistics if self.patches is None else statistics.repeat(1, self.patches.size)
 
-    def decode(self, z: Tensor, num_steps: int, grid: Grid) -> Tensor:
-        """Marching and decoder: normalised fields ``(batch, step, *grid, channel)`` of the latent field."""
-        return self.marching.decoded(z, num_steps, self.decoder, grid)
+    def decode(
+        self, z: Tensor, num_steps: int, grid: Grid, forcing: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Marching and decoder: normalised values ``(batch, step, *grid, channel)`` of a latent field on ``grid``."""
+        return self.marching.decoded(z, num_steps, self.decoder, grid, forcing, mask)
 
     def check(self, batch: Batch, num_steps: int, grid: Grid | None) -> Grid:
         """The grid to predict on; raises where the batch does not fit the problem."""
@@ -163,15 +258,34 @@ class Surrogate(Network):
         grid = grid or problem.grid
         if shape != grid.shape:
             grid = grid.resample(shape)
-        for part in batch.tensors:
+        self.latent_grid(grid)  # refuses what cannot be cut into patches
+        for name, part in zip(batch.names, batch.tensors, strict=True):
+            if batch.mask is not None and name in ("context", "static", "forcing"):
+                part = part.masked_fill(~spread(batch.mask, name), 0.0)
             self.check_finite(part)
+        if batch.mask is not None and self._looks_at(batch.mask):
+            empty = ~batch.mask.flatten(1).any(1)
+            if bool(empty.any()):
+                raise UserError(f"the mask of sample {int(empty.nonzero()[0])} has no point inside the domain")
+        if batch.parameters is not None and self._looks_at(batch.parameters):
+            self.normalizer.require_positive(batch.parameters, problem)
         return grid
 
-    def check_finite(self, frames: Tensor) -> None:
-        # The answer needs a round trip to a GPU, so there only outside of training and captured graphs.
-        if frames.is_cuda and (self.training or torch.cuda.is_current_stream_capturing()):
+    def warn_outside_range(self, batch: Batch) -> None:
+        """Say once, in one line, which parameters lie outside the range of the training data."""
+        if batch.parameters is None or not self._looks_at(batch.parameters):
             return
-        if torch.compiler.is_compiling() or not frames.is_floating_point():
+        outside = self.normalizer.outside_range(batch.parameters, self.problem)
+        if outside:
+            say_once(f"{self.problem.name}: {outside}, the range that the surrogate was trained on")
+
+    def _looks_at(self, values: Tensor) -> bool:
+        """Whether a check looks at values: on a GPU only outside of training and captured graphs, as that waits."""
+        waits = values.is_cuda and (self.training or torch.cuda.is_current_stream_capturing())
+        return not waits and not torch.compiler.is_compiling()
+
+    def check_finite(self, frames: Tensor) -> None:
+        if not self._looks_at(frames) or not frames.is_floating_point():
             return
         if not bool(torch.isfinite(frames).all()):
             bad = (~torch.isfinite(frames)).flatten(1).any(1).nonzero().flatten().tolist()
@@ -183,17 +297,12 @@ def _is_large(config: ModelConfig, num_axes: int) -> bool:
     options = config.model_dump()
     sizes = [value for value in options.values() if isinstance(value, int) and not isinstance(value, bool)]
     modes = int(options.get("modes") or 1)
-    return bool(max(sizes) ** 2 * config.depth * modes**num_axes > 2**24)
+    return bool(max(*sizes, config.widest) ** 2 * config.depth * modes**num_axes > 2**24)
 
 
-def warn_unused(problem: Problem) -> None:
-    """Say once which parts of a problem travel with it but are not used by the models yet."""
-    parts = {"forcing after the context": problem.forcing, "parameters": problem.parameters, "the mask": problem.masked}
-    unused = [name for name, there in parts.items() if there]
-    if unused:
-        say_once(
-            f"a surrogate of {problem.name!r} does not use {', '.join(unused)} yet: they are only stored and checked"
-        )
+def spread(mask: Bool[Tensor, "batch *grid"], part: str) -> Tensor:
+    """A mask that broadcasts over the channels, and the frames if there are any, of a part of a batch."""
+    return mask.unsqueeze(-1) if part == "static" else mask.unsqueeze(1).unsqueeze(-1)
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 
+from factformer.batch import Batch
 from factformer.config import Config
 from factformer.grid import Grid
 from factformer.pdes import PDE, Preset, Task
@@ -57,6 +58,40 @@ class Decay(PDE):
         for axis, size in enumerate(shape, start=2):
             frames = frames.index_select(axis, torch.arange(0, frames.shape[axis], frames.shape[axis] // size))
         return frames
+
+
+class Driven(Decay):
+    """``f' = -rate f + heating`` by Euler's rule, from 0, times ``depth``, zero outside a mask: all parts."""
+
+    name = "driven"
+    varying = ("rate",)
+    state = (Field("height"),)
+    static = (Field("depth"),)
+    forcing = (Field("heating"),)
+    masked = True
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "small": Preset(6, 12, 4, 0.25, {"train": 3, "test": 2}, warmup=0.5, batch_size=2)
+    }
+
+    def sample_initial(self, grid: Grid, generators: Sequence[torch.Generator], **like: object) -> torch.Tensor:
+        return torch.zeros(len(generators), *grid.shape, 1, dtype=like["dtype"])  # type: ignore[arg-type]
+
+    def sample_known(
+        self, grid: Grid, generators: Sequence[torch.Generator], num_frames: int, frame_dt: float, **like: object
+    ) -> Batch:
+        drawn = [torch.rand(num_frames + 2, *grid.shape, 1, generator=generator) for generator in generators]
+        values = torch.stack(drawn)
+        return Batch(static=1 + values[:, 0], mask=values[:, 1, ..., 0] > 0.3, forcing=values[:, 2:])
+
+    def frames(
+        self, initial: torch.Tensor, num_frames: int, frame_dt: float, parameters: Config, known: Batch | None = None
+    ) -> Iterator[torch.Tensor]:
+        assert known is not None and isinstance(parameters, DecayParameters)
+        assert known.static is not None and known.forcing is not None and known.mask is not None
+        state = initial
+        for index in range(num_frames):
+            yield state * known.static * known.mask.unsqueeze(-1)
+            state = state + frame_dt * (known.forcing[:, index] - parameters.rate * state)
 
 
 class Doubling(Decay):

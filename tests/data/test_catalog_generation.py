@@ -11,6 +11,7 @@ from factformer import catalog
 from factformer.data import generate, open_dataset
 from factformer.data.generate.plan import stored_problem
 from factformer.errors import UserError
+from factformer.pdes import Settings
 
 
 @pytest.mark.parametrize("name", catalog.names("pdes"))
@@ -20,7 +21,7 @@ def test_every_problem_is_stored_and_found_again(name: str, tmp_path: Path) -> N
     generate(name, tmp_path, preset="tiny", trajectories=2)
     for split in plan.num_trajectories:
         data = open_dataset(tmp_path, split)
-        assert data.problem == stored_problem(pde, plan, pde.parameters.parse(plan.parameters))
+        assert data.problem == stored_problem(pde, plan, Settings.parse(pde, plan.parameters))
         frames = data.read(slice(None))
         assert frames.shape[:2] == (2, plan.num_frames)
         assert frames.std() > 0

@@ -193,7 +193,11 @@ def test_a_download_of_the_well_has_many_files_and_statistics_of_its_own(tmp_pat
     (tmp_path / "stats.yaml").write_text(
         "mean: {density: 5.0}\nstd: {density: 2.0}\nmean_delta: {density: 0.0}\nstd_delta: {density: 0.5}\n"
     )
-    again = open_dataset(tmp_path, "test", state=["density"]).normalizer()
+    kept = open_dataset(tmp_path, "test", state=["density"]).normalizer()
+    assert float(kept.state_mean[0]) == 5.0
+    static = data.read(slice(None), part="static")
+    assert float(kept.static_mean[0]) == pytest.approx(float(static.mean()), rel=1e-5)
+    again = open_dataset(tmp_path, "test", state=["density"], static=[]).normalizer()
     assert again.to_dict() == {
         "context_mean": [5.0],
         "context_std": [2.0],

@@ -133,7 +133,7 @@ def test_a_problem_that_says_little_leaves_the_grid_of_a_foreign_file(tmp_path: 
     assert other.problem.grid.periodic == (True, False)
     assert other.problem.frame_dt == 1.0
     out = convert(tmp_path / "invented.hdf5", tmp_path / "out", FLOW)
-    assert open_dataset(out).provenance["left_out"] == ["height", "mask", "velocity", "stress"]
+    assert open_dataset(out).provenance["left_out"] == ["height", "velocity", "stress"]
     with h5py.File(out) as file:
         assert file["dimensions/time"][0] == 10
         assert file.attrs["viscosity"] == 0.1

@@ -118,6 +118,34 @@ def test_the_whole_surrogate_agrees(monkeypatch):
     assert relative(fused, plain) < 1e-5
 
 
+def test_a_patched_surrogate_agrees_in_all_its_stages():
+    """Patches are cut and joined outside of the kernels, which see more channels on fewer points."""
+    shape = (8, 6)
+    torch.manual_seed(0)
+    problem = Problem("test", Grid(shape, 1.0, True), (Field("a", 1), Field("b", 2)), num_context_frames=2)
+    sizes = {"dim": 16, "depth": 1, "heads": 2, "head_dim": 16, "kernel_dim": 16, "latent_expansion": 1.0}
+    surrogate = build_surrogate(problem, "factformer_plus", marching_steps=2, patch=2, **sizes)
+    frames = torch.randn(2, 2, *shape, 3, generator=torch.Generator().manual_seed(1))
+    taken = engine.StageExecution("march_decode", "force").choice(
+        surrogate.marching, torch.randn(1, *shape, 16), 2, surrogate.decoder, problem.grid
+    )
+    assert taken[0] == "fused" and engine.TABLE["encoder"].fits(surrogate.encoder, frames)
+    engine.attach(surrogate, "force")
+    with torch.no_grad():
+        fused = surrogate(frames)
+        engine.attach(surrogate, "off")
+        plain = surrogate.double()(frames.double())
+    assert relative(fused, plain) < 1e-5
+
+
+def test_patches_with_more_channels_than_the_kernels_take_run_otherwise():
+    problem = Problem("test", Grid((16, 16), 1.0, True), (Field("a", 5),), num_context_frames=2)
+    surrogate = build_surrogate(problem, patch=4, dim=64, depth=1)
+    z = torch.randn(1, 4, 4, 64)
+    assert not engine.TABLE["encoder"].fits(surrogate.encoder, z)
+    assert not engine.TABLE["march_decode"].fits(surrogate.marching, z, 1, surrogate.decoder, problem.grid)
+
+
 def test_a_bad_value_spreads_over_its_sample_and_no_further():
     grid = GRIDS["rectangle"]
     surrogate = surrogate_for(grid)

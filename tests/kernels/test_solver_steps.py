@@ -108,17 +108,36 @@ def test_a_step_with_the_square_of_a_pair(points: tuple[int, int], cutoff: list[
     assert (expected - state).norm() > 0.01 * state.norm()
 
 
-@pytest.mark.parametrize("cutoff", [[5, 4, 5], [2, 5, 3]])
-def test_a_step_with_the_cross_product(cutoff: list[int]) -> None:
+@pytest.mark.parametrize(("cutoff", "viscosity"), [([5, 4, 5], [0.05]), ([2, 5, 3], [0.05, 0.5])])
+def test_a_step_with_the_cross_product(cutoff: list[int], viscosity: list[float]) -> None:
+    """One viscosity, or one for each sample."""
     exact, single = both_spectra([2 * math.pi, 3.0, 5.0], cutoff)
-    state = fourier_projection(random_state(exact, 1, 3), exact)
-    rate, _ = _momentum(exact, Parameters(viscosity=0.05))
+    values = torch.tensor(viscosity, dtype=torch.float64)
+    state = fourier_projection(random_state(exact, len(values), 3), exact)
+    rate, _ = _momentum(exact, Parameters().model_copy(update={"viscosity": values}))
     one, dt = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.02, dtype=torch.float64)
     stages = [Stage(0, one, dt)]
-    result = from_planes(cross.cross_stepper(single, (16, 16, 16), 0.05, stages)(to_planes(state, 3).float()), 3)
+    given = values if len(values) > 1 else viscosity[0]
+    result = from_planes(cross.cross_stepper(single, (16, 16, 16), given, stages)(to_planes(state, 3).float()), 3)
     expected = staged(stages, rate)(state)
     assert (result - expected).norm() < 5e-7 * expected.norm()
     assert (expected - state).norm() > 0.01 * state.norm()
+
+
+def test_each_sample_of_a_pair_s_square_may_have_its_own_rates_and_force() -> None:
+    exact, single = both_spectra([2 * math.pi, 3.0], [5, 4])
+    k1, k2 = exact.wavenumbers
+    symbols = ((1j * k2 + 0 * k1) / (1 + exact.squared), (-1j * k1 + 0 * k2) / (1 + exact.squared))
+    weights = (k1 * k2, k1**2 - k2**2)
+    constants = random_state(exact, 3)
+    rates = -torch.tensor([0.1, 0.3, 1.0], dtype=torch.float64).reshape(-1, 1, 1) * exact.squared
+    state = to_planes(random_state(exact, 3), 2).float()
+    own = squares.square_stepper(single, (16, 16), symbols, weights, constants, etdrk4_stages(rates, 1e-2))(state)
+    for row in range(3):
+        stages = etdrk4_stages(rates[row], 1e-2)
+        alone = squares.square_stepper(single, (16, 16), symbols, weights, constants[row], stages)
+        assert torch.equal(own[row : row + 1], alone(state[row : row + 1]))
+    assert not torch.equal(own[:1], alone(state[:1]))
 
 
 def test_a_broken_trajectory_is_alone() -> None:
@@ -153,6 +172,15 @@ def test_solvers_give_the_same_with_kernels(
     assert (fused - plain).norm() < 2e-6 * plain.norm()
     monkeypatch.setenv("FACTFORMER_FUSED", "off")
     assert not torch.equal(fused, simulate(name, initial, 2, 1 / 32, **settings))  # the kernels were at work
+
+
+def test_the_kernels_solve_flows_of_different_parameters_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    initial = torch.randn(2, 16, 16, 1)
+    settings = {"reynolds": torch.tensor([50.0, 200.0]), "forcing_wavenumber": [2, 3], "dt": 1 / 64}
+    plain = simulate("kolmogorov_flow", initial.double(), 2, 1 / 32, **settings)
+    monkeypatch.setenv("FACTFORMER_FUSED", "force")
+    fused = simulate("kolmogorov_flow", initial, 2, 1 / 32, **settings)
+    assert (fused - plain).norm() < 2e-6 * plain.norm()
 
 
 def test_kernels_are_chosen_by_device_type_and_size(monkeypatch: pytest.MonkeyPatch) -> None:

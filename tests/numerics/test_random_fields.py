@@ -8,12 +8,11 @@ import torch
 from factformer.grid import Grid
 from factformer.numerics.random_fields import (
     hermitian_noise,
-    mirror_modes,
     neumann_field,
     periodic_field,
     uniform_modes,
 )
-from factformer.numerics.spectral import Spectrum
+from factformer.numerics.spectral import Spectrum, mirror_modes
 
 
 def generators(count: int, first: int = 0) -> list[torch.Generator]:

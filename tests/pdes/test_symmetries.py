@@ -47,6 +47,19 @@ def test_kolmogorov_symmetries_follow_the_forcing_and_the_grid() -> None:
     torch.testing.assert_close(again, moved, rtol=1e-8, atol=1e-8)
 
 
+def test_each_kolmogorov_flow_is_moved_by_its_own_forcing_wavenumber() -> None:
+    pde = find_pde("kolmogorov_flow")
+    grid = pde.grid((32, 24))
+    numbers = torch.tensor([2.0, 3.0, 4.0, 5.0, 6.0, 7.0])  # 24 points hold periods of all but 5 and 7
+    frames = simulate(pde, torch.randn(6, 32, 24, 1, dtype=torch.float64), 3, forcing_wavenumber=numbers)
+    parameters = KolmogorovParameters().model_copy(update={"forcing_wavenumber": numbers})
+    for seed in range(3):
+        moved = pde.augment(frames, grid, torch.Generator().manual_seed(seed), parameters)
+        again = simulate(pde, moved[:, 0], 3, forcing_wavenumber=numbers)
+        torch.testing.assert_close(again, moved, rtol=1e-8, atol=1e-8)
+        assert not torch.allclose(moved, frames)
+
+
 def test_smoke_symmetries_follow_where_velocity_is_stored() -> None:
     pde = find_pde("smoke_buoyancy")
     grid = pde.problem(resolution(pde)).grid

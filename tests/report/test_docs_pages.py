@@ -13,6 +13,7 @@ import pytest
 
 from factformer import recipes
 from factformer.cli import main
+from factformer.studies.combinations import Study
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -98,6 +99,24 @@ def test_adding_a_metric(tmp_path, monkeypatch):
     assert 0 < largest.standard_error < largest.mean
     assert largest.floor > 0
     assert "largest_error" in (tmp_path / "report" / "comparison.md").read_text(encoding="utf-8")
+
+
+def test_comparing_models_over_seeds(tmp_path, monkeypatch):
+    names = run_page("how-to/studies.md", tmp_path, monkeypatch)
+    assert [row["seeds"] for row in names["summary"]] == [2, 2]
+    assert (tmp_path / "tiny-study" / "report" / "report.html").exists()
+    written = next(code for language, _, code in blocks("how-to/studies.md") if language == "yaml")
+    (tmp_path / "rivals.yaml").write_text(written, encoding="utf-8")
+    study = Study.read(tmp_path / "rivals.yaml")
+    study.check()
+    assert len(study.trainings()) == 2 * 3 * 1 * 2 * 3
+
+
+def test_parameters_and_geometry(tmp_path, monkeypatch):
+    names = run_page("how-to/parameters-and-geometry.md", tmp_path, monkeypatch)
+    assert names["thick"][-1].std() < names["thin"][-1].std()
+    assert len(names["predicted"]) == 6
+    assert names["several"].problem.parameters == ("viscosity", "frame_dt") and len(names["coarse"]) == 4
 
 
 def test_the_tutorial(tmp_path, monkeypatch):

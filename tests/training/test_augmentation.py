@@ -99,7 +99,7 @@ def test_data_of_unknown_parameters_cannot_be_augmented_where_these_decide(tmp_p
     settings = ["parameters.forcing_wavenumber=4"]
     convert(tmp_path / "flow.npy", tmp_path / "known", "kolmogorov_flow", settings=settings)
     augmentation = Augmentation("kolmogorov_flow", open_dataset(tmp_path / "known"), 0)
-    assert augmentation.parameters.forcing_wavenumber == 4
+    assert augmentation.settings.shared.forcing_wavenumber == 4
 
 
 @pytest.mark.parametrize("name", ["isotropic_turbulence", "smoke_buoyancy"])

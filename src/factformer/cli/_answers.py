@@ -32,9 +32,35 @@ Fields = Annotated[
     list[str] | None,
     typer.Option("--field", metavar="FIELD=ARRAY", help="Array that holds a field, or its components: u=Vx,Vy."),
 ]
+Static = Annotated[
+    list[str] | None,
+    typer.Option("--static", metavar="NAME=ARRAY", help="Field known once per trajectory: an array, or a file of one."),
+]
+Forcing = Annotated[
+    list[str] | None,
+    typer.Option("--forcing", metavar="NAME=ARRAY", help="Field known for every frame, past and future."),
+]
+Parameter = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", metavar="NAME=ARRAY", help="Number of each trajectory: an array, or one number."),
+]
+Mask = Annotated[
+    str | None, typer.Option("--mask", metavar="ARRAY", help="Which points lie inside the domain: 1, and 0 outside.")
+]
 Layout = Annotated[
     str | None, typer.Option(help="Axes of the arrays by letter: n trajectory, t frame, x y z w, c channel.")
 ]
+
+
+def given_parts(
+    static: list[str] | None, forcing: list[str] | None, parameter: list[str] | None, mask: str | None
+) -> Any:
+    """What the options for parts beside the state say."""
+    from factformer.data.convert import parse_assignments
+    from factformer.data.formats.parts import Parts
+
+    fields, forces, numbers = (parse_assignments(texts or []) for texts in (static, forcing, parameter))
+    return Parts(fields, forces, numbers, mask)
 
 
 def _bring(files: list[Path] | None) -> list[Path] | None:

@@ -8,7 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Fields, Json, Layout, Plugin, number, print_json, tell
+from factformer.cli._answers import (
+    Fields,
+    Forcing,
+    Json,
+    Layout,
+    Mask,
+    Parameter,
+    Plugin,
+    Static,
+    given_parts,
+    number,
+    print_json,
+    tell,
+)
 
 
 def generate(
@@ -73,6 +86,10 @@ def convert(
     ] = None,
     resolution: Annotated[int | None, number("Keep so many points along each axis.", least=2)] = None,
     field: Fields = None,
+    static: Static = None,
+    forcing: Forcing = None,
+    parameter: Parameter = None,
+    mask: Mask = None,
     layout: Layout = None,
     set: Annotated[
         list[str] | None,
@@ -98,6 +115,7 @@ def convert(
         problem,
         split=split,
         fields=parse_assignments(field or []),
+        parts=given_parts(static, forcing, parameter, mask),
         layout=layout,
         trajectories=slice(None) if trajectories is None else parse_trajectories(trajectories),
         resolution=resolution,
@@ -133,6 +151,10 @@ def _tell(paths: list[Path], json: bool) -> None:
                 "assumed": data.provenance.get("assumed", []),
                 "left_out": data.provenance.get("left_out", []),
                 "fields": [item.name for item in data.problem.state],
+                "static": [item.name for item in data.problem.static],
+                "forcing": [item.name for item in data.problem.forcing],
+                "parameters": list(data.problem.parameters),
+                "masked": data.problem.masked,
                 "fingerprint": data.fingerprint,
             }
         )
@@ -146,5 +168,8 @@ def _tell(paths: list[Path], json: bool) -> None:
         where = f"{size} ({', '.join(dict.fromkeys(entry['axes']))}{ends})"
         assumed = f"; assumed, --set changes it: {', '.join(entry['assumed'])}" if entry["assumed"] else ""
         left_out = f"; left out: {', '.join(entry['left_out'])}" if entry["left_out"] else ""
-        told = f"{entry['split']} split, {what}, {', '.join(entry['fields'])} on {where}{assumed}{left_out}"
+        beside = [f"{part} {', '.join(entry[part])}" for part in ("static", "forcing", "parameters") if entry[part]]
+        beside += ["a mask"] if entry["masked"] else []
+        known = f" with {'; '.join(beside)}" if beside else ""
+        told = f"{entry['split']} split, {what}, {', '.join(entry['fields'])} on {where}{known}{assumed}{left_out}"
         tell(f"{entry['path']}: {told}")

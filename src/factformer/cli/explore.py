@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Device, Fields, Json, Layout, Plugin, Precision, number, print_json, tell
+from factformer.cli._answers import (
+    Device,
+    Fields,
+    Forcing,
+    Json,
+    Layout,
+    Mask,
+    Parameter,
+    Plugin,
+    Precision,
+    Static,
+    given_parts,
+    number,
+    print_json,
+    tell,
+)
 
 
 def show_version(wanted: bool) -> None:
@@ -80,7 +95,15 @@ def rollout(
         ),
     ] = None,
     field: Fields = None,
+    static: Static = None,
+    forcing: Forcing = None,
+    parameter: Parameter = None,
+    mask: Mask = None,
     layout: Layout = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of all samples: parameters.reynolds=800."),
+    ] = None,
     animate: Annotated[Path | None, typer.Option(help="Also write an animated GIF of the first sample.")] = None,
     device: Device = None,
     precision: Precision = "32-true",
@@ -103,6 +126,8 @@ def rollout(
         start=start,
         fields=parse_assignments(field or []),
         layout=layout,
+        parts=given_parts(static, forcing, parameter, mask),
+        parameters=_set_parameters(set or []),
         animation=animate,
         device=device,
         precision=precision,
@@ -117,3 +142,15 @@ def rollout(
     tell(f"{result.out}: frames {tuple(result.shape)} of {', '.join(result.fields)}{after}{other}")
     if result.other_parameters:
         tell(f"other data than it was trained on: {result.other_parameters}")
+
+
+def _set_parameters(assignments: list[str]) -> dict[str, Any]:
+    """``["parameters.reynolds=800"]`` as a mapping: nothing else can be set in a roll-out."""
+    from factformer.config import apply_overrides, unknown_name
+
+    found = apply_overrides({"parameters": {}}, assignments)
+    for name in found:
+        if name != "parameters":
+            raise unknown_name("setting of a roll-out", name, ["parameters.NAME"])
+    parameters: dict[str, Any] = found["parameters"]
+    return parameters

@@ -11,7 +11,7 @@ from factformer._support.lazy import load_lazily
 
 if TYPE_CHECKING:
     from factformer.data.convert import convert as convert
-    from factformer.data.convert import import_dataset as import_dataset
+    from factformer.data.formats.foreign import import_dataset as import_dataset
     from factformer.data.generate.plan import trajectory_seed as trajectory_seed
     from factformer.data.generate.run import generate as generate
     from factformer.data.normalization import Normalizer as Normalizer
@@ -31,7 +31,7 @@ __all__ = load_lazily(
         "Windows": "factformer.data.windows",
         "convert": "factformer.data.convert",
         "generate": "factformer.data.generate.run",
-        "import_dataset": "factformer.data.convert",
+        "import_dataset": "factformer.data.formats.foreign",
         "open_dataset": "factformer.data.store",
         "trajectory_seed": "factformer.data.generate.plan",
     },

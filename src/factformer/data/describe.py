@@ -30,15 +30,18 @@ CHANGEABLE = ("name", *GRID_KEYS, "frame_dt", "num_context_frames", "horizon", "
 class ProblemDescription(Config):
     """Everything of a problem but the numbers of points, which the data say.
 
-    ``state`` and ``static`` map field names to numbers of channels; a problem without context frames is steady and
-    its static fields decide its state. A value for an axis may be one for all of them. ``coordinates`` are for axes
-    that are not evenly spaced: an increasing list each, null for the others.
+    ``state``, ``static`` and ``forcing`` map field names to numbers of channels; a problem without context frames is
+    steady and its static fields decide its state. ``parameters`` are a list of names of numbers that each trajectory
+    has, or a mapping of what the data were made with. A value for an axis may be one for all of them. ``coordinates``
+    are for axes that are not evenly spaced: an increasing list each, null for the others.
     """
 
     name: str = Value(min_length=1)
     num_axes: int = Value(ge=1, le=4)
     state: dict[str, int]
     static: dict[str, int] = Value(default_factory=dict)
+    forcing: dict[str, int] = Value(default_factory=dict)
+    masked: bool = False
     extent: float | list[float] = 1.0
     periodic: bool | list[bool] = False
     points: str | list[str] = "nodes"
@@ -47,8 +50,8 @@ class ProblemDescription(Config):
     num_context_frames: int = 4
     horizon: int = 16
     boundary: Literal["periodic", "zero", "reflect"] | None = None
-    parameters: dict[str, Any] = Value(default_factory=dict)
-    """What the data were made with, as far as it is known; of a PDE of the catalog only."""
+    parameters: list[str] | dict[str, Any] = Value(default_factory=dict)
+    """Names of numbers of each trajectory; or what all were made with, of a PDE of the catalog only."""
 
     _said: frozenset[str] = PrivateAttr(default=frozenset())
     _of_catalog: bool = PrivateAttr(default=False)
@@ -72,6 +75,20 @@ class ProblemDescription(Config):
     @property
     def static_fields(self) -> tuple[Field, ...]:
         return tuple(Field(name, count) for name, count in self.static.items())
+
+    @property
+    def forcing_fields(self) -> tuple[Field, ...]:
+        return tuple(Field(name, count) for name, count in self.forcing.items())
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Numbers that each trajectory has."""
+        return tuple(self.parameters) if isinstance(self.parameters, list) else ()
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """Parameters of the solver that all trajectories share."""
+        return {} if isinstance(self.parameters, list) else self.parameters
 
     def problem(
         self,
@@ -97,6 +114,9 @@ class ProblemDescription(Config):
             grid=grid,
             state=self.state_fields,
             static=self.static_fields,
+            forcing=self.forcing_fields,
+            parameters=self.parameter_names,
+            masked=self.masked,
             frame_dt=self.frame_dt if frame_dt is None or "frame_dt" in self.said else frame_dt,
             num_context_frames=context,
             horizon=horizon,
@@ -194,7 +214,7 @@ def describe_values(
     if not description.state:
         raise UserError(f"{where}.state: name at least one field and its number of channels, such as {{u: 1}}")
     description._said = frozenset({*said, *(re.split("[.=]", setting)[0].strip() for setting in settings)})
-    require_parameters(description.name, description.parameters, where)
+    require_parameters(description.name, description.made_with, where)
     return description
 
 

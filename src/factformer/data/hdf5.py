@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from factformer._support.documents import parse_json
 from factformer._support.text import cut, first_line
 from factformer.config import fingerprint, unknown_name
-from factformer.data.formats.well import infer_problem, read_scalars, read_times, regridded
+from factformer.data.formats.well import infer_problem, read_numbers, read_scalars, read_times, regridded
 from factformer.data.identity import identity
 from factformer.data.layout import (
     CHECKSUMS,
@@ -76,6 +76,11 @@ class SplitFile:
     def field_names(self) -> list[str]:
         """All fields of the file, those included that its problem has no use for."""
         return list(self._entries)
+
+    @property
+    def unused_scalars(self) -> list[str]:
+        """Scalars of a foreign file that cannot be parameters: they vary in time, or are no real numbers."""
+        return [] if self.is_ours else [name for name in self._scalar_names if name not in self.numbers]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -193,6 +198,8 @@ class SplitFile:
         self.provenance: dict[str, Any] = {}
         self._carried = ""
         self._entries: dict[str, list[Entry]]
+        self.numbers = read_numbers(file)
+        """Scalars that may be parameters."""
         if not self.is_ours:
             self.problem, self._entries = infer_problem(file, self.path, said)
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,10 @@ def identity(path: Path, arrays: Mapping[str, LazyArray]) -> dict[str, Any]:
     }
 
 
-def source_state(path: Path) -> str:
-    """Changes with every write to the file, and perhaps with a copy: work on one file is not resumed with another."""
-    found = path.stat()
-    return f"{found.st_size} bytes, changed at {found.st_mtime_ns} ns"
+def source_state(paths: Sequence[Path]) -> str:
+    """Changes with every write to the files, and perhaps with a copy: work on one file is not resumed with another."""
+    found = [path.stat() for path in paths]
+    return "; ".join(f"{each.st_size} bytes, changed at {each.st_mtime_ns} ns" for each in found)
 
 
 def _sample(array: LazyArray) -> str:

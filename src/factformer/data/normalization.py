@@ -1,4 +1,4 @@
-"""Per-channel mean and standard deviation of fields and of their frame-to-frame increments."""
+"""Per-channel mean and standard deviation of fields, of their frame-to-frame increments, and of parameters."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from factformer.config import unknown_name
 from factformer.errors import UserError
 from factformer.metrics import LEAST
-from factformer.problem import Problem
+from factformer.problem import STEP, Problem
 
 WEAKEST = 0.1
 """Of a field's deviation, what the truth of a training window counts as at least: a weaker one must not outweigh the
@@ -22,6 +23,14 @@ FAR = 3.0
 
 KINDS = ("context", "static", "forcing", "parameters", "state")
 """What has a mean and a deviation: what a surrogate sees, part by part, and the state that it predicts."""
+TRAINED = ("parameters_log", "parameters_min", "parameters_max")
+"""What is known of parameters beside that: whether their logarithm is taken, and the range that was trained on."""
+UNBOUNDED = 3e38
+"""The end of a range that nobody has said."""
+ROUNDING = 1e-6
+"""Of a range's ends, what a value may lie beyond them: numbers are rounded to float32 and written in few digits."""
+DECADE = 10.0
+"""A positive parameter whose largest value is more than so many times its smallest is taken on a log scale."""
 FIRST_EDITION = {"state_mean": "output_mean", "state_std": "output_std"}
 """Its names of statistics; ``input`` is that of what a surrogate saw (`first_edition_names`)."""
 
@@ -31,7 +40,9 @@ class Normalizer(nn.Module):
 
     ``context`` and ``state`` are the same fields: a constant field has deviation 1 where it is seen, so that one can
     divide by it, and 0 where it is predicted. ``increment_std`` is that of the difference between consecutive frames.
-    Parts that a problem does not have are None.
+    Mean and deviation of a parameter are those of its logarithm where ``parameters_log`` is 1; ``parameters_min`` and
+    ``parameters_max`` are the smallest and largest value of the training data. Parts that a problem does not have are
+    None.
     """
 
     context_mean: Tensor | None
@@ -42,6 +53,9 @@ class Normalizer(nn.Module):
     forcing_std: Tensor | None
     parameters_mean: Tensor | None
     parameters_std: Tensor | None
+    parameters_log: Tensor | None
+    parameters_min: Tensor | None
+    parameters_max: Tensor | None
     state_mean: Tensor
     state_std: Tensor
     increment_std: Tensor
@@ -56,10 +70,13 @@ class Normalizer(nn.Module):
     ) -> None:
         super().__init__()
         given = {**known, "state_mean": state_mean, "state_std": state_std, "increment_std": increment_std}
-        names = [f"{kind}_{moment}" for kind in KINDS for moment in ("mean", "std")] + ["increment_std"]
+        names = [f"{kind}_{moment}" for kind in KINDS for moment in ("mean", "std")] + ["increment_std", *TRAINED]
         for name in given:
             if name not in names:
                 raise unknown_name("statistic", name, names)
+        if "parameters_mean" in given:  # where nothing else is said: values as they are, of any size
+            unsaid = zip(TRAINED, (0.0, -UNBOUNDED, UNBOUNDED), strict=True)
+            given = {name: [value] * len(given["parameters_mean"]) for name, value in unsaid} | given
         for name in names:
             values = given.get(name)
             filled = None if values is None else torch.tensor([float(v) for v in values], dtype=torch.float32)
@@ -83,6 +100,10 @@ class Normalizer(nn.Module):
                 found = 0 if buffer is None else len(buffer)
                 if found != wanted:
                     raise UserError(f"the normaliser's {name} has {found} channels, the problem {wanted}")
+        for name in TRAINED:
+            buffer = getattr(self, name)
+            if (0 if buffer is None else len(buffer)) != len(problem.parameters):
+                raise UserError(f"the normaliser's {name} is not of the {len(problem.parameters)} parameters it needs")
 
     def check(self, problem: Problem) -> None:
         """Raise where these cannot be statistics of data of ``problem``.
@@ -113,10 +134,57 @@ class Normalizer(nn.Module):
                 )
         if bool(((self.increment_std == 0) & ~constant).any()):
             raise UserError("the normaliser's increment_std is zero for a field that varies")
+        self._check_parameters(problem)
+
+    def _check_parameters(self, problem: Problem) -> None:
+        log, low, high = self.parameters_log, self.parameters_min, self.parameters_max
+        if log is None or low is None or high is None:
+            return
+        for index, name in enumerate(problem.parameters):
+            if float(log[index]) not in (0.0, 1.0):
+                raise UserError(f"the normaliser's parameters_log of {name!r} is {float(log[index])}, neither 0 nor 1")
+            if low[index] > high[index]:
+                raise UserError(f"the normaliser's range of {name!r} begins at {low[index]:g}, above its end")
+            if log[index] and low[index] <= 0:
+                raise UserError(f"the normaliser takes the logarithm of {name!r}, which begins at {low[index]:g}")
 
     def denormalize(self, values: Tensor) -> Tensor:
         """Predicted values back to physical units."""
         return values * self.state_std + self.state_mean
+
+    def normalize_parameters(self, values: Float[Tensor, "batch parameter"]) -> Float[Tensor, "batch parameter"]:
+        """Parameters, or their logarithms, with mean 0 and deviation 1 over the training data."""
+        log, mean, std = self.parameters_log, self.parameters_mean, self.parameters_std
+        assert log is not None and mean is not None and std is not None
+        logarithms = values.clamp(min=torch.finfo(values.dtype).tiny).log()
+        return (torch.where(log > 0, logarithms, values) - mean) / std
+
+    def normalize_forcing(self, values: Tensor) -> Tensor:
+        """Forcing with mean 0 and deviation 1 over the training data."""
+        assert self.forcing_mean is not None and self.forcing_std is not None
+        return (values - self.forcing_mean) / self.forcing_std
+
+    def require_positive(self, values: Float[Tensor, "batch parameter"], problem: Problem) -> None:
+        """Raise where a parameter is not positive that must be: one on a log scale, or a time step."""
+        assert self.parameters_log is not None
+        for index, name in enumerate(problem.parameters):
+            if (name == STEP or bool(self.parameters_log[index])) and bool((values[:, index] <= 0).any()):
+                found = float(values[:, index].min())
+                raise UserError(f"the parameter {name!r} must be positive, got {found:g}: give it as it was trained on")
+
+    def outside_range(self, values: Float[Tensor, "batch parameter"], problem: Problem) -> str:
+        """Which of ``values`` lie outside the range of the training data, in one line; empty if none does."""
+        assert self.parameters_min is not None and self.parameters_max is not None
+        found = []
+        for index, name in enumerate(problem.parameters):
+            low, high = float(self.parameters_min[index]), float(self.parameters_max[index])
+            slack = ROUNDING * max(abs(low), abs(high))
+            column = values[:, index].double()
+            outside = column[(column < low - slack) | (column > high + slack)]
+            if len(outside):
+                ends = sorted({float(outside.min()), float(outside.max())})
+                found.append(f"{name}={' to '.join(f'{end:g}' for end in ends)} outside {low:g} to {high:g}")
+        return ", ".join(found)
 
     @property
     def deviation(self) -> Tensor:

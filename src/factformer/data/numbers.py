@@ -34,17 +34,28 @@ AXES = {
 """The axes of each part of a dataset before those of the grid."""
 
 
-def checked(values: Tensor | NDArray[Any], problem: Problem, part: str, what: str) -> Tensor:
-    """``values`` of one part of a dataset, in float32 (a mask in booleans), if they are what ``problem`` needs."""
+def checked(
+    values: Tensor | NDArray[Any], problem: Problem, part: str, what: str, outside: Tensor | None = None
+) -> Tensor:
+    """``values`` of one part of a dataset, in float32 (a mask in booleans), if they are what ``problem`` needs.
+
+    Points ``outside`` the domain, ``(trajectory, *grid)`` or one for all, may hold anything and become zero.
+    """
     leading = AXES[part]
     if part == "mask":
         given = as_mask(values).detach().cpu()
         given = given.expand(1, *given.shape) if given.ndim == problem.grid.num_axes else given
         _require_shape(given, leading, problem.grid.shape, what)
+        empty = ~given.flatten(1).any(1)
+        if bool(empty.any()):
+            raise UserError(f"{what} of trajectory {int(empty.nonzero()[0])} has no point inside the domain")
         return given.contiguous()
     given = as_tensor(values, what).detach().cpu()
     tensor = given.float()
     _require_shape(tensor, leading, expected_shape(problem, part), what)
+    if outside is not None and part != "parameters" and len(outside) in (1, len(tensor)):
+        where = outside.unsqueeze(-1) if part == "static" else outside.unsqueeze(1).unsqueeze(-1)
+        given, tensor = given.masked_fill(where, 0), tensor.masked_fill(where, 0)
     rounding = Rounding(what)
     rounding.kept((given if given.dtype in WIDE else tensor).numpy())
     bad = ~torch.isfinite(tensor).flatten(1).all(dim=1)

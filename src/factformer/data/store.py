@@ -16,7 +16,7 @@ from torch import Tensor
 
 from factformer.batch import Batch, Window, describe_part
 from factformer.config import fingerprint
-from factformer.data.agreement import changed_problem, describe_difference
+from factformer.data.agreement import changed_problem, describe_difference, require_finite
 from factformer.data.formats.well import GRID_KEYS
 from factformer.data.formats.well_statistics import read_well_statistics
 from factformer.data.hdf5 import SplitFile
@@ -25,6 +25,7 @@ from factformer.data.numbers import AXES, Rounding, checked
 from factformer.data.opening import require_readable
 from factformer.data.splits import SPLITS, split_files, split_of, training_files
 from factformer.data.statistics import TrajectoryMoments, merge_moments, normalizer_from
+from factformer.data.windows import frames_from
 from factformer.errors import UserError
 from factformer.problem import Problem
 
@@ -48,7 +49,7 @@ class Dataset(ABC):
 
         The ``state`` and the ``forcing`` are ``(trajectory, frame, *grid, channel)``; what is known once per trajectory
         has no frames: ``static (trajectory, *grid, channel)``, ``parameters (trajectory, parameter)`` and the boolean
-        ``mask (trajectory, *grid)``.
+        ``mask (trajectory, *grid)``. Outside the mask all fields are zero, whatever the data hold there.
         """
 
     def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
@@ -64,15 +65,30 @@ class Dataset(ABC):
         return Batch(**{part: self.read(trajectories, frames, part) for part in self.problem.parts})
 
     def batch(
-        self, trajectories: Selection, start: int = 0, num_frames: int = 1, *, num_context_frames: int | None = None
+        self,
+        trajectories: Selection,
+        start: int = 0,
+        num_frames: int = 1,
+        *,
+        num_context_frames: int | None = None,
+        stride: int = 1,
     ) -> Batch:
         """What a surrogate sees to predict ``num_frames`` after the context that begins at frame ``start``.
 
-        It sees as many context frames as the problem says, or ``num_context_frames``.
+        It sees as many context frames as the problem says, or ``num_context_frames``, of every ``stride``-th frame.
         """
         count = self.problem.num_context_frames if num_context_frames is None else num_context_frames
-        known = self.known(trajectories, slice(start, start + count + num_frames))
-        return known._replace(context=self.read(trajectories, slice(start, start + count)) if count else None)
+        known = self.known(trajectories, frames_from(start, count + num_frames, stride))
+        context = self.read(trajectories, frames_from(start, count, stride)) if count else None
+        return known._replace(context=context)
+
+    def all_parameters(self) -> NDArray[Any] | None:
+        """The parameters of all trajectories ``(trajectory, parameter)``, if the problem has any."""
+        if not self.problem.parameters:
+            return None
+        values = self.read_exact(slice(None), part="parameters")
+        require_finite(torch.as_tensor(values), self.split, range(self.num_trajectories))
+        return values
 
     @abstractmethod
     def normalizer(self) -> Normalizer:
@@ -116,7 +132,9 @@ class ArrayDataset(Dataset):
     ) -> None:
         self.problem = problem
         self.split = split
-        self._parts = {"state": checked(frames, problem, "state", self._described("frames"))}
+        mask = known.get("mask") if problem.masked else None
+        outside = None if mask is None else ~checked(mask, problem, "mask", self._described("mask"))
+        self._parts = {"state": checked(frames, problem, "state", self._described("frames"), outside)}
         self.num_trajectories, self.num_frames = self._parts["state"].shape[:2]
         if problem.steady and self.num_frames != 1:
             raise UserError(f"a steady problem has one frame for each sample, got {self.num_frames}")
@@ -127,7 +145,7 @@ class ArrayDataset(Dataset):
         for part in problem.parts:
             if part not in given:
                 raise UserError(f"problem {problem.name!r} needs {describe_part(problem, part)} beside the frames")
-            self._parts[part] = self._checked(part, given[part])
+            self._parts[part] = self._checked(part, given[part], outside)
         digest = hashlib.sha256()
         for values in self._parts.values():
             digest.update(values.numpy().tobytes())
@@ -137,8 +155,8 @@ class ArrayDataset(Dataset):
     def _described(self, what: str) -> str:
         return what if self.split == "train" else f"{what} of the {self.split} split"
 
-    def _checked(self, part: str, values: Tensor | NDArray[Any]) -> Tensor:
-        tensor = checked(values, self.problem, part, self._described(part))
+    def _checked(self, part: str, values: Tensor | NDArray[Any], outside: Tensor | None) -> Tensor:
+        tensor = checked(values, self.problem, part, self._described(part), outside)
         if part == "mask" and len(tensor) == 1:
             tensor = tensor.expand(self.num_trajectories, *tensor.shape[1:])
         wanted = (self.num_trajectories, self.num_frames)[: len(AXES[part])]
@@ -186,6 +204,9 @@ class StoredDataset(Dataset):
         require_readable(paths)
         self._files = [SplitFile(path, allow_external=allow_external, **of_grid) for path in paths]
         first = self._files[0]
+        self._training = list(training)
+        if "parameters" not in others and not first.is_ours:
+            others["parameters"] = self._varying_numbers(allow_external)
         self.problem = _changed(first, others)
         for file in self._files[1:]:
             other = _changed(file, others)
@@ -195,9 +216,27 @@ class StoredDataset(Dataset):
                 raise UserError(f"{file.path} does not go with {first.path.name}: {reason}")
         self.num_frames = first.num_frames
         self.num_trajectories = sum(file.num_trajectories for file in self._files)
-        self._training = list(training)
         self._changes = changes
         self._normalizer: Normalizer | None = None
+
+    def _varying_numbers(self, allow_external: bool) -> list[str]:
+        """Scalars that differ between trajectories, of one foreign file or of several: the parameters.
+
+        Those of the training split are those of every other one.
+        """
+        if self.split != "train" and self._training and any(file.numbers for file in self._files):
+            names = StoredDataset(self._training, "train", allow_external=allow_external).problem.parameters
+            return [name for name in names if all(name in file.numbers for file in self._files)]
+        first = self._files[0].numbers
+        return [
+            name
+            for name in first
+            if all(name in file.numbers for file in self._files)
+            and (
+                any(file.numbers[name].ndim for file in self._files)
+                or len({float(file.numbers[name]) for file in self._files}) > 1
+            )
+        ]
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]  # that of long foreign files takes a while: when asked for
@@ -225,10 +264,20 @@ class StoredDataset(Dataset):
 
     def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
         found = self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part))
-        return torch.from_numpy(found)
+        return torch.from_numpy(self._inside(found, trajectories, part))
 
     def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
-        return self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part, exact=True))
+        found = self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part, exact=True))
+        return self._inside(found, trajectories, part)
+
+    def _inside(self, values: NDArray[Any], trajectories: Selection, part: str) -> NDArray[Any]:
+        """Fields with zeros outside the domain: other files may hold anything there."""
+        if not self.problem.masked or part in ("mask", "parameters"):
+            return values
+        mask = self._gather(trajectories, lambda file, local: file.read(local, slice(None), self.problem, "mask"))
+        outside = ~mask[:, None, ..., None] if "frame" in AXES[part] else ~mask[..., None]
+        np.copyto(values, 0, where=outside)
+        return values
 
     def normalizer(self) -> Normalizer:
         if self._normalizer is None:
@@ -244,12 +293,30 @@ class StoredDataset(Dataset):
             for folder in (first.path.parent, *first.path.parents[2:3]):  # <dataset>/data/<split>/<file>
                 theirs = read_well_statistics(folder, self.problem)
                 if theirs is not None:
-                    return normalizer_from(self.problem, *theirs)
+                    return self._completed(*theirs)
         training = self._training_split()
         if training is not None:
             return training.known_normalizer()
         known = first.selected_statistics(self.problem) if len(self._files) == 1 else None
-        return None if known is None else normalizer_from(self.problem, *known)
+        return None if known is None else normalizer_from(self.problem, *known, self.all_parameters())
+
+    def _completed(self, mean: dict[str, NDArray[Any]], std: dict[str, NDArray[Any]]) -> Normalizer:
+        """The Well's statistics of the state, with those of static fields and parameters that it says nothing of."""
+        for part in ("static", "parameters"):
+            if part in self.problem.parts and part not in mean:
+                training = self._training_split() or self
+                trajectory = TrajectoryMoments(self.problem)
+                for index in range(training.num_trajectories):
+                    trajectory.add_part(part, training.read_exact([index], part=part)[0])
+                found = trajectory.moments()[part]
+                mean, std = {**mean, part: found.mean}, {**std, part: found.std}
+        return normalizer_from(self.problem, mean, std, self.all_parameters())
+
+    def training_split(self) -> StoredDataset | None:
+        """The training split that lies beside this one, if there is any; of a training split itself."""
+        if self.split == "train":
+            return self
+        return self._training_split() if self._training else None
 
     def _training_split(self) -> StoredDataset | None:
         """The one that this split belongs to, unless it is that itself."""
@@ -290,7 +357,8 @@ def open_dataset(path: str | Path, split: str | None = None, **changes: Any) -> 
     ``changes`` are attributes of the problem to use instead of those written down or inferred, such as ``grid=``,
     ``frame_dt=``, ``num_context_frames=``, ``horizon=`` or ``boundary=``, or of its grid: ``extent=``, ``periodic=``,
     ``points=``, ``coordinates=``. Names choose what is read: ``state=`` the fields to predict, ``static=`` fields that
-    do not vary in time, ``forcing=`` fields that do and are known in advance, ``parameters=`` scalars.
+    do not vary in time, ``forcing=`` fields that do and are known in advance, ``parameters=`` scalars. By default all
+    fields that do not vary in time are static, and scalars that differ between trajectories are parameters.
     """
     path = Path(path)
     if not path.exists():
@@ -315,6 +383,22 @@ def open_dataset(path: str | Path, split: str | None = None, **changes: Any) -> 
     return StoredDataset(files, split, training=split_files(path, "train"), **changes)
 
 
+def parts_for(data: StoredDataset, problem: Problem) -> dict[str, Any]:
+    """Changes that leave out what a foreign file holds beside its state and ``problem`` has no use for.
+
+    Static fields and parameters of files of others are read as they come. A surrogate may have been trained without.
+    """
+    if data.files[0].is_ours:
+        return {}
+    wanted = {"static": [item.name for item in problem.static], "parameters": list(problem.parameters)}
+    there = {"static": [item.name for item in data.problem.static], "parameters": list(data.problem.parameters)}
+    return {
+        part: [name for name in names if name in there[part]]
+        for part, names in wanted.items()
+        if set(there[part]) - set(names)
+    }
+
+
 def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normalizer:
     """Statistics in one pass over the values, a trajectory at a time; of some ``frames`` if need be."""
     problem = dataset.problem
@@ -323,7 +407,8 @@ def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normali
     rounding.pop("mask", None)
     moments = []
     for index in range(dataset.num_trajectories):
-        trajectory = TrajectoryMoments(problem)
+        mask = dataset.read([index], part="mask")[0].numpy() if problem.masked else None
+        trajectory = TrajectoryMoments(problem, mask)
         for part, rounded in rounding.items():
             values = rounded.kept(dataset.read_exact([index], frames, part))[0]
             if part == "state":
@@ -343,7 +428,8 @@ def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normali
     for rounded in rounding.values():
         rounded.require_digits()
     total = merge_moments(moments, problem)
-    return normalizer_from(problem, {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()})
+    mean, std = {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()}
+    return normalizer_from(problem, mean, std, dataset.all_parameters())
 
 
 def _changed(file: SplitFile, changes: dict[str, Any]) -> Problem:

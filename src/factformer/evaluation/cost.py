@@ -144,9 +144,9 @@ def measure_here(case: Case) -> dict[str, Any]:
             _predict(surrogate, batch, case)
         result["forward_memory_mb"] = peak.megabytes
         result["forward_seconds"] = median_seconds(lambda: _predict(surrogate, batch, case), device)
-        result["encoder_seconds"] = median_seconds(lambda: _encode(surrogate, batch, case), device)
-        latent = _encode(surrogate, batch, case)
-        steps = case.marching_steps
+        grid, steps = surrogate.problem.grid, case.marching_steps
+        result["encoder_seconds"] = median_seconds(lambda: surrogate.encode(batch, grid), device)
+        latent = surrogate.encode(batch, grid)
         result["propagator_seconds"] = median_seconds(lambda: surrogate.marching(latent, steps), device)
         del latent
     if case.training:
@@ -176,14 +176,6 @@ def free_memory_mb() -> float:
     if limit and used and limit[0].isdigit():
         free = min(free, int(limit[0]) - int(used[0]))
     return free / MEGABYTE
-
-
-def _encode(surrogate: Surrogate, batch: Batch, case: Case) -> Tensor:
-    frames = surrogate.encoder(surrogate.encoded_frames(batch), surrogate.encoder_statistics())
-    latent: Tensor = surrogate.backbone(frames, surrogate.problem.grid)
-    if surrogate.boundary_block is not None:
-        latent = surrogate.boundary_block(latent)
-    return latent
 
 
 def _predict(surrogate: Surrogate, batch: Batch, case: Case) -> Tensor:

@@ -20,7 +20,7 @@ from factformer._support.files import clean_leftovers, regular_file, whole_file,
 from factformer._support.run_names import BUNDLE, CONFIG, EVALUATION, ROLLOUTS
 from factformer.bundle import load
 from factformer.data.normalization import Normalizer
-from factformer.data.store import Dataset, StoredDataset, open_dataset
+from factformer.data.store import Dataset, StoredDataset, open_dataset, parts_for
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import (
     DEFAULT_STARTS,
@@ -35,6 +35,7 @@ from factformer.evaluation.own_metrics import Metric
 from factformer.evaluation.provenance import provenance
 from factformer.evaluation.results import Evaluation
 from factformer.evaluation.timing import resolve_device
+from factformer.problem import Problem
 from factformer.surrogate import Surrogate
 
 DRAWN = ("error-*.png", "spectrum-*.png", "rollout-*.png")
@@ -46,17 +47,20 @@ SAMPLES = {"truth", "prediction", "context", "fields", "frame_dt", "trajectories
 SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows", "grid", "precision")
 
 
-def chosen_data(path: str | Path, data: str | Path | None, split: str | None) -> Dataset:
-    """A split of ``data``, by default of what the run trained on (`open_held_out`)."""
+def chosen_data(path: str | Path, data: str | Path | None, split: str | None, problem: Problem) -> Dataset:
+    """A split of ``data``, by default of what the run trained on (`open_held_out`), with what ``problem`` needs."""
     source = data if data is not None else trained_on(path)
     if data is None and not Path(source).exists():
         raise UserError(f"no data at {source}, where {path} trained: say where they are now with --data DIR")
-    return open_held_out(source, split)
+    return open_held_out(source, problem, split)
 
 
-def open_held_out(source: str | Path, split: str | None = None) -> StoredDataset:
-    """A split of ``source``: by default ``test`` of a folder, while a file has one of its own."""
-    return open_dataset(source, split or (None if Path(source).is_file() else "test"))
+def open_held_out(source: str | Path, problem: Problem, split: str | None = None) -> StoredDataset:
+    """A split of ``source`` with what ``problem`` needs: by default ``test`` of a folder; a file has one of its own."""
+    split = split or (None if Path(source).is_file() else "test")
+    found = open_dataset(source, split)
+    changes = parts_for(found, problem)
+    return open_dataset(source, split, **changes) if changes else found
 
 
 def evaluate_run(
@@ -92,7 +96,7 @@ def evaluate_run(
         check_ours(folder)
         clean_leftovers(folder)
         clean_leftovers(folder / "figures")
-    dataset = chosen_data(path, data, split)
+    dataset = chosen_data(path, data, split, surrogate.problem)
     if data is None and split is None and Path(file := trained_on(path)).is_file():
         raise UserError(
             f"{path} trained on the one file {file}: name the data to evaluate on with --data, "

@@ -53,7 +53,7 @@ def roll_out(
     frames: list[Tensor] = []
     try:
         with torch.no_grad(), autocast(batch.device, precision):
-            for frame in rollout(surrogate, batch, num_frames):
+            for frame in rollout(surrogate, batch, num_frames, warn=False):
                 frames.append(frame.float())
     except NonFinite as error:
         if error.frame == 0:  # the context itself
@@ -70,11 +70,13 @@ def inference_cost(surrogate: Surrogate, batch: Batch, num_frames: int, *, preci
 
     def call() -> None:
         with torch.no_grad(), autocast(batch.device, precision):
-            for _ in rollout(surrogate, batch, num_frames):
+            for _ in rollout(surrogate, batch, num_frames, warn=False):
                 pass
 
     with torch.no_grad(), autocast(batch.device, precision):
-        next(iter(rollout(surrogate, batch.rows(slice(1)), 1)))  # what the first call of all keeps is not this batch's
+        next(
+            iter(rollout(surrogate, batch.rows(slice(1)), 1, warn=False))
+        )  # what the first call of all keeps is not this batch's
     with peak_memory(batch.device) as peak:
         call()
     call()  # on a GPU repeated calls are recorded the second time and replayed from then on

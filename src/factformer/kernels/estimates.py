@@ -24,7 +24,7 @@ WORKSPACE = 10**8
 
 @dataclass(frozen=True)
 class Sizes:
-    """Channels and points of a surrogate on its grid."""
+    """Channels and points of a surrogate on the grid of its latent field."""
 
     shape: tuple[int, ...]
     dim: int
@@ -44,15 +44,16 @@ class Sizes:
         values = getattr(config, "heads", 0) * getattr(config, "head_dim", 0)
         expand = surrogate.marching.expand
         problem = surrogate.problem
+        grid = problem.grid if shape is None else problem.grid.resample(shape)
         return cls(
-            shape or problem.grid.shape,
+            surrogate.latent_grid(grid).shape,
             config.dim,
             config.depth,
             values,
             expand.out_features,
             expand.in_features,
             surrogate.encoder.num_frames,
-            problem.num_state_channels,
+            surrogate.decoder.project.out_features,
             getattr(config, "heads", 0),
             getattr(config, "kernel_dim", 0),
             surrogate.num_parameters,

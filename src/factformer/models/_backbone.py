@@ -8,10 +8,11 @@ user's own may be defined anywhere. Encoder, latent marching and decoder around 
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from jaxtyping import Float
 from pydantic import Field
@@ -19,13 +20,18 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from factformer import catalog
-from factformer.config import Config
+from factformer.config import Config, fingerprint
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.conditions import UNCONDITIONED, Conditions
+from factformer.nn.modulation import Modulation
 from factformer.problem import Problem
 
 Latent = Float[Tensor, "batch *grid dim"]
+Layer = TypeVar("Layer", bound=nn.Module)
+PatchSize = Annotated[int, Field(ge=1, le=256)]
+UNUSED = (("patch", 1),)
+"""Options that the first edition did not have, with the value that leaves them out."""
 
 
 class ModelConfig(Config):
@@ -46,8 +52,21 @@ class ModelConfig(Config):
     """Width of the marching state over ``dim``; by default 2 in one and two dimensions, 1.5 above."""
     boundary_block: bool | Literal["auto"] = "auto"
     """Convolutions after the backbone that see the walls; ``auto``: where the model asks for them."""
+    patch: PatchSize | tuple[PatchSize, ...] = 1
+    """Neighbouring points along each axis, or along every one, that make one point of the latent field: a patch of 2
+    leaves a quarter of the points in two dimensions."""
     checkpointing: bool = False
     """Recompute each layer in the backward pass instead of storing its activations."""
+
+    @property
+    def widest(self) -> int:
+        """Channels of the widest layer."""
+        return self.dim
+
+    def fingerprint(self) -> str:
+        """As `Config.fingerprint`; options that came later count where they are used, so older runs keep theirs."""
+        values = self.model_dump(mode="json")
+        return fingerprint({key: value for key, value in values.items() if (key, value) not in UNUSED})
 
 
 class Backbone(nn.Module, ABC):
@@ -68,6 +87,9 @@ class Backbone(nn.Module, ABC):
     """Whether layers see the axes in turn, so that their number should be a multiple of that of the axes."""
     paper_optimizer: Literal["adam", "adamw"] = "adamw"
     """What the paper trains the model with: Adam from 5e-4 to 5e-6, or AdamW with a one-cycle schedule."""
+    recipe_sizes: ClassVar[Mapping[str, Mapping[str, Any]] | None] = None
+    """Sizes in a recipe of scale ``small`` or ``paper``, where those of the recipe, which are factformer's, do not
+    apply; by default they do."""
     default_training: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """Keys of the ``training`` section that suit the model where nothing else is said: in a recipe of scale ``small``
     or ``paper``, and in `factformer.fit` for a ``short`` or ``long`` training."""
@@ -93,21 +115,49 @@ class Backbone(nn.Module, ABC):
     def __init__(self, config: ModelConfig, problem: Problem) -> None:
         super().__init__()
         self.checkpointing = config.checkpointing
+        self._dim, self._has_parameters = config.dim, bool(problem.parameters)
 
     @abstractmethod
     def forward(self, z: Latent, grid: Grid, conditions: Conditions = UNCONDITIONED) -> Latent: ...
+
+    @property
+    def takes_conditions(self) -> bool:
+        """Whether `forward` is written with the conditions as its third argument; a user's own need not be."""
+        return len(inspect.signature(self.forward).parameters) > 2
+
+    @property
+    def is_modulated(self) -> bool:
+        """Whether any of the layers sees the parameters."""
+        return self.takes_conditions and any(isinstance(part, Modulation) for part in self.modules())
+
+    def modulated(self, layer: Layer, dim: int | None = None) -> Layer:
+        """``layer`` itself, which `run` lets see the problem's parameters, if it has any.
+
+        ``dim`` is the width of the latent field that comes in, by default the model's. Without parameters, nothing
+        is added to the layer.
+        """
+        if self._has_parameters:
+            layer.add_module("modulation", Modulation(self._dim if dim is None else dim))
+        return layer
 
     def run(self, layer: nn.Module, z: Latent, grid: Grid, conditions: Conditions = UNCONDITIONED) -> Latent:
         """Apply one layer, with recomputation in the backward pass if the configuration says so.
 
         A layer is called with the conditions where there are any, so a layer of a problem without needs not take them.
+        If it is `modulated`, the parameters scale and shift its input first.
         """
-        given = () if conditions is UNCONDITIONED else (conditions,)
         if self.checkpointing and self.training:
-            result: Any = checkpoint(layer, z, grid, *given, use_reentrant=False)
+            result: Any = checkpoint(_applied, layer, z, grid, conditions, use_reentrant=False)
         else:
-            result = layer(z, grid, *given)
+            result = _applied(layer, z, grid, conditions)
         return result  # type: ignore[no-any-return]
+
+
+def _applied(layer: nn.Module, z: Latent, grid: Grid, conditions: Conditions) -> Any:
+    modulation = getattr(layer, "modulation", None)
+    if conditions.parameters is not None and isinstance(modulation, Modulation):
+        z = modulation(z, conditions.parameters)
+    return layer(z, grid) if conditions is UNCONDITIONED else layer(z, grid, conditions)
 
 
 def find_model(name: str) -> type[Backbone]:

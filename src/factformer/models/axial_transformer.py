@@ -47,7 +47,7 @@ class Layer(nn.Module):
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
-        z = z + self.attention(z, grid)
+        z = z + self.attention(z, grid, conditions.mask)
         result: Tensor = z + self.mlp(self.norm(z))
         return result
 
@@ -60,7 +60,7 @@ class Model(PositionedBackbone):
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
         num_axes = problem.grid.num_axes
-        self.layers = nn.ModuleList(Layer(config, depth % num_axes) for depth in range(config.depth))
+        self.layers = nn.ModuleList(self.modulated(Layer(config, depth % num_axes)) for depth in range(config.depth))
 
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED

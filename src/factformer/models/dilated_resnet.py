@@ -51,7 +51,7 @@ class Block(nn.Module):
     ) -> Float[Tensor, "batch *grid dim"]:
         branch = z
         for convolution in self.convolutions:
-            branch = functional.relu(convolution(branch))
+            branch = functional.relu(convolution(branch, grid, conditions.mask))
         return z + branch
 
     @property
@@ -68,7 +68,8 @@ class Model(PositionedBackbone):
         super().__init__(config, problem)
         dilations = config.dilations or ((1, 3, 8, 3, 1) if problem.grid.num_axes <= 2 else (1, 2, 4, 2, 1))
         self.blocks = nn.ModuleList(
-            Block(config.dim, config.kernel_size, dilations, problem.padding) for _ in range(config.depth)
+            self.modulated(Block(config.dim, config.kernel_size, dilations, problem.padding))
+            for _ in range(config.depth)
         )
         self.norms = nn.ModuleList(DomainNorm(config.norm_groups, config.dim) for _ in range(config.depth - 1))
 
@@ -78,6 +79,6 @@ class Model(PositionedBackbone):
         z = self.placed(z, grid)
         for depth, block in enumerate(self.blocks):
             if depth:
-                z = self.norms[depth - 1](z, grid)
+                z = self.norms[depth - 1](z, grid, conditions.mask)
             z = self.run(block, z, grid, conditions)
         return z

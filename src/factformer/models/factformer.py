@@ -62,7 +62,7 @@ class Layer(nn.Module):
         self, u: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
         encoding = None if self.positions is None else self.positions(grid)
-        return self.attention.add_to(u, encoding, grid)
+        return self.attention.add_to(u, encoding, grid, conditions.mask)
 
 
 class Model(Backbone):
@@ -71,7 +71,7 @@ class Model(Backbone):
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.layers = nn.ModuleList(Layer(config, problem.grid.num_axes) for _ in range(config.depth))
+        self.layers = nn.ModuleList(self.modulated(Layer(config, problem.grid.num_axes)) for _ in range(config.depth))
 
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED

@@ -61,8 +61,8 @@ class Layer(nn.Module):
     def forward(
         self, u: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
-        result: Tensor = self.attention(u, grid)
-        return result if self.local is None else self.local.add_to(result, grid)
+        result: Tensor = self.attention(u, grid, conditions)
+        return result if self.local is None else self.local.add_to(result, grid, conditions.mask)
 
 
 ON_OWN_DATA = {"optimizer": "muon", "batch_size": 4, "noise": 0.01, "on_divergence": "halve"}
@@ -84,7 +84,7 @@ class Model(Backbone):
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.layers = nn.ModuleList(Layer(config, problem, index) for index in range(config.depth))
+        self.layers = nn.ModuleList(self.modulated(Layer(config, problem, index)) for index in range(config.depth))
 
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED

@@ -59,7 +59,7 @@ class Layer(nn.Module):
     ) -> Float[Tensor, "batch *grid dim"]:
         if self.positions is not None:
             u = u + self.positions(grid)
-        result: Tensor = u + self.attention(u, grid)
+        result: Tensor = u + self.attention(u, grid, conditions.mask)
         return result
 
 
@@ -69,7 +69,7 @@ class Model(Backbone):
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.layers = nn.ModuleList(Layer(config, problem.grid.num_axes) for _ in range(config.depth))
+        self.layers = nn.ModuleList(self.modulated(Layer(config, problem.grid.num_axes)) for _ in range(config.depth))
 
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED

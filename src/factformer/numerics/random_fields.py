@@ -15,7 +15,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from factformer.grid import Grid
-from factformer.numerics.spectral import Spectrum
+from factformer.numerics.spectral import Spectrum, mirror_modes
 from factformer.numerics.trigonometric import multiply_axis
 
 
@@ -51,32 +51,6 @@ def uniform_modes(
         draws = [torch.rand(size, count, generator=generator, dtype=torch.float64) for size in counts]
         rows[:, order] = torch.cat(draws).T
     return result.reshape(len(generators), count, *_modes_shape(cutoff))
-
-
-def mirror_modes(coefficients: Tensor, num_axes: int, *, average: bool, scale: float = 0.5) -> Tensor:
-    """Coefficients that stand for a real field, ``f̂_{-k} = conj f̂_k`` where both are stored (last index 0).
-
-    ``average``: ``scale`` times the sum of a mode and its mirror image. Otherwise one of the two (the one
-    whose first index that is not zero is positive) decides for both, which keeps its modulus.
-    """
-    plane = coefficients[..., 0]
-    axes = tuple(range(-num_axes + 1, 0))
-    mirrored = plane.conj()
-    if axes:
-        mirrored = mirrored.flip(axes).roll((1,) * len(axes), axes)
-    result = coefficients.clone()
-    if average:
-        result[..., 0] = scale * (plane + mirrored)
-        return result
-    sign = torch.zeros((), dtype=torch.long)
-    for axis in axes:
-        size = plane.shape[axis]
-        index = torch.arange(size)
-        index = torch.where(index > size // 2, index - size, index).sign()
-        sign = torch.where(sign[..., None] == 0, index, sign[..., None])
-    sign = sign.to(plane.device)
-    result[..., 0] = torch.where(sign > 0, plane, torch.where(sign < 0, mirrored, plane.real + 0j))
-    return result
 
 
 def truncated_series(grid: Grid, generator: torch.Generator, cutoff: int = 5, fine: int = 64) -> Float[Tensor, "*grid"]:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from factformer.numerics.spectral import Spectrum, full_cutoff, wavenumber_unit
+from factformer.numerics.spectral import Spectrum, full_cutoff, mirror_modes, wavenumber_unit
 from factformer.numerics.timestepping import Function, etdrk4, num_steps
 
 Coefficients = Complex[Tensor, "batch channel *modes"]
@@ -144,7 +144,8 @@ def solve(
     else:
         count = num_steps(frame_dt, dt or frame_dt)
         step = etdrk4(linear(inner), term, frame_dt / count, state.dtype)
-        advance = repeat(lambda current: inner.spectrum.make_real_(step(current)), state, count)
+        # Transforms drop what stands for no real field; the linear terms would let its round-off grow.
+        advance = repeat(lambda current: mirror_modes(step(current), len(shape), average=True), state, count)
     for _ in range(num_frames - 1):
         state, outer = advance(state), decay * outer
         yield (inner.values(state) + every.values(outer)).movedim(1, -1)

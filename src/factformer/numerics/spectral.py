@@ -105,19 +105,6 @@ class Spectrum:
         """The symbol ``i k_m`` of the derivative along axis ``m``, shaped to broadcast."""
         return 1j * self.wavenumbers[m]
 
-    def make_real_(self, coefficients: Coefficients) -> Coefficients:
-        """Take out, in place, what stands for no real field.
-
-        Where the last index is 0 both a mode and its mirror image are stored. Transforms drop the part in which they
-        differ, so that nothing but the linear terms of an equation would act on its round-off.
-        """
-        plane, axes = coefficients[..., 0], self.axes[1:]
-        mirrored = plane.conj()
-        if axes:
-            mirrored = mirrored.flip(axes).roll((1,) * len(axes), axes)
-        coefficients[..., 0] = 0.5 * (plane + mirrored)
-        return coefficients
-
     def mean_product(self, a: Coefficients, b: Coefficients) -> Float[Tensor, " ..."]:
         """The mean of the product of two fields (Parseval), over the modes alone."""
         product = torch.view_as_real(a) * torch.view_as_real(b)
@@ -204,6 +191,32 @@ def _narrow(coefficients: Tensor, axis: int, cutoff: int, following: int | None)
     if following is None:
         return torch.cat(parts, dim=axis)
     return torch.cat([part.movedim(following, -1) for part in parts], dim=axis - 1).movedim(-1, following)
+
+
+def mirror_modes(coefficients: Tensor, num_axes: int, *, average: bool, scale: float = 0.5) -> Tensor:
+    """Coefficients that stand for a real field, ``f̂_{-k} = conj f̂_k`` where both are stored (last index 0).
+
+    ``average``: ``scale`` times the sum of a mode and its mirror image. Otherwise one of the two (the one
+    whose first index that is not zero is positive) decides for both, which keeps its modulus.
+    """
+    plane = coefficients[..., 0]
+    axes = tuple(range(-num_axes + 1, 0))
+    mirrored = plane.conj()
+    if axes:
+        mirrored = mirrored.flip(axes).roll((1,) * len(axes), axes)
+    result = coefficients.clone()
+    if average:
+        result[..., 0] = scale * (plane + mirrored)
+        return result
+    sign = torch.zeros((), dtype=torch.long)
+    for axis in axes:
+        size = plane.shape[axis]
+        index = torch.arange(size)
+        index = torch.where(index > size // 2, index - size, index).sign()
+        sign = torch.where(sign[..., None] == 0, index, sign[..., None])
+    sign = sign.to(plane.device)
+    result[..., 0] = torch.where(sign > 0, plane, torch.where(sign < 0, mirrored, plane.real + 0j))
+    return result
 
 
 def two_thirds_cutoff(shape: Sequence[int]) -> tuple[int, ...]:

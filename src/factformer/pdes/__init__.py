@@ -6,6 +6,7 @@ A new one is a subclass of `PDE`: docs/how-to/add-a-pde.md.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from operator import index
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from factformer import catalog
+from factformer.batch import Batch, describe_part
 from factformer.config import Config
 from factformer.errors import UserError
 from factformer.pdes._common.base import PDE as PDE
@@ -22,9 +24,13 @@ from factformer.pdes._common.base import State as State
 from factformer.pdes._common.base import Symmetries as Symmetries
 from factformer.pdes._common.presets import Preset as Preset
 from factformer.pdes._common.presets import Task as Task
+from factformer.pdes._common.ranges import Settings as Settings
+from factformer.pdes._common.ranges import require_varying
 from factformer.pdes._common.semilinear import Modes as Modes
 from factformer.pdes._common.semilinear import Semilinear as Semilinear
+from factformer.pdes._common.solving import solve as solve
 from factformer.pdes._common.symmetry import BoxSymmetry as BoxSymmetry
+from factformer.problem import Field
 
 __all__ = [
     "PDE",
@@ -33,11 +39,13 @@ __all__ = [
     "Modes",
     "Preset",
     "Semilinear",
+    "Settings",
     "State",
     "Symmetries",
     "Task",
     "find_pde",
     "simulate",
+    "solve",
 ]
 
 
@@ -69,10 +77,11 @@ def simulate(
     """Solve a PDE from given initial states ``(batch, *grid, channel)``; ``(batch, frame, *grid, channel)``.
 
     ``pde`` is a name of the catalog or a `PDE` of one's own, and ``parameters`` are its own; an unknown one names the
-    closest. Those that it calls ``varying`` are a number, or one for each trajectory. Frame 0 is the initial state
-    and frame j the solution at ``j · frame_dt``; ``num_frames`` counts both. Defaults: the context and horizon of the
-    problem, its frame interval, and the dtype and device of ``initial``. A steady problem maps the given coefficient
-    to its solution, ``(batch, 1, *grid, channel)``.
+    closest. Those that it calls ``varying`` are a number, or one for each trajectory; all trajectories share the time
+    step. Where the problem has static fields, forcing or a mask, ``static=``, ``forcing=`` and ``mask=`` give them.
+    Frame 0 is the initial state and frame j the solution at ``j · frame_dt``; ``num_frames`` counts both. Defaults: the
+    context and horizon of the problem, its frame interval, and the dtype and device of ``initial``. A steady problem
+    maps the given coefficient to its solution, ``(batch, 1, *grid, channel)``.
     """
     equation = as_pde(pde)
     name = equation.name
@@ -102,30 +111,27 @@ def simulate(
         raise UserError(f"num_frames must be ≥ 1 and frame_dt > 0 and finite, got {num_frames} and {frame_dt}")
     if problem.steady and num_frames != 1:
         raise UserError(f"{name} is steady: it has one frame, got num_frames={num_frames}")
+    known = _known(equation, parameters, state, num_frames)
+    values = _checked_parameters(equation, parameters, len(state))
     result: Tensor | None = None
-    for rows, values in _parameter_groups(equation, parameters, len(state)):
-        for number, frame in enumerate(equation.frames(state[rows], num_frames, frame_dt, values)):
-            if result is None:
-                result = frame.new_empty((len(state), num_frames, *frame.shape[1:]))
-            result[rows, number] = frame
+    for number, frame in enumerate(solve(equation, state, num_frames, frame_dt, values, known)):
+        if result is None:
+            result = frame.new_empty((len(state), num_frames, *frame.shape[1:]))
+        result[:, number] = frame
     assert result is not None
     check_finite(name, result)
     return result
 
 
-def _parameter_groups(equation: PDE, given: dict[str, Any], count: int) -> list[tuple[Any, Config]]:
-    """Trajectories that are solved together, and their parameters.
-
-    These are all of them where the solver is vectorized, otherwise those that share all parameters.
-    """
+def _checked_parameters(equation: PDE, given: dict[str, Any], count: int) -> Config:
+    """The parameters, of which varying ones may be one for each of ``count`` trajectories: tensors ``(batch,)``."""
     each: dict[str, list[Any]] = {}
     common: dict[str, Any] = {}
     for name, value in given.items():
         if isinstance(value, (Tensor, np.ndarray, np.generic)):
             value = value.tolist()
-            if isinstance(value, list) and name not in equation.varying:
-                known = f"; one for each may be {', '.join(equation.varying)}" if equation.varying else ""
-                raise UserError(f"{equation.name}: {name} takes one value for all trajectories{known}")
+            if isinstance(value, list):
+                require_varying(equation, name)
         if not isinstance(value, (list, tuple)) or name not in equation.varying:
             common[name] = value
             continue
@@ -133,19 +139,27 @@ def _parameter_groups(equation: PDE, given: dict[str, Any], count: int) -> list[
             raise UserError(f"{equation.name}: {name} has {len(value)} values for {count} trajectories")
         each[name] = list(value)
     if not each:
-        return [(slice(None), equation.parameters.parse(common))]
-    if equation.vectorized:
-        for values in set(zip(*each.values(), strict=True)):
-            checked = equation.parameters.parse({**common, **dict(zip(each, values, strict=True))})
-        varied = {name: torch.tensor(values, dtype=torch.float64) for name, values in each.items()}
-        return [(slice(None), checked.model_copy(update=varied))]
-    groups: dict[str, list[int]] = {}
-    for row, values in enumerate(zip(*each.values(), strict=True)):
-        groups.setdefault(repr(values), []).append(row)
-    return [
-        (rows, equation.parameters.parse({**common, **{name: values[rows[0]] for name, values in each.items()}}))
-        for rows in groups.values()
-    ]
+        return equation.parameters.parse(common)
+    for values in set(zip(*each.values(), strict=True)):
+        checked = equation.parameters.parse({**common, **dict(zip(each, values, strict=True))})
+    varied = {name: torch.tensor(values, dtype=torch.float64) for name, values in each.items()}
+    return checked.model_copy(update=varied)
+
+
+def _known(equation: PDE, given: dict[str, Any], state: Tensor, num_frames: int) -> Batch | None:
+    """What the equation is given beside its start, taken out of the arguments; none where it needs nothing."""
+    if not equation.conditions:
+        return None
+    problem = replace(
+        equation.problem(tuple(state.shape[1:-1])), state=(Field("start", state.shape[-1]),), num_context_frames=1
+    )
+    taken = {name: given.pop(name) for name in equation.conditions if name in given}
+    for name in equation.conditions:
+        if name not in taken:
+            raise UserError(f"{equation.name} needs {describe_part(problem, name)}; give {name}=")
+    batch = Batch.of(problem, state.unsqueeze(1), **taken).to(state.device, state.dtype)
+    batch.require(problem, num_frames - 1)
+    return batch._replace(context=None)
 
 
 def require_device(device: torch.device | str) -> None:

@@ -30,7 +30,7 @@ class AdvectionDiffusion(Semilinear):
     name = "advection_diffusion"
     parameters = Parameters
     varying = ("velocity", "viscosity", "extent")
-    vectorized = False  # the last bit of a product of complex symbols depends on its place in memory
+    exact_in_batch = False  # the last bit of a product of complex symbols depends on its place in memory
     state = (Field("concentration"),)
     dimensions = (2, 1, 3)
     degree = 1

@@ -31,6 +31,7 @@ from factformer.numerics.random_fields import neumann_field
 from factformer.numerics.trigonometric import multiply_axis
 from factformer.pdes._common import presets as _presets
 from factformer.pdes._common.base import PDE, Frames, State, Symmetries
+from factformer.pdes._common.ranges import per_sample
 from factformer.pdes._common.symmetry import Generators, draw, take
 from factformer.problem import Field
 
@@ -53,6 +54,7 @@ class DarcyFlow(PDE):
     downsamplings = ("points",)
     parameters = Parameters
     varying = ("source",)
+    vectorized = True
     state = (Field("solution"),)
     static = (Field("coefficient"),)
     boundary = "zero"
@@ -173,7 +175,8 @@ def _solve(coefficient: Tensor, grid: Grid, parameters: Parameters) -> Tensor:
 
     right = coefficient.new_full((len(coefficient), *inner), 1.0)
     solution: Tensor = Inverse.apply(coefficient, right, build, solve)
-    return torch.nn.functional.pad(parameters.source * solution, [1, 1] * len(inner))
+    source = per_sample(parameters.source, solution.ndim, solution.device)
+    return torch.nn.functional.pad(source * solution, [1, 1] * len(inner))
 
 
 def _spline(values: Tensor, source: Grid, target: Grid) -> Tensor:

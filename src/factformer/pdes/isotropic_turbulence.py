@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field as Value
@@ -23,11 +23,12 @@ from factformer.grid import Grid
 from factformer.kernels.solvers import from_planes, to_planes
 from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.projection import fourier_divergence, fourier_projection
-from factformer.numerics.random_fields import mirror_modes, uniform_modes
-from factformer.numerics.spectral import Spectrum, full_cutoff, padded_shape, resample
+from factformer.numerics.random_fields import uniform_modes
+from factformer.numerics.spectral import Spectrum, full_cutoff, mirror_modes, padded_shape, resample
 from factformer.numerics.timestepping import Function, num_steps, runge_kutta4, runge_kutta4_stages
 from factformer.pdes._common import presets as _presets
 from factformer.pdes._common.base import PDE, Frames, State, Symmetries
+from factformer.pdes._common.ranges import per_sample
 from factformer.pdes._common.symmetry import BoxSymmetry, Generators
 from factformer.problem import Field
 
@@ -55,6 +56,7 @@ class IsotropicTurbulence(PDE):
     num_initial_channels = 3
     downsamplings = ("truncate",)
     varying = ("viscosity",)
+    vectorized = True
     dimensions = (3,)
     state = (Field("pressure"), Field("velocity", 3))
     task = _presets.ISOTROPIC_TURBULENCE_TASK
@@ -123,7 +125,10 @@ class IsotropicTurbulence(PDE):
 def _momentum(spectrum: Spectrum, parameters: Parameters) -> tuple[Function, Function]:
     """The rate of change of the velocity's coefficients ``(batch, 3, *modes)``, and a state's pressure."""
     points = padded_shape(spectrum.cutoff)
-    damping = -parameters.viscosity * spectrum.squared
+    viscosity: Any = parameters.viscosity
+    if isinstance(viscosity, Tensor):
+        viscosity = per_sample(viscosity.to(spectrum.dtype), 2 + spectrum.num_axes, spectrum.device)
+    damping: Tensor = -viscosity * spectrum.squared
     k1, k2, k3 = (1j * k for k in spectrum.wavenumbers)
 
     def lamb_vector(velocity: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ class KortewegDeVries(Semilinear):
     name = "korteweg_de_vries"
     parameters = Parameters
     varying = ("extent",)
-    vectorized = False  # the last bit of a product of complex symbols depends on its place in memory
+    exact_in_batch = False  # the last bit of a product of complex symbols depends on its place in memory
     state = (Field("height"),)
     dimensions = (1,)
     symmetry = BoxSymmetry(reflects=False)

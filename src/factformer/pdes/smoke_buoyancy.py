@@ -28,6 +28,7 @@ from factformer.numerics.spectral import Spectrum, full_cutoff
 from factformer.numerics.timestepping import num_steps
 from factformer.pdes._common import presets as _presets
 from factformer.pdes._common.base import PDE, Frames, State, Symmetries
+from factformer.pdes._common.ranges import per_sample
 from factformer.pdes._common.symmetry import Generators, draw, take
 from factformer.problem import Field
 
@@ -52,6 +53,7 @@ class SmokeBuoyancy(PDE):
     parameters = Parameters
     symmetry_parameters = ("velocity_points",)
     varying = ("viscosity", "buoyancy")
+    vectorized = True
     dimensions = (3,)
     state = (Field("density"), Field("velocity", 3))
     boundary = "zero"
@@ -147,7 +149,8 @@ def _step(
     shape: Sequence[int], spacing: Sequence[float], dt: float, parameters: Parameters, like: Tensor
 ) -> Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]:
     """One time step of density on cells and velocity on inner faces."""
-    stiffness = 2 * parameters.viscosity * dt * sum(1 / step**2 for step in spacing)
+    largest = float(torch.as_tensor(parameters.viscosity, dtype=torch.float64).max())
+    stiffness = 2 * largest * dt * sum(1 / step**2 for step in spacing)
     if stiffness > 1:
         raise UserError(
             f"smoke_buoyancy: explicit diffusion is unstable with dt={dt:g} on {tuple(shape)} "
@@ -155,6 +158,7 @@ def _step(
         )
     project = staggered_projection(shape, spacing, dtype=like.dtype, device=like.device)
     up = len(shape) - 1
+    lift, diffusion = (_of_step(dt, value, like) for value in (parameters.buoyancy, parameters.viscosity))
 
     def displacement(velocity: Sequence[Tensor]) -> list[Tensor]:
         return [values * (dt / step) for values, step in zip(velocity, spacing, strict=True)]
@@ -166,14 +170,26 @@ def _step(
         for m, values in enumerate(velocity):
             local = staggered.at_faces(at_cells, velocity, m)
             carried.append(semi_lagrangian_zero_outside(values, displacement(local)))
-        carried[up] = carried[up] + dt * parameters.buoyancy * staggered.between(density, up)
-        diffused = [
-            torch.add(values, staggered.laplacian(values, spacing), alpha=dt * parameters.viscosity)
-            for values in carried
-        ]
+        carried[up] = carried[up] + lift * staggered.between(density, up)
+        diffused = [_added(values, staggered.laplacian(values, spacing), diffusion) for values in carried]
         return density, project(diffused)
 
     return advance
+
+
+def _of_step(dt: float, value: float | Tensor, like: Tensor) -> float | Tensor:
+    """``dt · value``: one number, or one for each trajectory."""
+    if not isinstance(value, Tensor):
+        return dt * value
+    shaped: Tensor = per_sample((dt * value).to(like.dtype), like.ndim, like.device)
+    return shaped
+
+
+def _added(values: Tensor, change: Tensor, factor: float | Tensor) -> Tensor:
+    """``values + factor · change``."""
+    if isinstance(factor, Tensor):
+        return torch.addcmul(values, factor, change)
+    return torch.add(values, change, alpha=factor)
 
 
 def _on_faces(parameters: Config | None) -> bool:

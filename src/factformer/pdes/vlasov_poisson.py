@@ -28,6 +28,7 @@ from factformer.numerics.spectral import Shift, wavenumber_unit
 from factformer.numerics.timestepping import Function, num_steps
 from factformer.pdes._common import presets as _presets
 from factformer.pdes._common.base import PDE, Frames, State, Symmetries
+from factformer.pdes._common.ranges import per_sample
 from factformer.pdes._common.symmetry import Generators, draw, moved_points, reflect_periodic, take
 from factformer.problem import Field
 
@@ -118,7 +119,7 @@ class ElectricField:
         self.positions = tuple(range(1, 1 + self.half))
         self.velocities = tuple(range(1 + self.half, like.ndim))
         self.cell = math.prod(2 * parameters.v_max / like.shape[m] for m in self.velocities)
-        unit = wavenumber_unit(_per_sample(parameters.extent, 1 + self.half))  # on the CPU, as all symbols at first
+        unit = wavenumber_unit(per_sample(parameters.extent, 1 + self.half))  # on the CPU, as all symbols at first
         wavenumbers = []
         for m, size in zip(self.positions, self.shape, strict=True):
             frequencies = torch.fft.rfftfreq if m == self.half else torch.fft.fftfreq
@@ -140,8 +141,7 @@ class ElectricField:
 def _strang_step(state: Tensor, parameters: Parameters, dt: float) -> Function:
     half = (state.ndim - 1) // 2
     field = ElectricField(state, parameters)
-    extent = _per_sample(parameters.extent, state.ndim)
-    extent = extent.to(state.device) if isinstance(extent, Tensor) else extent
+    extent = per_sample(parameters.extent, state.ndim, state.device)
     flights = []
     for m in range(half):
         size = state.shape[1 + half + m]
@@ -164,11 +164,6 @@ def _strang_step(state: Tensor, parameters: Parameters, dt: float) -> Function:
         return fly(distribution)
 
     return step
-
-
-def _per_sample(value: Any, num_axes: int) -> Any:
-    """A number as it is; one per trajectory so that it broadcasts against tensors of ``num_axes``."""
-    return value.reshape(-1, *[1] * (num_axes - 1)) if isinstance(value, Tensor) else value
 
 
 def _start(grid: Grid, generator: torch.Generator, kind: str) -> Tensor:

@@ -10,7 +10,7 @@ from factformer.evaluation.results import FieldErrors
 from factformer.problem import Problem
 from factformer.report.runs import ReportRun, series_indices, unique_names
 from factformer.report.style import SERIES
-from factformer.report.tables import Table, differ_in_split, floor_name, format_count, format_value
+from factformer.report.tables import Table, differ_in_split, floor_name, format_cell, format_count, format_value
 
 Chart = list[dict[str, Any]]
 DASHED, DOTTED = "7 6", "1 6"
@@ -150,6 +150,8 @@ def facts(runs: Sequence[ReportRun]) -> list[str]:
         if run.evaluation.num_diverged:
             whose = "them" if len(runs) == 1 else f"those of {name}"
             result.append(f"{run.evaluation.num_diverged} of {whose} diverged")
+        if run.evaluation.stride > 1:
+            result.append(f"{'scored' if len(runs) == 1 else name} at every {run.evaluation.stride}. frame of the data")
         if run.evaluation.other_parameters:
             whose = "other data than trained on" if len(runs) == 1 else f"other data than {name} was trained on"
             result.append(f"{whose}: {run.evaluation.other_parameters}")
@@ -187,7 +189,7 @@ def table_cells(table: Table) -> list[dict[str, Any]]:
     for i, row in enumerate(table.all_rows):
         cells = []
         for column in table.columns:
-            value, text = row.get(column.key), format_value(row.get(column.key), column.kind)
+            value, text = row.get(column.key), format_cell(row, column)
             css = ("number" if column.is_number else "text") + (" best" if best[column.key] == i else "")
             plain = "" if value is None else (repr(value) if isinstance(value, float) else value)
             cells.append({"value": plain, "text": text, "css": css})

@@ -21,6 +21,7 @@ from factformer._support.documents import finite
 from factformer._support.files import clean_leftovers, require_free, write_together
 from factformer.errors import UserError
 from factformer.report import content
+from factformer.report.analysis import solver_figure
 from factformer.report.clips import player_data
 from factformer.report.figures import kernel_maps
 from factformer.report.runs import ReportRun, load_run, unique_names
@@ -53,19 +54,22 @@ def write_report(
     runs: Sequence[ReportRun],
     subtitle: str = "",
     figures: Mapping[str, Figure] | None = None,
+    table: Table | None = None,
+    trend: Mapping[str, content.Chart] | None = None,
     max_bytes: int = MAX_BYTES,
     overwrite: bool = False,
 ) -> Path:
     """Write ``report.html`` and ``comparison.{md,csv,json}`` into the folder ``out``; returns the page.
 
-    The page holds everything it shows and stays under ``max_bytes``. ``figures`` adds pictures by heading.
+    The page holds everything it shows and stays under ``max_bytes``. ``figures`` adds pictures by heading. ``table``
+    and ``trend`` replace the comparison of the runs and the curves of their errors.
     """
     if not runs:
         raise UserError("a report needs at least one run")
     out = Path(out)
-    table = comparison_table(runs)
+    table = table or comparison_table(runs)
     files = {
-        out / PAGE_NAME: render_page(title, runs, table, subtitle, figures or {}, max_bytes),
+        out / PAGE_NAME: render_page(title, runs, table, subtitle, figures or {}, max_bytes, trend),
         out / "comparison.md": table.to_markdown(),
         out / "comparison.csv": table.to_csv(),
         out / "comparison.json": table.to_json() + "\n",
@@ -87,6 +91,7 @@ def render_page(
     subtitle: str = "",
     figures: Mapping[str, Figure] | None = None,
     max_bytes: int = MAX_BYTES,
+    trend: Mapping[str, content.Chart] | None = None,
 ) -> str:
     """The page as text."""
     names = unique_names(runs)
@@ -96,12 +101,14 @@ def render_page(
         _picture(name, kernel_maps(run.kernels)) | {"dark": _png(kernel_maps(run.kernels, dark=True))}
         for name, run in with_kernels
     ]
-    spent = sum(len(text) for picture in [*pictures, *kernels] for text in picture.values()) + ROOM_FOR_TEXT
+    measured = [(name, run.solver) for name, run in zip(names, runs, strict=True) if run.solver is not None]
+    bills = [_picture(f"{name} against the solver", solver_figure(solver)) for name, solver in measured]
+    spent = sum(len(text) for picture in [*pictures, *kernels, *bills] for text in picture.values()) + ROOM_FOR_TEXT
     data: dict[str, Any] = {
         "player": player_data(runs, names, max_bytes - spent),
         "maps": color_tables(),
         "timing": {"dt": content.frame_interval(runs)},
-        "trend": content.error_charts(runs),
+        "trend": content.error_charts(runs) if trend is None else trend,
         "spectra": content.spectrum_charts(runs),
     }
     page = (
@@ -123,6 +130,7 @@ def render_page(
             header_groups=content.header_groups(table),
             rows=content.table_cells(table),
             kernels=kernels,
+            bills=[(bill, solver.sentences()) for bill, (_, solver) in zip(bills, measured, strict=True)],
             figures=pictures,
             repeat=[_repeat(run, name) for run, name in zip(runs, names, strict=True)],
             palette_css=Markup(palette_css()),

@@ -34,6 +34,8 @@ class Column:
     kind: Kind = "text"
     best: Literal["lowest", "highest"] | None = None
     group: str = ""
+    spread: str = ""
+    """The key of the deviation that is printed behind the value, as in ``0.031 ± 0.002``."""
 
     @property
     def heading(self) -> str:
@@ -76,7 +78,7 @@ class Table:
             "|" + "|".join("---:" if column.is_number else ":---" for column in self.columns) + "|",
         ]
         for i, row in enumerate(self.all_rows):
-            cells = [_markdown(format_value(row.get(column.key), column.kind)) for column in self.columns]
+            cells = [_markdown(format_cell(row, column)) for column in self.columns]
             bold = [f"**{c}**" if best[k.key] == i else c for c, k in zip(cells, self.columns, strict=True)]
             lines.append("| " + " | ".join(bold) + " |")
         return "\n".join(lines) + "\n"
@@ -111,11 +113,18 @@ class Table:
             style = "dim" if i >= len(self.rows) else ""
             table.add_row(
                 *(
-                    Text(printable(format_value(row.get(c.key), c.kind)), style="bold" if best[c.key] == i else style)
+                    Text(printable(format_cell(row, c)), style="bold" if best[c.key] == i else style)
                     for c in self.columns
                 )
             )
         return table
+
+
+def format_cell(row: Mapping[str, Any], column: Column) -> str:
+    """What a cell shows: the value, and its spread where the column has one."""
+    text = format_value(row.get(column.key), column.kind)
+    spread = row.get(column.spread) if column.spread else None
+    return text if spread is None or text == MISSING else f"{text} ± {format_value(spread, column.kind)}"
 
 
 def format_value(value: Any, kind: Kind) -> str:

@@ -44,7 +44,7 @@ def reproduce_target(
     began = time.monotonic()
     target = find_target(name, scale)
     minutes = None
-    if budget_minutes and target.trainings:
+    if budget_minutes and target.trainings and scale == "reduced":
         minutes = round(SHARE_FOR_TRAINING * budget_minutes / len(target.trainings), 4)
     check_assignments([work for work in target.works if isinstance(work, Training)], scale, assignments)
     seconds = None if budget_minutes is None else 60 * budget_minutes

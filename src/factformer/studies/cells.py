@@ -8,8 +8,9 @@ from typing import Literal
 from factformer.evaluation.cost import Case
 from factformer.report.tables import Kind
 
-Scale = Literal["tiny", "reduced", "paper"]
+Scale = Literal["tiny", "small", "reduced", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "reduced", "paper")
+"""Of the paper's targets; a user's study may also be at the ``small`` scale of its recipe."""
 
 
 @dataclass(frozen=True)

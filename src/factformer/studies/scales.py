@@ -1,8 +1,8 @@
 """What each scale means: the dataset, the experiment and the evaluation of a run.
 
-``paper`` is the recipe at the paper's settings. ``reduced`` keeps the paper's models and protocols on smaller
-grids and fewer trajectories and trains every run for the same time. ``tiny`` shows that all of it works, on a
-CPU in seconds; its errors mean nothing.
+``paper`` is the recipe at the paper's settings, ``small`` the recipe at its small ones. ``reduced`` keeps the
+paper's models and protocols on smaller grids and fewer trajectories and trains every run for the same time. ``tiny``
+shows that all of it works, on a CPU in seconds; its errors mean nothing.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from factformer import recipes
-from factformer.config import assignment, fingerprint
+from factformer.config import assignment, fingerprint, unknown_name
 from factformer.errors import UserError
 from factformer.evaluation import benchmarks
 from factformer.evaluation.cost import Case
 from factformer.models import find_model
 from factformer.pdes import Preset, find_pde
 from factformer.protocols import config_class
-from factformer.studies.cells import SCALES, Scale, Training
+from factformer.studies.cells import Scale, Training
 from factformer.training.experiment.definition import Experiment
 
 DEFAULT_MINUTES = 10.0
@@ -95,7 +95,13 @@ def _smaller(
 def size_of(run: Training, scale: Scale) -> Size:
     """The dataset and evaluation of a run."""
     equation = find_pde(recipes.build(run.recipe).problem)
-    size = Size(equation.presets["paper"]) if scale == "paper" else tiny_and_reduced()[run.recipe, scale]
+    if scale in ("small", "paper"):
+        size = Size(equation.presets[scale])
+    elif (run.recipe, scale) in (known := tiny_and_reduced()):
+        size = known[run.recipe, scale]
+    else:
+        there = sorted(recipe for recipe, of in known if of == scale)
+        raise UserError(f"the recipe {run.recipe!r} has no scale {scale!r}; recipes that do: {', '.join(there)}")
     if run.resolution is None:
         return size
     return replace(size, preset=replace(size.preset, resolution=run.resolution))
@@ -104,9 +110,9 @@ def size_of(run: Training, scale: Scale) -> Size:
 def experiment_of(
     run: Training, scale: Scale, data: str | Path, *, minutes: float | None, assignments: Sequence[str] = ()
 ) -> Experiment:
-    """The experiment of a run; ``minutes`` of training replace the updates at reduced scale."""
-    if scale not in SCALES:
-        raise UserError(f"unknown scale {scale!r}. Choices: {', '.join(SCALES)}")
+    """The experiment of a run; ``minutes`` of training, if given, replace its updates."""
+    if scale not in get_args(Scale):
+        raise unknown_name("scale", scale, get_args(Scale))
     size = size_of(run, scale)
     changes = [
         f"model.name={run.model}",
@@ -122,9 +128,9 @@ def experiment_of(
         read = config_class(run.protocol).model_fields
         changes += [f"protocol.{key}={value}" for key, value in TINY_PROTOCOL.items() if key in read]
         changes += [f"training.{key}={value}" for key, value in TINY_TRAINING.items()]
-    elif scale == "reduced":
+    if scale == "reduced" or minutes is not None:
         changes.append(f"training.budget_minutes={minutes or DEFAULT_MINUTES}")
-    base = "small" if scale == "tiny" else "paper"
+    base = "small" if scale in ("tiny", "small") else "paper"
     return recipes.build(run.recipe, base, [*changes, *run.settings, *assignments])
 
 
@@ -149,7 +155,7 @@ def run_fingerprint(run: Training, experiment: Experiment, scale: Scale) -> str:
 
 def describe_scale(run: Training, experiment: Experiment, scale: Scale, assignments: Sequence[str] = ()) -> str:
     """The status of a finished cell: ``paper scale``, or ``reduced`` and how."""
-    if scale == "paper" and not assignments:
+    if scale == "paper" and not assignments and experiment.training.budget_minutes is None:
         return "paper scale"
     preset, training = size_of(run, scale).preset, experiment.training
     num_axes = find_pde(experiment.problem).problem(preset.resolution).grid.num_axes

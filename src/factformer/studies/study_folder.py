@@ -174,6 +174,11 @@ class StudyFolder:
         reason = str(row["status"]).removeprefix("failed (").rstrip(")")
         return dataclasses.replace(measured, word="failed", detail=reason)
 
+    def prepare(self, run: Training) -> Ended:
+        """Make the dataset of a run, where it is not there."""
+        self.make_data(run, self.out / "data" / data_name(run, self.scale))
+        return Ended("done")
+
     def make_data(self, run: Training, folder: Path) -> None:
         """Generate the dataset of a run; splits that are there are left as they are."""
         experiment_problem = data_problem(run)

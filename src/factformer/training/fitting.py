@@ -17,6 +17,7 @@ from factformer._support.text import cut
 from factformer.batch import as_tensor, joined, joined_parameters
 from factformer.config import assignments, unknown_name
 from factformer.data.agreement import require_open_end
+from factformer.data.formats.mapped import is_mapped, mapped_dataset
 from factformer.data.normalization import Normalizer
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
@@ -59,6 +60,7 @@ def fit(
     forcing: Mapping[str, Array] | None = None,
     parameters: Mapping[str, Array] | None = None,
     mask: Array | None = None,
+    valid: Array | Dataset | Mapping[str, Any] | None = None,
     valid_array: Array | Dataset | Mapping[str, Any] | None = None,
     num_context_frames: int | None = None,
     horizon: int | None = None,
@@ -84,9 +86,9 @@ def fit(
     several, ``parameters={"reynolds": (trajectory,)}``, and a ``mask`` ``(trajectory, *grid)`` or ``(*grid)`` that is
     true inside the domain. A steady problem has ``num_context_frames=0``: its static fields decide its one frame.
 
-    ``valid_array`` holds trajectories to validate on; where more than frames is known, it is a mapping such as
+    ``valid`` holds trajectories to validate on; where more than frames is known, it is a mapping such as
     ``{"frames": …, "static": {"depth": …}}``. Instead of arrays, a `Dataset` such as one of The Well brings all of that
-    along.
+    along. ``valid_array`` is its name in the first edition. Arrays that are mapped into memory stay on the disk.
 
     ``model`` is a name of the catalog, a `ModelConfig`, or a `Backbone` class of one's own. By default it is
     `factformer_plus`, trained frame by frame with Muon and a little noise on the context; the others march up to four
@@ -114,7 +116,7 @@ def fit(
             raise UserError(f"a dataset says this itself, leave it out: {', '.join(said)}; open_dataset can change it")
         dataset: Dataset = train_array
     else:
-        frames = _as_tensor(train_array)
+        frames = _frames(train_array)
         num_context_frames = 4 if num_context_frames is None else num_context_frames
         if not num_context_frames and (horizon is not None or frame_dt is not None):
             raise UserError("num_context_frames=0 is a steady problem, which has no horizon= and no frame_dt=")
@@ -155,7 +157,9 @@ def fit(
         raise UserError(f'machine= takes a Machine, such as Machine("cuda"); got {machine!r}')
     if not isinstance(settings or {}, Mapping):
         raise UserError(f'settings= takes a mapping such as {{"model.dim": 64}}, got {settings!r}')
-    held_out = _held_out(valid_array, dataset)
+    if valid is not None and valid_array is not None:
+        raise UserError("valid= and valid_array= are the same: give one of them")
+    held_out = _held_out(valid if valid is not None else valid_array, dataset)
 
     with (
         catalog.using(models=[backbone_of(model_config(model))]),
@@ -188,19 +192,21 @@ def _held_out(values: Array | Dataset | Mapping[str, Any] | None, dataset: Datas
     given = dict(values) if isinstance(values, Mapping) else {"frames": values}
     for key in given:
         if key not in VALID_KEYS:
-            raise unknown_name("part of valid_array", key, VALID_KEYS)
+            raise unknown_name("part of valid", key, VALID_KEYS)
     if "frames" not in given:
-        raise UserError("valid_array= is a mapping without frames: give them as {'frames': array}")
+        raise UserError("valid= is a mapping without frames: give them as {'frames': array}")
     return _dataset(given.pop("frames"), given, dataset.problem, "valid", dataset.normalizer())
 
 
 def _dataset(
     frames: Array, known: Mapping[str, Any], problem: Problem, split: str, normalizer: Normalizer | None = None
-) -> ArrayDataset:
-    """A dataset from frames and what is known beside them, by name."""
+) -> Dataset:
+    """A dataset from frames and what is known beside them, by name; arrays that lie in files stay there."""
     for part, values in known.items():
         if values is not None and part != "mask" and not isinstance(values, Mapping):
             raise UserError(f"{part}= takes arrays by name, such as {EXAMPLES[part]}; got {type(values).__name__}")
+    if any(map(is_mapped, [frames, *(known.get("forcing") or {}).values(), *(known.get("static") or {}).values()])):
+        return mapped_dataset(frames, known, problem, split, normalizer)
     axes, count = problem.grid.num_axes, len(frames)
     static, forcing, parameters = (known.get(part) for part in ("static", "forcing", "parameters"))
     return ArrayDataset(
@@ -218,12 +224,20 @@ def _dataset(
 def _experiment(
     dataset: Dataset, model: str | ModelConfig | type[Backbone], updates: int, settings: Mapping[str, Any]
 ) -> Experiment:
-    """Defaults that suit any data: what the model declares, as far as the trajectories allow."""
+    """The defaults with the user's settings."""
     for key in settings:
         if key in DECIDED:
             raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
+    strides = _default_experiment(dataset, model, updates, 1).override(assignments(settings)).protocol.strides
+    return _default_experiment(dataset, model, updates, strides[-1]).override(assignments(settings))
+
+
+def _default_experiment(
+    dataset: Dataset, model: str | ModelConfig | type[Backbone], updates: int, stride: int
+) -> Experiment:
+    """Defaults that suit any data: what the model declares, as far as every ``stride``-th frame allows."""
     problem, config = dataset.problem, model_config(model)
-    room = dataset.num_frames - problem.num_context_frames
+    room = -(-dataset.num_frames // stride) - problem.num_context_frames
     backbone = backbone_of(config)
     training = {"learning_rate": 1e-3, **backbone.default_training.get("short" if updates < LONG else "long", {})}
     if not problem.num_context_frames:
@@ -236,7 +250,7 @@ def _experiment(
         protocol = {"name": "latent_marching", "marching_steps": steps, "pushforward": pushed}
     every = max(1, updates // 10)
     in_time = {"residual": True} if problem.num_context_frames else {}
-    experiment = Experiment.parse(
+    return Experiment.parse(
         {
             "problem": problem.name,
             "model": {**in_time, **chosen},
@@ -250,7 +264,6 @@ def _experiment(
             },
         }
     )
-    return experiment.override(assignments(settings))
 
 
 def _fields(names: Sequence[str] | Mapping[str, int]) -> tuple[Field, ...]:
@@ -269,7 +282,7 @@ def _given_fields(arrays: Mapping[str, Array] | None, num_leading: int, what: st
         raise UserError(f"{what}= takes arrays by name, such as {EXAMPLES[what]}; got {type(arrays).__name__}")
     fields = []
     for name, array in arrays.items():
-        shape = tuple(as_tensor(array, f"{what} {name!r}").shape)
+        shape = tuple(array.shape if is_mapped(array) else as_tensor(array, f"{what} {name!r}").shape)
         if len(shape) not in (num_leading, num_leading + 1):
             raise UserError(
                 f"{what} {name!r} must have {num_leading} axes, or one more for channels; got shape {shape}"
@@ -278,8 +291,9 @@ def _given_fields(arrays: Mapping[str, Array] | None, num_leading: int, what: st
     return tuple(fields)
 
 
-def _as_tensor(array: Array) -> Tensor:
-    tensor = as_tensor(array, "train_array")
-    if tensor.ndim < 4:
-        raise UserError(f"train_array must have shape (trajectory, frame, *grid, channel), got {tuple(tensor.shape)}")
-    return tensor
+def _frames(array: Array) -> Array:
+    """The frames as a tensor; what lies in a file is left there."""
+    frames = array if is_mapped(array) else as_tensor(array, "train_array")
+    if frames.ndim < 4:
+        raise UserError(f"train_array must have shape (trajectory, frame, *grid, channel), got {tuple(frames.shape)}")
+    return frames

@@ -8,9 +8,9 @@ from pathlib import Path
 from factformer import catalog
 from factformer.config import unknown_name
 from factformer.data.agreement import describe_difference
-from factformer.data.store import Dataset, open_dataset
+from factformer.data.store import Dataset, open_dataset, parts_for
 from factformer.errors import UserError
-from factformer.pdes import find_pde
+from factformer.pdes import Settings, find_pde
 from factformer.problem import Problem
 from factformer.training.experiment.definition import Experiment
 from factformer.training.loop.machine import Machine
@@ -55,7 +55,9 @@ def wanted_problem(experiment: Experiment) -> Problem:
     equation, size = find_pde(experiment.problem), experiment.data.resolution
     path = Path(experiment.data.path)
     if size is not None and not path.is_file() and not (experiment.data.path and _has_split(path, "train")):
-        return _with_context(equation.problem(size), experiment)
+        preset = equation.presets.get(experiment.data.preset)
+        settings = Settings.parse(equation, preset.parameters if preset else {})
+        return _with_context(replace(equation.problem(size), parameters=tuple(settings.ranges)), experiment)
     data = open_dataset(path, "train")
     shape = data.problem.grid.shape
     if len(shape) not in equation.dimensions:  # refused later, with a word on what the data hold
@@ -65,8 +67,9 @@ def wanted_problem(experiment: Experiment) -> Problem:
         shape = default if len(default) == len(shape) else (size,) * len(shape)
     made_with = None
     if data.provenance.get("pde") == equation.name:
-        made_with = equation.parameters.parse(data.provenance.get("parameters", {}))
-    return _with_context(equation.problem(shape, made_with), experiment)
+        made_with = Settings.parse(equation, data.provenance.get("parameters", {})).shared
+    problem = replace(equation.problem(shape, made_with), parameters=data.problem.parameters)
+    return _with_context(problem, experiment)
 
 
 def _with_context(problem: Problem, experiment: Experiment) -> Problem:
@@ -94,6 +97,9 @@ def open_data(experiment: Experiment) -> tuple[Dataset, Dataset | None]:
         if split == "valid" and not _has_split(path, split):
             continue
         found = open_dataset(path, split)
+        chosen = parts_for(found, problem)
+        if chosen:
+            found = open_dataset(path, split, **chosen)
         try:
             found.require(problem)
         except UserError as error:
@@ -101,7 +107,7 @@ def open_data(experiment: Experiment) -> tuple[Dataset, Dataset | None]:
             if known and _differs_in_size_alone(experiment, found.problem):
                 advice = f"--set data.resolution=null takes the data as they are; or {advice}"
             raise UserError(f"the {split} split of {path}: {error}; {advice}") from None
-        dataset = open_dataset(path, split, **changes)
+        dataset = open_dataset(path, split, **changes, **chosen)
         if dataset.num_trajectories < 1:
             raise UserError(f"the {split} split of {path} is empty; make it with {make}")
         splits.append(dataset)

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from factformer.batch import as_mask
 from factformer.config import fingerprint
 from factformer.data.formats.arrays import LazyArray, describe_arrays, is_complex
 from factformer.data.identity import identity
@@ -46,45 +47,56 @@ class Column:
         values = np.asarray(self.array[tuple(chosen.get(letter, thinned) for letter in self.layout)])
         order = [self.layout.index(letter) for letter in f"nt{axes}c" if letter in self.layout]
         values = values.transpose(order)
-        if "n" not in self.layout:
-            values = values[None][trajectories]
+        if "n" not in self.layout:  # of every trajectory
+            values = values[None].repeat(trajectories.stop - trajectories.start, axis=0)
         if "t" not in self.layout:
             values = values[:, None]
         return values if "c" in self.layout else values[..., None]
 
 
 class ImportedDataset(Dataset):
-    """Arrays of a foreign file, read as asked for. ``path`` names them in messages."""
+    """Arrays of a foreign file, read as asked for. ``path`` names them in messages.
+
+    ``columns`` hold the state, static fields, forcing and mask. A column without an axis of trajectories is of the only
+    one where it is of the state, and of all of them otherwise. ``sources`` are the files that are read.
+    """
 
     def __init__(
         self,
         path: Path,
         problem: Problem,
-        state: Sequence[Column],
-        static: Sequence[Column],
+        columns: Mapping[str, Sequence[Column]],
         split: str,
         step: int = 1,
         provenance: Mapping[str, Any] | None = None,
+        *,
+        parameters: Mapping[str, NDArray[np.float64]] | None = None,
+        normalizer: Normalizer | None = None,
+        sources: Sequence[Path] = (),
     ) -> None:
         self.path, self.problem, self.split = path, problem, split
+        self.sources, self._normalizer = [path, *sources], normalizer
         self._provenance = dict(provenance or {})
-        self._columns, self._step = {"state": list(state), "static": list(static)}, step
-        columns = [*state, *static]
-        counts = {column.name: column.size("n") for column in columns}
+        self._columns, self._step = {part: list(found) for part, found in columns.items()}, step
+        self._parameters = [(parameters or {})[name] for name in problem.parameters]
+        main = self._columns.get("state") or self._columns["static"]
+        counts = {column.name: column.size("n") for column in main}
         if len(set(counts.values())) > 1:
             raise UserError(f"the arrays of {path} hold different numbers of trajectories: {counts}")
-        lengths = {column.name: column.size("t") for column in state or static}
+        lengths = {column.name: column.size("t") for column in main}
         if len(set(lengths.values())) > 1:
             raise UserError(f"the arrays of {path} hold different numbers of frames: {lengths}")
-        self.num_trajectories = counts[columns[0].name]
-        self.num_frames = lengths[columns[0].name]
+        self.num_trajectories = counts[main[0].name]
+        self.num_frames = lengths[main[0].name]
         if self.num_trajectories < 1 or self.num_frames < 1:
             raise UserError(f"{path} is empty: {self.num_trajectories} trajectories of {self.num_frames} frames")
+        every = [column for found in self._columns.values() for column in found]
         self.fingerprint = fingerprint(
             {
                 "problem": problem.identity(),
-                "columns": [[column.name, column.layout] for column in columns],
-                **identity(path, {column.name: column.array for column in columns}),
+                "columns": [[column.name, column.layout] for column in every],
+                **identity(path, {column.name: column.array for column in every}),
+                **({"parameters": [values.tolist() for values in self._parameters]} if self._parameters else {}),
             }
         )
 
@@ -94,23 +106,37 @@ class ImportedDataset(Dataset):
         return self._provenance
 
     def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
-        return torch.from_numpy(_rounded(self.read_exact(trajectories, frames, part)))
+        values = self.read_exact(trajectories, frames, part)
+        return torch.from_numpy(values if part == "mask" else _rounded(values))
 
     def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
-        columns = self._columns[part]
-        frames = slice(0, 1) if part == "static" else frames
+        chosen = positions(trajectories, self.num_trajectories)
+        if part == "parameters":
+            return np.stack([values[chosen] for values in self._parameters], axis=-1)
+        once = part in ("static", "mask")
+        frames = slice(0, 1) if once else frames
         axes = "".join(AXIS_NAMES[: self.problem.grid.num_axes])
         parts = [
-            np.concatenate([column.read(run, frames, axes, self._step) for column in columns], axis=-1)
-            for run in _runs(positions(trajectories, self.num_trajectories))
+            np.concatenate([column.read(run, frames, axes, self._step) for column in self._columns[part]], axis=-1)
+            for run in _runs(chosen)
         ]
         values = np.concatenate(parts)
-        return values[:, 0] if part == "static" else values
+        if part == "mask":
+            return as_mask(np.ascontiguousarray(values[:, 0, ..., 0])).numpy()
+        if self.problem.masked:  # files may hold anything outside of the domain
+            outside = ~self.read_exact(chosen, part="mask")
+            values = np.where(outside[:, None, ..., None], values.dtype.type(0), values)
+        return values[:, 0] if once else values
 
     def normalizer(self) -> Normalizer:
-        if self.split != "train":
-            raise UserError(f"statistics come from the training split, {self.path} is {self.split}")
-        return compute_normalizer(self)
+        if self._normalizer is None:
+            if self.split != "train":
+                raise UserError(f"statistics come from the training split, {self.path} is {self.split}")
+            self._normalizer = compute_normalizer(self)
+        return self._normalizer
+
+    def known_normalizer(self) -> Normalizer | None:
+        return self._normalizer
 
 
 def _rounded(values: NDArray[Any]) -> NDArray[np.float32]:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from factformer.data.agreement import frame_stride
 from factformer.data.formats.arrays import LazyArray, split_times
 from factformer.data.formats.well import frame_interval
 from factformer.data.layout import AXIS_NAMES
@@ -78,14 +79,21 @@ class Found:
             raise UserError(f"{self.path}: its times have shape {shape}, for {num_frames} frames: say frame_dt")
         return frame_interval(np.asarray(self.times[:], dtype=np.float64)[:num_frames], self.path)
 
-    def require_interval(self, num_frames: int, frame_dt: float) -> None:
-        """Raise where the file says that its frames are not ``frame_dt`` apart."""
+    def frame_stride(self, num_frames: int, frame_dt: float) -> int:
+        """How many of the file's frames one interval ``frame_dt`` is; raises where it says that this is no number.
+
+        Frames of a file without times are ``frame_dt`` apart.
+        """
         found = self.frame_dt(num_frames) if num_frames > 1 or self.times is None else None
-        if found is not None and not np.isclose(found, frame_dt, rtol=1e-3, atol=0):
+        if found is None:
+            return 1
+        stride = frame_stride(frame_dt, found, tolerance=1e-3)
+        if not stride:
             raise UserError(
                 f"{self.path}: its frames are {found:g} apart in time and {frame_dt:g} is needed; take other frames, "
                 "or leave the times out if they are wrong"
             )
+        return stride
 
 
 def one_number(path: Path, name: str, array: LazyArray) -> float:

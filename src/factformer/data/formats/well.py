@@ -2,7 +2,7 @@
 
 The Well stores coordinates but not whether points are nodes or cells, nor how much a model should see and
 predict. `infer_problem` takes the simplest reading; `open_dataset` lets the caller say otherwise, of the grid
-by any of `GRID_KEYS`, with the coordinates of the file for what is not said.
+by any of `GRID_KEYS`, with the coordinates of the file for what is not said. Scalars that vary in time are left out.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ GRID_KEYS = ("extent", "periodic", "points", "coordinates")
 def infer_problem(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple[Problem, dict[str, list[Entry]]]:
     """The problem of a foreign file and where each of its fields is; ``said`` is what the caller says of its grid.
 
-    Fields that vary in time are predicted. A file with a single frame and fields that do not vary in time
-    is a steady problem whose static fields those are; otherwise fields that do not vary in time are left out.
+    Fields that vary in time are predicted, those that do not are static, and scalars that vary by trajectory are
+    parameters. A file with a single frame and static fields is a steady problem.
     """
     num_axes = int(file.attrs["n_spatial_dims"])
     varying, constant, where = _fields(file, num_axes)
@@ -46,7 +46,8 @@ def infer_problem(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple
         name=_word(file.attrs.get("dataset_name", path.stem)),
         grid=grid,
         state=tuple(varying),
-        static=tuple(constant) if steady else (),
+        static=tuple(constant),
+        parameters=tuple(name for name, values in read_numbers(file).items() if values.ndim),
         frame_dt=frame_interval(times, path),
         num_context_frames=context,
         horizon=1 if steady else max(1, min(HORIZON, len(times) - context)),
@@ -76,6 +77,25 @@ def read_scalars(file: h5py.File) -> dict[str, float]:
     names = map(_word, file.attrs.get("simulation_parameters", []))
     values = {name: np.asarray(file.attrs[name]) for name in names if name in file.attrs}
     return {name: float(value) for name, value in values.items() if not value.ndim and value.dtype.kind in "fiu"}
+
+
+def read_numbers(file: h5py.File) -> dict[str, NDArray[np.float64]]:
+    """Scalars that do not vary in time: one number for each trajectory, or one for all of them.
+
+    Those that cannot be a parameter are left out: others than real numbers, and names that fields have already.
+    """
+    group = file.get("scalars", {})
+    fields = {name for kind in FIELD_GROUPS if kind in file for name in file[kind]}
+    found = {}
+    for name in group:
+        source = group[name]
+        if source.attrs.get("time_varying", False) or source.dtype.kind not in "fiu" or source.shape is None:
+            continue
+        if name.isidentifier() and name not in fields and source.size in (1, int(file.attrs["n_trajectories"])):
+            values = np.asarray(source[()], dtype=np.float64).reshape(-1)
+            varies = bool(source.attrs.get("sample_varying", source.ndim > 0))
+            found[name] = values if varies else values.reshape(())
+    return found
 
 
 def frame_interval(times: NDArray[np.float64], path: Path) -> float:

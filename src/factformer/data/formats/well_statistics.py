@@ -59,31 +59,28 @@ def write_well_statistics(training_file: Path) -> None:
 def read_well_statistics(folder: Path, problem: Problem) -> Statistics | None:
     """Statistics of a dataset of The Well as it was downloaded; None when it has none for these fields.
 
-    Those that we have written are of files of ours, which carry them.
+    Those that we have written are of files of ours, which carry them. Of static fields it may say nothing, and of
+    parameters it never does.
     """
     path = folder / FILE_NAME
     table = parse_yaml(read_text(path, LONGEST_YAML), str(path)) if path.is_file() else None
-    if not isinstance(table, dict) or OURS in table or problem.parameters:  # of scalars it says nothing
+    if not isinstance(table, dict) or OURS in table or problem.forcing:
         return None
+    static = all(item.name in table.get("mean", {}) for item in problem.static)
+    groups = {"state": problem.state, **({"static": problem.static} if problem.static and static else {})}
     try:
-        mean = {
-            "state": _flat(table["mean"], problem.state),
-            "increment": _flat(table["mean_delta"], problem.state),
-            **{g: _flat(table["mean"], getattr(problem, g)) for g in ("static", "forcing") if getattr(problem, g)},
-        }
-        std = {
-            "state": _flat(table["std"], problem.state),
-            "increment": _flat(table["std_delta"], problem.state),
-            **{g: _flat(table["std"], getattr(problem, g)) for g in ("static", "forcing") if getattr(problem, g)},
-        }
+        mean, std = (
+            {
+                **{group: _flat(table[moment], fields) for group, fields in groups.items()},
+                "increment": _flat(table[f"{moment}_delta"], problem.state),
+            }
+            for moment in ("mean", "std")
+        )
     except (KeyError, TypeError):  # other fields
         return None
     except ValueError as error:
         raise UserError(f"{path} is damaged: {first_line(error)}; download it again") from None
-    sizes = moment_sizes(problem)
-    if set(sizes) - set(mean):  # The Well has none of forcing and parameters
-        return None
-    check_statistics(mean, std, sizes, str(path))
+    check_statistics(mean, std, {kind: size for kind, size in moment_sizes(problem).items() if kind in mean}, str(path))
     return mean, std
 
 

@@ -16,7 +16,7 @@ from factformer.config import Config, apply_overrides, unknown_name
 from factformer.data.layout import Contents
 from factformer.data.splits import SPLITS
 from factformer.errors import UserError
-from factformer.pdes import PDE, Preset
+from factformer.pdes import PDE, Preset, Settings
 from factformer.problem import Problem
 
 MOST_TRAJECTORIES = 10**6
@@ -46,9 +46,11 @@ def trajectory_seed(seed: int, split: str, index: int) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def describe(equation: PDE, plan: Preset, settings: Config, split: str, count: int, seed: int, dtype: str) -> Contents:
+def describe(
+    equation: PDE, plan: Preset, settings: Settings, split: str, count: int, seed: int, dtype: str
+) -> Contents:
     """What the file of a split will hold."""
-    values = settings.model_dump(mode="json")
+    values = settings.to_dict()
     return Contents(
         problem=stored_problem(equation, plan, settings),
         split=split,
@@ -74,16 +76,18 @@ def describe(equation: PDE, plan: Preset, settings: Config, split: str, count: i
     )
 
 
-def stored_problem(equation: PDE, plan: Preset, parameters: Config) -> Problem:
-    """The PDE's problem on the stored grid; context and horizon shrink to what few frames allow."""
-    problem = problem_at(equation, plan, plan.resolution, parameters)
-    steady = problem.steady
-    unknown = [part for part in problem.parts if not (part == "static" and steady)]
-    if unknown:
-        raise UserError(
-            f"{equation.name}: a solver cannot give the {unknown[0]} of its problem yet; leave it out there"
-        )
-    if steady:
+def stored_problem(equation: PDE, plan: Preset, settings: Settings) -> Problem:
+    """The PDE's problem on the stored grid, with the parameters that differ between trajectories.
+
+    Context and horizon shrink to what few frames allow.
+    """
+    problem = problem_at(equation, plan, plan.resolution, settings.shared)
+    for name in problem.parameters:
+        if name not in equation.parameters.model_fields:
+            raise UserError(f"{equation.name}: the parameter {name!r} of its problem is none of the equation's")
+    own = tuple(name for name in settings.ranges if name not in problem.parameters)
+    problem = replace(problem, parameters=(*problem.parameters, *own))
+    if problem.steady:
         return problem
     context = max(1, min(problem.num_context_frames, plan.num_frames - 1))
     horizon = max(1, min(problem.horizon, plan.num_frames - context))
@@ -103,8 +107,18 @@ def chosen_preset(equation: PDE, preset: str | Preset) -> Preset:
 def changed(
     equation: PDE, plan: Preset, parameters: Mapping[str, Any], settings: Sequence[str]
 ) -> tuple[Preset, dict[str, Any]]:
-    """Preset and parameters after the assignments: a key of the one or of the other."""
-    given = apply_overrides({}, settings)
+    """Preset and parameters after the assignments: a key of the one or of the other.
+
+    ``parameters.reynolds=500`` is the same as ``reynolds=500``.
+    """
+    given = apply_overrides({"parameters": {}}, settings)
+    own = given.pop("parameters")
+    if not isinstance(own, dict):
+        raise UserError(f"parameters are names with values, such as parameters.reynolds=500; got {own!r}")
+    for name in own:
+        if name not in equation.parameters.model_fields:
+            raise unknown_name("parameter", name, equation.parameters.model_fields)
+    given |= own
     of_preset, of_equation = set(PresetChanges.model_fields), set(equation.parameters.model_fields)
     for name in given:
         if name not in of_preset | of_equation:
@@ -122,8 +136,8 @@ def changed(
     return plan, {**parameters, **{name: value for name, value in given.items() if name in of_equation}}
 
 
-def require_storable(equation: PDE, parameters: Config) -> None:
-    if why := equation.why_not_stored(parameters):
+def require_storable(equation: PDE, settings: Settings) -> None:
+    if why := equation.why_not_stored(settings.shared):
         raise UserError(f"{equation.name}: such data cannot be stored: {why}")
 
 

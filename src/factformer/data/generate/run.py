@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from factformer._support.files import clean_leftovers
+from factformer.batch import Batch
 from factformer.config import unknown_name
 from factformer.data.agreement import describe_difference
 from factformer.data.formats.well_statistics import write_well_statistics
@@ -31,7 +32,7 @@ from factformer.data.hdf5 import SplitFile
 from factformer.data.splits import SPLITS
 from factformer.data.writer import BatchWriter, BlowUpError, SplitWriter
 from factformer.errors import UserError
-from factformer.pdes import PDE, Preset, as_pde
+from factformer.pdes import PDE, Preset, Settings, as_pde
 from factformer.pdes import require_device as require_device
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -60,10 +61,13 @@ def generate(
 
     ``trajectories`` is a number per split (one number: of every split asked for); ``parameters`` are those
     of the PDE; ``settings`` are assignments such as ``reynolds=500`` or ``num_frames=40`` that change them or
-    the preset (`PresetChanges`). Splits that are there already with the same settings are left as they are,
-    and one that was interrupted resumes where it stopped. The random start of a trajectory is a function of
-    ``seed``, split and index alone; its frames then depend on ``batch_size`` only where the device's
-    arithmetic does (on the CPU: not at all, but for round-off in smoke on grids of 5, 7, 9 or 11 points).
+    the preset (`PresetChanges`). A parameter may be a range, ``"200..2000"`` or ``"200..2000:log"``, from which each
+    trajectory draws a value by its own seed; values are stored and become parameters of the problem.
+
+    Splits that are there already with the same settings are left as they are, and one that was interrupted resumes
+    where it stopped. The random start of a trajectory is a function of ``seed``, split and index alone; its frames
+    then depend on ``batch_size`` only where the device's arithmetic does (on the CPU: not at all, but for round-off
+    in smoke on grids of 5, 7, 9 or 11 points).
     """
     equation = as_pde(pde)
     plan, parameters = changed(equation, chosen_preset(equation, preset), parameters or {}, settings)
@@ -74,17 +78,17 @@ def generate(
     size = plan.batch_size if batch_size is None else batch_size
     if size < 1:
         raise UserError(f"batch_size must be at least 1, got {size}")
-    config = equation.parameters.parse({**plan.parameters, **parameters})
-    require_storable(equation, config)
+    chosen = Settings.parse(equation, {**plan.parameters, **parameters})
+    require_storable(equation, chosen)
     require_device(device)
     paths = []
     with joined_ranks() as ranks:
         if ranks.is_first:
             clean_leftovers(Path(out))
         for split, count in counts.items():
-            contents = describe(equation, plan, config, split, count, seed, dtype)
+            contents = describe(equation, plan, chosen, split, count, seed, dtype)
             writer = SplitWriter(Path(out) / f"{split}.hdf5", contents)
-            solver = Solver(equation, plan, config, ranks.device(device), DTYPES[dtype])
+            solver = Solver(equation, plan, chosen, ranks.device(device), DTYPES[dtype])
             try:
                 _run(solver, writer, ranks, size, overwrite=overwrite, progress=progress)
             except UserError as error:
@@ -155,13 +159,24 @@ class _FileSink:
         self.shape, self.output, self.background = shape, output, background
         self.writing: Future[None] | None = None
 
-    def take_static(self, values: Tensor) -> None:
-        self.output.write_static(_fetched(values)())
+    def take_known(self, known: Batch) -> None:
+        writers = {
+            "parameters": self.output.write_parameters,
+            "mask": self.output.write_mask,
+            "static": self.output.write_static,
+        }
+        for part, write in writers.items():  # the mask first: it says where fields count
+            values = getattr(known, part)
+            if values is not None:
+                write(_fetched(values)())
 
-    def take(self, values: Tensor) -> None:
+    def take(self, values: Tensor, forcing: Tensor | None) -> None:
         fetch = _fetched(values)
+        fetch_forcing = None if forcing is None else _fetched(forcing)
         self.wait()
-        self.writing = self.background.submit(lambda: self.output.write(fetch()))
+        self.writing = self.background.submit(
+            lambda: self.output.write(fetch(), None if fetch_forcing is None else fetch_forcing())
+        )
 
     def wait(self) -> None:
         """Return when the last frame is written; fail if it cannot be."""

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from factformer.batch import Batch, moved
 from factformer.data.generate.plan import describe, require_storable, with_resolution
 from factformer.data.generate.solve import Solver
 from factformer.data.layout import Contents
@@ -22,7 +23,7 @@ from factformer.data.normalization import Normalizer
 from factformer.data.statistics import Moments, merge_moments, normalizer_from
 from factformer.data.store import Dataset, Selection, positions
 from factformer.errors import UserError
-from factformer.pdes import PDE, Preset, as_pde
+from factformer.pdes import PDE, Preset, Settings, as_pde
 
 Splits = dict[str, "SimulatedDataset"]
 
@@ -30,10 +31,10 @@ Splits = dict[str, "SimulatedDataset"]
 class SimulatedDataset(Dataset):
     """One split in the memory of the device that solved it; `read` gives float32 and leaves it there."""
 
-    def __init__(self, contents: Contents, frames: Tensor, static: Tensor | None, normalizer: Normalizer) -> None:
+    def __init__(self, contents: Contents, frames: Tensor, known: Batch, normalizer: Normalizer) -> None:
         self.problem, self.split, self.fingerprint = contents.problem, contents.split, contents.fingerprint
         self.num_trajectories, self.num_frames = contents.num_trajectories, contents.num_frames
-        self.frames, self.static = frames, static
+        self.frames, self.parts = frames, known
         self._provenance, self._normalizer = dict(contents.provenance), normalizer
 
     @property
@@ -42,10 +43,10 @@ class SimulatedDataset(Dataset):
 
     def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
         chosen = positions(trajectories, self.num_trajectories)
-        if part == "static":
-            assert self.static is not None
-            return self.static[chosen].float()
-        return self.frames[chosen][:, list(range(*frames.indices(self.num_frames)))].float()
+        values = (self.frames if part == "state" else getattr(self.parts, part))[chosen]
+        if part in ("state", "forcing"):
+            values = values[:, list(range(*frames.indices(self.num_frames)))]
+        return moved(values, torch.float32)
 
     def normalizer(self) -> Normalizer:
         return self._normalizer
@@ -81,7 +82,7 @@ def simulate_splits(
     finest = max(plan.simulation_resolution for plan in plans.values())
     plans = {size: with_resolution(equation, preset, size, finest) for size in plans}
     at_once = batch_size or preset.batch_size
-    settings = equation.parameters.parse(preset.parameters)
+    settings = Settings.parse(equation, preset.parameters)
     require_storable(equation, settings)
     solver = Solver(equation, replace(preset, simulation_resolution=finest), settings, torch.device(device))
     found: dict[int, Splits] = {resolution: {} for resolution in plans}
@@ -102,7 +103,7 @@ def simulate_splits(
             if split == "train":
                 normalizers[resolution] = place.normalizer()
             found[resolution][split] = SimulatedDataset(
-                place.contents, place.frames, place.static, normalizers[resolution]
+                place.contents, place.frames, place.known, normalizers[resolution]
             )
     return found
 
@@ -114,13 +115,10 @@ class _Memory:
         self.contents, problem = contents, contents.problem
         shape = (contents.num_trajectories, contents.num_frames, *problem.grid.shape)
         self.frames = torch.empty(*shape, problem.num_state_channels, dtype=storage, device=device)
-        self.static: Tensor | None = None
-        if problem.static:
-            once = (contents.num_trajectories, *problem.grid.shape, problem.num_static_channels)
-            self.static = torch.empty(*once, device=device)
+        self.known, self._device = Batch(), device
         self.moments: list[dict[str, Moments]] = []
 
-    def close(self, batch: range, frames: Tensor, static: Tensor | None) -> None:
+    def close(self, batch: range, frames: Tensor, known: Batch) -> None:
         """Take a batch in, whole and in float32, so that statistics do not feel the storage."""
         if not bool(torch.isfinite(frames).all()):
             bad = (~torch.isfinite(frames).flatten(1).all(1)).nonzero()[0].item()
@@ -129,13 +127,17 @@ class _Memory:
                 "holds NaN or infinite values; try a smaller dt or another seed"
             )
         self.frames[batch.start : batch.stop] = frames
-        if self.static is not None and static is not None:
-            self.static[batch.start : batch.stop] = static
+        if not self.known.names:
+            count = self.contents.num_trajectories
+            self.known = known.map(lambda part: part.new_empty((count, *part.shape[1:]), device=self._device))
+        for place, values in zip(self.known.tensors, known.tensors, strict=True):
+            place[batch.start : batch.stop] = values
         if self.contents.split != "train":
             return
         found = {"state": _moments(frames), "increment": _moments(frames.diff(dim=1))}
-        if static is not None:
-            found["static"] = _moments(static)
+        for part, values in zip(known.names, known.tensors, strict=True):
+            if part != "mask":
+                found[part] = _moments(values)
         self.moments += [{kind: values[row] for kind, values in found.items()} for row in range(len(batch))]
 
     def normalizer(self) -> Normalizer:
@@ -149,21 +151,28 @@ class _Memory:
 def _memory_sink(place: _Memory, batch: range) -> Iterator[_MemorySink]:
     sink = _MemorySink(place.contents.problem.grid.shape)
     yield sink
-    place.close(batch, torch.stack(sink.frames, dim=1), sink.static)
+    place.close(batch, torch.stack(sink.frames, dim=1), sink.parts)
 
 
 class _MemorySink:
     """The frames of a batch until it is whole."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape, self.frames = shape, list[Tensor]()
-        self.static: Tensor | None = None
+        self.shape, self.frames, self.known = shape, list[Tensor](), Batch()
+        self.forcing = list[Tensor]()
 
-    def take_static(self, values: Tensor) -> None:
-        self.static = values.to(torch.float32, copy=True)
+    def take_known(self, known: Batch) -> None:
+        self.known = known.to(torch.float32, copy=True)
 
-    def take(self, values: Tensor) -> None:
+    def take(self, values: Tensor, forcing: Tensor | None) -> None:
         self.frames.append(values.to(torch.float32, copy=True))
+        if forcing is not None:
+            self.forcing.append(forcing.to(torch.float32, copy=True))
+
+    @property
+    def parts(self) -> Batch:
+        """All that is known beside the frames."""
+        return self.known._replace(forcing=torch.stack(self.forcing, dim=1) if self.forcing else None)
 
 
 def _moments(values: Tensor) -> list[Moments]:

@@ -11,9 +11,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from factformer.config import Config
-from factformer.data.generate.plan import problem_at
-from factformer.pdes import PDE, Preset
+from factformer.batch import Batch
+from factformer.data.generate.plan import problem_at, stored_problem
+from factformer.errors import UserError
+from factformer.grid import Grid
+from factformer.pdes import PDE, Preset, Settings, solve
 
 THREADED_POINTS = 2**16
 """Points of a solver's grid from which on several threads pay; below, they spend their time waiting for each other."""
@@ -28,11 +30,11 @@ class Sink(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
 
-    def take_static(self, values: Tensor) -> None:
-        """What a steady problem is solved from, ``(batch, *grid, channel)``, before its frame."""
+    def take_known(self, known: Batch) -> None:
+        """What is known once per trajectory, before its frames: static fields, mask, parameters."""
 
-    def take(self, values: Tensor) -> None:
-        """The next frame, ``(batch, *grid, channel)``."""
+    def take(self, values: Tensor, forcing: Tensor | None) -> None:
+        """The next frame ``(batch, *grid, channel)``, with its forcing if any."""
 
 
 Opening = AbstractContextManager[Sink]
@@ -41,11 +43,11 @@ Opening = AbstractContextManager[Sink]
 
 @dataclass(frozen=True)
 class Solver:
-    """An equation with the parameters and frames of a dataset, on a device."""
+    """An equation with the settings and frames of a dataset, on a device."""
 
     equation: PDE
     preset: Preset
-    parameters: Config
+    settings: Settings
     device: torch.device
     dtype: torch.dtype = torch.float32
 
@@ -64,21 +66,48 @@ class Solver:
     ) -> None:
         """Solve for one trajectory per seed, all at once; ``advance`` is told of every frame of how many."""
         equation, preset = self.equation, self.preset
-        grid = problem_at(equation, preset, preset.simulation_resolution, self.parameters).grid
-        with _threads_for(grid.num_points), ExitStack() as stack:
+        problem = problem_at(equation, preset, preset.simulation_resolution, self.settings.shared)
+        names = stored_problem(equation, preset, self.settings).parameters
+        with threads_for(problem.grid.num_points), ExitStack() as stack:
             generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+            known = self._known(problem.grid, generators)
             initial = equation.sample_initial(
-                grid, generators, dtype=self.dtype, device=self.device, initial=preset.initial
+                problem.grid, generators, dtype=self.dtype, device=self.device, initial=preset.initial
             )
+            values = self.settings.values(names, seeds)
+            told = (known or Batch())._replace(forcing=None, parameters=values if names else None)
+            if equation.steady:
+                told = told._replace(static=initial)
+            forcing = None if known is None else known.forcing
             opened = [stack.enter_context(sink) for sink in sinks]
-            if equation.static:
-                for sink in opened:
-                    sink.take_static(self._on_grid(initial, sink.shape))
-            states = equation.frames(initial, self.num_solved, preset.frame_dt, self.parameters)
+            for sink in opened:
+                sink.take_known(self._told_on_grid(told, sink.shape))
+            states = solve(equation, initial, self.num_solved, preset.frame_dt, self.settings.of(names, values), known)
             for index, state in enumerate(islice(states, self.num_solved)):
                 for sink in opened if index >= self.num_dropped else ():
-                    sink.take(self._on_grid(state, sink.shape))
+                    force = None if forcing is None else self._on_grid(forcing[:, index], sink.shape)
+                    sink.take(self._on_grid(state, sink.shape), force)
                 advance(len(seeds))
+
+    def _known(self, grid: Grid, generators: Sequence[torch.Generator]) -> Batch | None:
+        """What the equation is given beside its start; none where it needs nothing."""
+        equation = self.equation
+        if not equation.conditions:
+            return None
+        known = equation.sample_known(
+            grid, generators, self.num_solved, self.preset.frame_dt, dtype=self.dtype, device=self.device
+        )
+        if set(known.names) != set(equation.conditions):
+            wanted, got = (", ".join(names) or "nothing" for names in (equation.conditions, known.names))
+            raise UserError(f"{equation.name}: its sample_known must give {wanted}; it gives {got}")
+        return known
+
+    def _told_on_grid(self, told: Batch, shape: tuple[int, ...]) -> Batch:
+        static = None if told.static is None else self._on_grid(told.static, shape)
+        mask = told.mask
+        if mask is not None:
+            mask = self._on_grid(mask.to(self.dtype).unsqueeze(-1), shape).squeeze(-1) > 0.5
+        return told._replace(static=static, mask=mask)
 
     def _on_grid(self, state: Tensor, shape: tuple[int, ...]) -> Tensor:
         if tuple(state.shape[1:-1]) == shape:
@@ -87,7 +116,7 @@ class Solver:
 
 
 @contextmanager
-def _threads_for(num_points: int) -> Iterator[None]:
+def threads_for(num_points: int) -> Iterator[None]:
     """One thread on small grids: quicker, and the same bits whatever the number of threads."""
     before = torch.get_num_threads()
     if num_points < THREADED_POINTS:

@@ -22,13 +22,30 @@ def width(layer: LatentMarching) -> int:
     return hidden
 
 
-def fits(layer: LatentMarching, z: Tensor, num_steps: int, decoder: Decoder, grid: Grid) -> bool:
-    """The kernels hold the hidden layer of a tile of points in registers."""
-    return width(layer) <= 128 and layer.expand.out_features <= 256 and decoder.project.out_features <= 64
+def fits(
+    layer: LatentMarching,
+    z: Tensor,
+    num_steps: int,
+    decoder: Decoder,
+    grid: Grid,
+    forcing: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> bool:
+    """The kernels hold the hidden layer of a tile of points in registers, and know no forcing and no masks."""
+    small = width(layer) <= 128 and layer.expand.out_features <= 256 and decoder.project.out_features <= 64
+    return small and forcing is None and mask is None
 
 
 def run(
-    layer: LatentMarching, z: Tensor, num_steps: int, decoder: Decoder, grid: Grid, *, dtype: torch.dtype
+    layer: LatentMarching,
+    z: Tensor,
+    num_steps: int,
+    decoder: Decoder,
+    grid: Grid,
+    forcing: None = None,
+    mask: None = None,
+    *,
+    dtype: torch.dtype,
 ) -> Tensor:
     from factformer.kernels.march_decode.op import march_and_decode
 

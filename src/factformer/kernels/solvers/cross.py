@@ -211,10 +211,12 @@ def _finish(
     N2: tl.constexpr,
     N3: tl.constexpr,
     PITCH: tl.constexpr,
+    OWN_VISCOSITY: tl.constexpr,
     NUM_OLD: tl.constexpr,
     STORE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    """OWN_VISCOSITY is 1 where every sample has its own, else 0."""
     MODES: tl.constexpr = N1 * N2 * N3
     mode = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     keep = mode < MODES
@@ -241,7 +243,7 @@ def _finish(
     zi = scale * tl.load(field + 3 * plane + own, mask=keep, other=0.0)
     pr = (q1 * xr + q2 * yr + q3 * zr) * inverse
     pi = (q1 * xi + q2 * yi + q3 * zi) * inverse
-    damping = viscosity * squared
+    damping = tl.load(viscosity + batch * OWN_VISCOSITY) * squared
     for component in tl.static_range(3):
         place = (batch * 3 + component) * 2 * MODES + mode
         if component == 0:
@@ -259,17 +261,19 @@ def _finish(
 
 
 def cross_stepper(
-    spectrum: Spectrum, shape: Sequence[int], viscosity: float, stages: Sequence[Stage]
+    spectrum: Spectrum, shape: Sequence[int], viscosity: float | Tensor, stages: Sequence[Stage]
 ) -> Callable[[Tensor], Tensor]:
     """The step ``state -> state`` of planes ``(batch, 3, 2, *modes)`` for ``∂u/∂t = u × ω - ∇q + ν ∇²u``.
 
-    Products are formed on ``shape`` points; the weights of the stages are single numbers.
+    Products are formed on ``shape`` points; the weights of the stages are single numbers. ``viscosity`` is one number,
+    or one for each sample.
     """
     (size1, size2, size3), (k1, k2, k3), device = shape, spectrum.cutoff, spectrum.device
     lines1, lines2, lines3 = (Lines(size, device) for size in shape)
     unit1, unit2, unit3 = (2 * math.pi / length for length in spectrum.extent)
     scale = 1.0 / (size1 * size2 * size3)
     tables = stage_tables(stages, device)
+    viscosities = torch.as_tensor(viscosity, dtype=torch.float64).reshape(-1).to(device, torch.float32)
     half = half_columns(k3, size3)
     num1, num2 = 2 * k1 + 1, 2 * k2 + 1
     modes = num1 * num2 * (k3 + 1)
@@ -337,12 +341,13 @@ def cross_stepper(
                 unit1,
                 unit2,
                 unit3,
-                viscosity,
+                viscosities,
                 scale,
                 N1=num1,
                 N2=num2,
                 N3=k3 + 1,
                 PITCH=size3,
+                OWN_VISCOSITY=int(len(viscosities) > 1),
                 NUM_OLD=len(old),
                 STORE=not last,
                 BLOCK=256,

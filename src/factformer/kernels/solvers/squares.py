@@ -135,10 +135,13 @@ def _finish(
     N1: tl.constexpr,
     N2: tl.constexpr,
     PITCH: tl.constexpr,
+    SYMBOLS: tl.constexpr,
+    COEFFICIENTS: tl.constexpr,
     NUM_OLD: tl.constexpr,
     STORE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    """SYMBOLS and COEFFICIENTS are how many numbers a sample has of its own; 0 where all samples share them."""
     MODES: tl.constexpr = N1 * N2
     mode = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     keep = mode < MODES
@@ -146,6 +149,8 @@ def _finish(
     plane: tl.constexpr = N1 * PITCH
     batch = tl.program_id(1).to(tl.int64)
     field += batch * 2 * plane
+    symbols += batch * SYMBOLS
+    coefficients += batch * COEFFICIENTS
     own = line * PITCH + k2
     mirrored = (N1 - line) % N1 * PITCH + (PITCH - k2) % PITCH
     qr = tl.load(field + own, mask=keep, other=0.0)
@@ -176,7 +181,8 @@ def square_stepper(
     """The step ``state -> state`` of planes ``(batch, 2, *modes)`` for ``df/dt = L f + N(f)``; L is in the stages.
 
     ``fields`` are the symbols of ``u_1, u_2``; ``weights`` those of ``u_2² - u_1²`` and ``u_1 u_2`` in N, and
-    ``constant`` is added to it. All are arrays over the modes, as is what the stages hold.
+    ``constant`` is added to it. All are arrays over the modes, as is what the stages hold; these and ``constant`` may
+    have a leading axis of samples.
     """
     (size1, size2), (k1, k2), device = shape, spectrum.cutoff, spectrum.device
     lines1, lines2 = Lines(size1, device), Lines(size2, device)
@@ -184,8 +190,11 @@ def square_stepper(
     u1, u2 = (symbol.to(torch.complex128).expand(modes) for symbol in fields)
     difference, product = (symbol.to(torch.complex128).expand(modes) / (size1 * size2) for symbol in weights)
     spread = planes_of(u1 + 1j * u2, u1 - 1j * u2)
-    gather = planes_of(-difference / 2 - 0.25j * product, -difference / 2 + 0.25j * product, constant.expand(modes))
-    tables = stage_tables(stages, device)
+    weighed = (-difference / 2 - 0.25j * product, -difference / 2 + 0.25j * product)
+    own_constants = constant if constant.ndim > len(modes) else constant.unsqueeze(0)
+    gather = torch.cat([planes_of(*weighed, item.expand(modes)) for item in own_constants])
+    tables = stage_tables(stages, device, len(modes))
+    numbers = {"SYMBOLS": gather.numel() // len(own_constants) if len(own_constants) > 1 else 0}
     half = half_columns(k2, size2)
 
     def step(state: Tensor) -> Tensor:
@@ -242,6 +251,8 @@ def square_stepper(
                 N1=2 * k1 + 1,
                 N2=k2 + 1,
                 PITCH=size2,
+                **numbers,
+                COEFFICIENTS=table[0].numel() if len(table) > 1 else 0,
                 NUM_OLD=len(old),
                 STORE=not last,
                 BLOCK=512,

@@ -56,11 +56,15 @@ def finish_stage(
     tl.store(target + place, total, mask=keep)
 
 
-def stage_tables(stages: Sequence[Stage], device: torch.device) -> list[Tensor]:
-    """The coefficients (carry, new, old…) of every stage as one float32 array each: ``(number, modes or 1)``."""
-    return [
-        torch.stack([stage.carry, stage.new, *(weight for _, weight in stage.old)])
-        .reshape(2 + len(stage.old), -1)
-        .to(device, torch.float32)
-        for stage in stages
-    ]
+def stage_tables(stages: Sequence[Stage], device: torch.device, num_axes: int = 0) -> list[Tensor]:
+    """The coefficients (carry, new, old…) of every stage as one float32 array each: ``(samples, number, modes or 1)``.
+
+    ``num_axes`` is how many axes the modes have. Weights with one more are of each sample; otherwise there is one.
+    """
+    tables = []
+    for stage in stages:
+        weights = torch.stack([stage.carry, stage.new, *(weight for _, weight in stage.old)])
+        samples = weights.shape[1] if num_axes and weights.ndim > 1 + num_axes else 1
+        table = weights.reshape(len(weights), samples, -1).transpose(0, 1)
+        tables.append(table.to(device, torch.float32).contiguous())
+    return tables

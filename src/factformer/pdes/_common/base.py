@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from factformer.batch import Batch
 from factformer.config import Config, unknown_name
 from factformer.errors import UserError
 from factformer.grid import Grid
@@ -41,12 +42,18 @@ class PDE(ABC):
     """The fields that a frame holds, in channel order."""
     static: ClassVar[tuple[Field, ...]] = ()
     """Fields that are known once per trajectory. An equation without time is solved from them."""
+    forcing: ClassVar[tuple[Field, ...]] = ()
+    """Fields that are known for every frame, past and future."""
+    masked: ClassVar[bool] = False
+    """Whether some points may lie outside the domain; each trajectory has a mask of its own."""
     boundary: ClassVar[Boundary] = "periodic"
     dimensions: ClassVar[tuple[int, ...]] = (2,)
     """How many axes the equation may have; the first is the default."""
 
     vectorized: ClassVar[bool] = False
     """Whether `frames` takes a varying parameter as a tensor ``(batch,)`` and solves all trajectories at once."""
+    exact_in_batch: ClassVar[bool] = True
+    """Whether a trajectory then has the bits that it has alone; otherwise that is done on a GPU only."""
     num_initial_channels: ClassVar[int | None] = None
     """Channels of an initial state; by default those of the state."""
     initial_kinds: ClassVar[tuple[str, ...]] = ("default",)
@@ -83,6 +90,12 @@ class PDE(ABC):
         """Whether the equation has no time: it is solved from its static fields."""
         return self.task.num_context_frames == 0
 
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What an equation in time is given beside its start, of ``static``, ``forcing`` and ``mask``."""
+        there = (("static", self.static), ("forcing", self.forcing), ("mask", self.masked))
+        return () if self.steady else tuple(name for name, has in there if has)
+
     def problem(self, resolution: int | Sequence[int], parameters: Config | None = None) -> Problem:
         """Fields, grid and task, at ``resolution`` points or on a grid of this shape, for data of these parameters."""
         shape = self.shape(resolution) if isinstance(resolution, int) else tuple(resolution)
@@ -94,6 +107,8 @@ class PDE(ABC):
             self.grid(shape) if parameters is None else self.grid_of(shape, parameters),
             self.fields(len(shape)),
             self.static,
+            self.forcing,
+            masked=self.masked,
             frame_dt=self.task.frame_dt,
             num_context_frames=self.task.num_context_frames,
             horizon=self.task.horizon,
@@ -115,9 +130,28 @@ class PDE(ABC):
         ``initial`` names one of `initial_kinds`; the first is the default.
         """
 
+    def sample_known(
+        self,
+        grid: Grid,
+        generators: Sequence[torch.Generator],
+        num_frames: int,
+        frame_dt: float,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
+    ) -> Batch:
+        """What an equation in time is given beside its start: the parts that `conditions` names, drawn at random.
+
+        It is drawn before the start and from the same generators. ``forcing`` has ``num_frames`` frames.
+        """
+        return Batch()
+
     @abstractmethod
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
-        """Frames 0 (the initial state), 1, … at intervals ``frame_dt``, each holding all output fields."""
+        """Frames 0 (the initial state), 1, … at intervals ``frame_dt``, each holding all output fields.
+
+        An equation with `conditions` takes a `Batch` of them as one more argument, ``known``.
+        """
 
     def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
         """Frames of the solver's grid on the stored, coarser one; ``method`` is one of `downsamplings`."""

@@ -25,6 +25,7 @@ from factformer.numerics.semilinear import solve
 from factformer.numerics.spectral import resample
 from factformer.numerics.timestepping import Function
 from factformer.pdes._common.base import PDE, Frames, State, Symmetries
+from factformer.pdes._common.ranges import per_sample
 from factformer.pdes._common.symmetry import BoxSymmetry, Generators
 from factformer.problem import Field
 
@@ -75,7 +76,9 @@ class Semilinear(PDE):
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
         values: Any = parameters
-        shaped = values.model_copy(update={name: _per_mode(getattr(values, name), initial) for name in self.varying})
+        shaped = values.model_copy(
+            update={name: per_sample(getattr(values, name), initial.ndim, initial.device) for name in self.varying}
+        )
 
         def nonlinear(modes: Modes) -> Function | None:
             return self.nonlinear(modes, shaped)
@@ -107,10 +110,3 @@ class Semilinear(PDE):
 def vector_of_axes(name: str, num_axes: int) -> tuple[Field, ...]:
     """A vector field with one component for each axis."""
     return (Field(name, num_axes),)
-
-
-def _per_mode(value: Any, initial: State) -> Any:
-    """A number as it is; one per trajectory so that it broadcasts against ``(batch, channel, *modes)``."""
-    if not isinstance(value, Tensor):
-        return value
-    return value.to(initial.device).reshape(-1, *[1] * (initial.ndim - 1))

@@ -1,25 +1,31 @@
 """Every figure of the package, in one look: functions that return a figure and touch no global state."""
 
 from factformer.report.figures.curves import (
+    CostPoint,
     TrendLine,
     ablation_bars,
     cost_curves,
     energy_curves,
+    error_against_cost,
     error_trend,
+    pareto,
     resolution_study,
     spectra,
 )
 from factformer.report.figures.fields import comparison, kernel_maps, middle_slices
 
 __all__ = [
+    "CostPoint",
     "TrendLine",
     "ablation_bars",
     "comparison",
     "cost_curves",
     "energy_curves",
+    "error_against_cost",
     "error_trend",
     "kernel_maps",
     "middle_slices",
+    "pareto",
     "resolution_study",
     "spectra",
 ]

@@ -211,6 +211,71 @@ def energy_curves(
     return figure
 
 
+@dataclass(frozen=True)
+class CostPoint:
+    """One entry of a picture of error against cost."""
+
+    name: str
+    seconds: float
+    error: float
+    spread: float | None = None
+
+
+@styled
+def error_against_cost(points: Sequence[CostPoint], *, field: str) -> Figure:
+    """Error against seconds per sequence; the line joins those that no other one beats in both."""
+    figure = new_figure(5.6, 3.5)
+    axes = figure.subplots()
+    best: list[CostPoint] = []
+    for point in sorted(points, key=lambda point: (point.seconds, point.error)):
+        if not best or point.error < best[-1].error:
+            best.append(point)
+    axes.plot([p.seconds for p in best], [p.error for p in best], color=MUTED, linestyle=":", zorder=1)
+    for index, point in enumerate(points):
+        axes.errorbar(
+            point.seconds,
+            point.error,
+            yerr=point.spread,
+            fmt="o",
+            color=series_color(index),
+            capsize=3,
+            label=literal(point.name),
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("seconds per sequence")
+    axes.set_ylabel(f"relative $L^2$ error of {literal(field)}")
+    _legend(axes, len(points))
+    return figure
+
+
+@styled
+def pareto(
+    curves: Mapping[str, Sequence[tuple[float, float, str]]], marks: Mapping[str, tuple[float, float]]
+) -> Figure:
+    """Seconds per simulated second against the error: lines of ``(error, seconds, label)`` points, and single marks.
+
+    What lies to the lower left is better in both.
+    """
+    figure = new_figure(5.6, 3.8)
+    axes = figure.subplots()
+    for i, (name, points) in enumerate(curves.items()):
+        ordered = sorted(points)
+        errors, seconds = [point[0] for point in ordered], [point[1] for point in ordered]
+        axes.loglog(errors, seconds, color=series_color(i + 1), marker="sD^v"[i % 4], markersize=5, label=literal(name))
+        for error, second, label in ordered:
+            axes.annotate(
+                literal(label), (error, second), xytext=(4, 4), textcoords="offset points", fontsize=7.5, color=MUTED
+            )
+    for i, (name, (error, seconds_at)) in enumerate(marks.items()):
+        style = {"color": series_color(0), "marker": "o*P"[i % 3], "markersize": 9, "linestyle": "none"}
+        axes.loglog([error], [seconds_at], label=literal(name), **style)
+    axes.set_xlabel("relative $L^2$ error")
+    axes.set_ylabel("seconds per simulated second")
+    _legend(axes, len(curves) + len(marks))
+    return figure
+
+
 def _times(count: int, frame_dt: float | None) -> Array:
     return np.asarray(np.arange(1, count + 1) * (1.0 if frame_dt is None else frame_dt))
 

@@ -22,7 +22,7 @@ function tickLabel(value) {
 }
 
 class LineChart {
-  // options: series [{name, color, dash, x, y}], xLabel, yLabel, log, fromZero, describe(x), onPick(index)
+  // options: series [{name, color, dash, x, y, low, high}] (low and high: a band around y, or none), xLabel, yLabel, log, fromZero, describe(x), onPick(index)
   constructor(node, options) {
     Object.assign(this, { node, options, now: null, active: null });
     this.tooltip = element("div", { class: "tooltip", hidden: "" });
@@ -49,7 +49,7 @@ class LineChart {
   scales(width, height) {
     const { series, log, fromZero } = this.options, space = { left: 58, right: 14, top: 12, bottom: 44 };
     const usable = (value) => Number.isFinite(value) && value !== null && (!log || value > 0);
-    const points = series.flatMap((line) => line.x.map((x, i) => [x, line.y[i]])).filter(([x, y]) => usable(x) && usable(y));
+    const points = series.flatMap((line) => [line.y, line.low, line.high].filter(Boolean).flatMap((ys) => line.x.map((x, i) => [x, ys[i]]))).filter(([x, y]) => usable(x) && usable(y));
     const xs = points.map(([x]) => x), ys = points.map(([, y]) => y);
     let [x0, x1] = [Math.min(...xs), Math.max(...xs)], [y0, y1] = [Math.min(...ys), Math.max(...ys)];
     if (x0 === x1) { x0 -= 0.5; x1 += 0.5; }
@@ -79,6 +79,7 @@ class LineChart {
     svg.append(svgElement("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }),
       svgElement("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, xLabel),
       svgElement("text", { transform: `translate(13 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, yLabel));
+    for (const line of series) if (line.low && line.high) svg.append(this.band(line, scale));
     for (const line of series) svg.append(this.path(line, scale));
     this.marks = svgElement("g");
     svg.append(this.marks);
@@ -95,6 +96,12 @@ class LineChart {
       pen = "L";
     });
     return svgElement("path", { class: "series", d: text, stroke: line.color, "stroke-dasharray": line.dash || "none", "data-name": line.name, ...(line.wide ? { style: "stroke-width:5;opacity:.28" } : {}) });
+  }
+
+  band(line, scale) {
+    const corner = (ys) => (i) => `${scale.x(line.x[i]).toFixed(1)} ${scale.y(ys[i]).toFixed(1)}`, order = line.x.map((_, i) => i);
+    const outline = [...order.map(corner(line.high)), ...order.reverse().map(corner(line.low))];
+    return svgElement("path", { class: "band", d: `M${outline.join("L")}Z`, fill: line.color, "fill-opacity": 0.16, "data-name": line.name });
   }
 
   legend() {

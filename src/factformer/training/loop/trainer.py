@@ -19,6 +19,7 @@ from factformer.bundle import save_bundle
 from factformer.data.store import Dataset
 from factformer.data.windows import Windows
 from factformer.errors import NonFinite, UserError
+from factformer.problem import STEP
 from factformer.protocols import Plan, build_protocol
 from factformer.surrogate import Surrogate
 from factformer.training.experiment.assembly import check_batch, check_memory, check_window, new_surrogate
@@ -26,6 +27,7 @@ from factformer.training.experiment.definition import Experiment
 from factformer.training.feed.augmentation import Augmentation
 from factformer.training.feed.feeding import Visits, open_feed
 from factformer.training.feed.noise import ContextNoise
+from factformer.training.feed.steps import SteppedDataset
 from factformer.training.loop.captured import CapturedStep
 from factformer.training.loop.clock import Clock
 from factformer.training.loop.failures import Diverged, exploded
@@ -62,7 +64,11 @@ class Trainer:
         run: RunFolder,
         reporter: Reporter,
     ) -> None:
-        config, problem = experiment.training, dataset.problem
+        config, strides = experiment.training, experiment.protocol.strides
+        if experiment.protocol.several_steps or STEP in dataset.problem.parameters:
+            dataset = SteppedDataset(dataset, strides=strides)
+            held_out = None if held_out is None else SteppedDataset(held_out, strides=strides)
+        problem = dataset.problem.with_stride(strides[0])
         self.experiment, self.config, self.fabric, self.run = experiment, config, fabric, run
         self.reporter = reporter if fabric.is_global_zero else Reporter()
         self.dataset = dataset
@@ -93,8 +99,8 @@ class Trainer:
         self.clock = Clock(config, fabric.device)
 
         length = self.protocol.window_length
-        check_window(length, dataset.num_frames)
-        windows = Windows(dataset.num_trajectories, dataset.num_frames, length, experiment.data.stride)
+        check_window(length, dataset.num_frames, strides[-1])
+        windows = Windows(dataset.num_trajectories, dataset.num_frames, length, experiment.data.stride, strides)
         self.visits = Visits(
             windows, config.seed, config.batch_size, rank=fabric.global_rank, num_ranks=fabric.world_size
         )
@@ -103,7 +109,7 @@ class Trainer:
         if config.ship == "best" and held_out is None:
             raise UserError("training.ship=best is told by held-out trajectories, and there are none; use last")
         if held_out is not None:
-            self.validation = Validation(held_out, config.validation_windows, fabric.device)
+            self.validation = Validation(held_out, config.validation_windows, fabric.device, strides[0])
         self.augment = Augmentation(experiment.problem, dataset, config.seed) if config.augment else None
         self.noise = None
         if config.noise:

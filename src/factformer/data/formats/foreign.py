@@ -1,0 +1,239 @@
+"""A foreign file as a dataset: arrays that a problem describes, or a file that describes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from factformer.config import unknown_name
+from factformer.data.describe import (
+    CHANGEABLE,
+    ProblemDescription,
+    describe_changes,
+    describe_problem,
+    describe_values,
+    frame_counts,
+    require_parameters,
+)
+from factformer.data.formats.arrays import LazyArray, open_arrays
+from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
+from factformer.data.formats.parts import PartReader, Parts, Sizes, fields_of, joined_columns
+from factformer.data.formats.pdebench import Found, describe_file
+from factformer.data.formats.well import GRID_KEYS
+from factformer.data.hdf5 import SplitFile, is_ours
+from factformer.data.layout import AXIS_NAMES
+from factformer.data.opening import reading_hdf5
+from factformer.data.splits import SUFFIXES, split_of
+from factformer.data.store import Dataset, StoredDataset
+from factformer.errors import UserError
+from factformer.grid import Grid
+
+NO_PARTS = Parts()
+
+
+def import_dataset(
+    path: str | Path,
+    problem: str | Path | Mapping[str, Any] | None = None,
+    *,
+    split: str | None = None,
+    fields: Mapping[str, str] | None = None,
+    parts: Parts = NO_PARTS,
+    layout: str | None = None,
+    resolution: int | None = None,
+    settings: Sequence[str] = (),
+    allow_external: bool = False,
+) -> Dataset:
+    """A foreign file as a dataset.
+
+    ``problem`` is a name of the catalog, a YAML or JSON file or a mapping (`ProblemDescription`); files of
+    PDEBench and The Well describe themselves. ``fields`` maps fields to arrays of the file, ``parts`` says which
+    arrays hold static fields, forcing, parameters and the mask, ``layout`` names the axes of the arrays (`importers`),
+    ``resolution`` keeps every s-th point, ``settings`` are assignments that change the problem. What the file says of
+    its grid and its frame interval holds where neither the problem nor the settings say otherwise; a PDE of the catalog
+    that says otherwise by itself is refused. ``split`` is by default the one that a file of The Well's layout says, and
+    else ``"train"``. HDF5 files that lead to other files (external links and storage, virtual datasets) are refused
+    unless ``allow_external``.
+    """
+    request = Request(Path(path), problem, split, fields or {}, parts, layout, resolution, settings, allow_external)
+    return read_request(request)[0]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What somebody wants of a file: the arguments of `import_dataset`."""
+
+    path: Path
+    problem: str | Path | Mapping[str, Any] | None
+    split: str | None
+    fields: Mapping[str, str]
+    parts: Parts
+    layout: str | None
+    resolution: int | None
+    settings: Sequence[str]
+    allow_external: bool
+
+
+def read_request(request: Request) -> tuple[Dataset, Mapping[str, Any]]:
+    """`import_dataset`, and the parameters of the solver that the problem and the settings say."""
+    path, fields, parts = request.path, request.fields, request.parts
+    if path.suffix in SUFFIXES and is_well(path, allow_external=request.allow_external):
+        if request.layout is not None or fields or request.resolution is not None:
+            raise UserError(f"{path} is in The Well's layout: it takes no layout, fields or resolution")
+        return _well_dataset(request)
+    arrays = open_arrays(path, allow_external=request.allow_external)
+    if request.problem is None:
+        found = describe_file(path, arrays, taken=parts.arrays)
+        if not found.values:
+            raise UserError(f"{path} does not say what it holds: name a problem of the catalog or a problem file")
+        if request.layout is not None or fields:
+            raise UserError(f"{path} describes itself: without a problem it takes no layout and no fields")
+        description, names = describe_values(found.values, request.settings), found.names
+    else:
+        description, names = describe_problem(request.problem, request.settings), fields
+        # a field may be called t, as a temperature is
+        said = [part.strip() for text in fields.values() for part in text.split(",")]
+        taken = [*description.state, *description.static, *description.forcing, *said, *parts.arrays]
+        found = replace(describe_file(path, arrays, taken=taken), assumed=())
+    known = [*description.state, *description.static, *description.forcing]
+    for name in names:
+        if name not in known:
+            raise unknown_name("field", name, known)
+    return _array_dataset(found, description, names, request), description.made_with
+
+
+def is_well(path: Path, *, allow_external: bool = False) -> bool:
+    with reading_hdf5(path, allow_external=allow_external) as file:
+        return is_ours(file) or ("n_trajectories" in file.attrs and "dimensions" in file and "t0_fields" in file)
+
+
+def _well_dataset(request: Request) -> tuple[Dataset, Mapping[str, Any]]:
+    path, problem, settings, allow_external = request.path, request.problem, request.settings, request.allow_external
+    split = request.split or split_of([path], allow_external=allow_external) or "train"
+    description = None if problem is None else describe_problem(problem, settings)
+    given = describe_changes(settings) if description is None else description.said
+    of_grid = {name: value for name, value in given.items() if name in GRID_KEYS}
+    file = SplitFile(path, allow_external=allow_external, **of_grid)
+    # files of others do not tell how much a model should see and predict
+    usual = file.problem if description is None or file.is_ours else description
+    context, horizon = (given.get(name, getattr(usual, name)) for name in ("num_context_frames", "horizon"))
+    context, horizon = frame_counts(file.num_frames, file.problem.steady, context, horizon, said=given)
+    changes = {name: value for name, value in given.items() if name in CHANGEABLE}
+    changes |= {"num_context_frames": context, "horizon": horizon, **_chosen_parts(path, request.parts)}
+    parameters = given.get("parameters", {})
+    if description is None:
+        data = StoredDataset([path], split, allow_external=allow_external, **changes)
+        require_parameters(data.problem.name, parameters, path)
+        return data, parameters
+    changes |= {"name": description.name, "state": description.state_fields}
+    data = StoredDataset([path], split, allow_external=allow_external, **changes)
+    description.require(data.problem, data.num_frames, path)
+    return data, parameters
+
+
+def _chosen_parts(path: Path, parts: Parts) -> dict[str, list[str]]:
+    """What is chosen by name of a file in The Well's layout, whose arrays have names already."""
+    if parts.mask:
+        raise UserError(f"{path} is in The Well's layout, which has no other mask than its own; leave out the mask")
+    chosen = {"static": parts.static, "forcing": parts.forcing, "parameters": parts.parameters}
+    for part, names in chosen.items():
+        for name, array in names.items():
+            if array != name:
+                raise UserError(f"{path} is in The Well's layout: its {part} {array!r} keeps its name, got {name!r}")
+    return {part: list(names) for part, names in chosen.items() if names}
+
+
+def _array_dataset(
+    found: Found, description: ProblemDescription, names: Mapping[str, str], request: Request
+) -> ImportedDataset:
+    path, said = found.path, description.said
+    steady = bool(description.static) and description.num_context_frames == 0
+    state = assign_columns(
+        path,
+        found.arrays,
+        description.state_fields,
+        names,
+        num_axes=description.num_axes,
+        layout=request.layout,
+        steady=steady,
+        all_there=not (description.static or description.forcing or request.parts.arrays),
+    )
+    shape = _common_shape(path, state, "".join(AXIS_NAMES[: description.num_axes]))
+    num_frames = state[0].size("t")
+    problem = description.problem(
+        shape,
+        num_frames,
+        axes=found.axes(shape, needed="extent" not in said),
+        frame_dt=None if "frame_dt" in said else found.frame_dt(num_frames),
+        where=path,
+    )
+    description.require(problem, num_frames, path)
+
+    def open_beside(file: Path) -> Mapping[str, LazyArray]:
+        return open_arrays(file, allow_external=request.allow_external)
+
+    sizes = Sizes(state[0].size("n"), num_frames, tuple(shape))
+    reader = PartReader(path, found.arrays, request.parts, sizes, request.layout, open_beside)
+    static, forcing = (reader.columns(part, getattr(problem, part), names) for part in ("static", "forcing"))
+    parameters = reader.parameters(problem.parameters)
+    mask = reader.mask() if problem.masked or request.parts.mask else []
+    problem = replace(
+        problem,
+        static=fields_of(static),
+        forcing=fields_of(forcing),
+        parameters=tuple(parameters),
+        masked=bool(mask),
+    )
+    columns = {"state": state, "static": joined_columns(static), "forcing": joined_columns(forcing), "mask": mask}
+    step = _step(problem.grid, request.resolution)
+    problem = problem.with_grid(problem.grid.every(step))
+    in_use = {column.name for part in columns.values() for column in part}
+    in_use |= {request.parts.parameters.get(name, name) for name in parameters}
+    notes = {
+        "parameters": description.made_with,
+        "assumed": [name for name in found.assumed if name not in said],
+        "left_out": [name for name in found.arrays if name not in in_use],
+    }
+    return ImportedDataset(
+        path,
+        problem,
+        columns,
+        request.split or "train",
+        step,
+        {key: value for key, value in notes.items() if value},
+        parameters=parameters,
+        sources=reader.sources,
+    )
+
+
+def sources(data: Dataset) -> list[Path]:
+    """The files that a dataset is read from."""
+    if isinstance(data, StoredDataset):
+        return data.paths
+    assert isinstance(data, ImportedDataset)
+    return data.sources
+
+
+def _common_shape(path: Path, columns: Sequence[Column], axes: str) -> list[int]:
+    shapes = {column.name: [column.size(letter) for letter in axes] for column in columns}
+    first = next(iter(shapes.values()))
+    if any(shape != first for shape in shapes.values()):
+        raise UserError(f"the arrays of {path} are on different grids: {shapes}")
+    return first
+
+
+def _step(grid: Grid, resolution: int | None) -> int:
+    """Every how many points to keep so that ``resolution`` of them span the same box."""
+    if resolution is None:
+        return 1
+    steps = set()
+    for size, wraps, points in zip(grid.shape, grid.periodic, grid.points, strict=True):
+        cells = points == "cells" and not wraps
+        full, kept = (size, resolution) if wraps else (size - 1, resolution - 1)
+        if resolution < 2 or full % kept or (cells and resolution != size):
+            raise UserError(f"{size} points cannot be thinned out to {resolution} on the same box")
+        steps.add(full // kept)
+    if len(steps) > 1:
+        raise UserError(f"grid {grid.shape} cannot be thinned out to {resolution} points along every axis")
+    return steps.pop()

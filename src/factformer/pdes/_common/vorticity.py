@@ -1,0 +1,179 @@
+"""Two-dimensional incompressible flow on a periodic box, by its vorticity.
+
+    ∂ω/∂t + u·∇ω = L ω + f,   ω = ∂u2/∂x1 - ∂u1/∂x2,   -∇²ψ = ω,   u1 = ∂ψ/∂x2,   u2 = -∂ψ/∂x1
+
+A subclass gives the symbol of ``L`` and the coefficients of the steady force ``f``. Pseudo-spectral with the 2/3 rule.
+Since u is divergence-free,
+
+    (u·∇ω) = ∂²(u2² - u1²)/∂x1∂x2 + (∂²/∂x1² - ∂²/∂x2²)(u1 u2),
+
+which takes four transforms instead of the five of the advective form (Basdevant 1983). Modes of the initial
+state beyond the cut take no part in the products; the linear terms carry them exactly.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from factformer import engine
+from factformer.errors import UserError
+from factformer.grid import Grid
+from factformer.kernels.solvers import from_planes, to_planes
+from factformer.kernels.solvers.replay import repeated
+from factformer.numerics.random_fields import periodic_field
+from factformer.numerics.spectral import Spectrum, full_cutoff, resample, two_thirds_cutoff
+from factformer.numerics.timestepping import (
+    Function,
+    crank_nicolson_heun,
+    crank_nicolson_heun_stages,
+    etdrk4,
+    etdrk4_stages,
+    num_steps,
+)
+from factformer.pdes._common.base import PDE, Frames, State
+from factformer.problem import Field
+
+INTEGRATORS = {
+    "etdrk4": (etdrk4, etdrk4_stages),
+    "crank_nicolson_heun": (crank_nicolson_heun, crank_nicolson_heun_stages),
+}
+
+
+class VorticityFlow(PDE):
+    """Parameters of a subclass have ``dt``, by default `default_dt`, and ``integrator``."""
+
+    downsamplings = ("truncate", "points")
+    state = (Field("vorticity"),)
+    vectorized = True
+    length: ClassVar[float]
+    """Of the box along either axis."""
+
+    @abstractmethod
+    def decay_rate(self, squared: Tensor, parameters: Any) -> Tensor:
+        """The symbol of the linear terms where ``|k|²`` is ``squared``, in float64."""
+
+    @abstractmethod
+    def force(self, spectrum: Spectrum, shape: Sequence[int], parameters: Any) -> Tensor:
+        """Coefficients of the force, ``(*modes)`` or ``(batch, *modes)``."""
+
+    @abstractmethod
+    def default_dt(self, shape: Sequence[int]) -> float:
+        """The largest step where ``dt`` is not given. It depends on the grid alone, so all trajectories share it."""
+
+    def grid(self, shape: Sequence[int]) -> Grid:
+        return Grid(shape, self.length, periodic=True)
+
+    def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Any) -> Iterator[State]:
+        grid = self.grid(initial.shape[1:-1])
+        dtype, device, shape = initial.dtype, initial.device, grid.shape
+        spectrum = Spectrum.of_grid(grid, two_thirds_cutoff(shape), dtype=dtype, device=device)
+        steps = num_steps(frame_dt, parameters.dt or self.default_dt(shape))
+        vorticity = initial.squeeze(-1)
+        state = spectrum.coefficients(vorticity)
+        advance = self._advance(state, spectrum, shape, parameters, frame_dt, steps)
+        beyond = vorticity - spectrum.values(state, shape)
+        yield initial
+        carry = self._linear_carry(grid, frame_dt, parameters, dtype, device)
+        for _ in range(num_frames - 1):
+            state = advance(state)
+            beyond = carry(beyond)
+            yield (spectrum.values(state, shape) + beyond).unsqueeze(-1)
+
+    def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
+        """``"truncate"`` (default) drops the modes that the coarse grid does not resolve; ``"points"`` takes
+        every s-th point, which lets them alias."""
+        if self.choose_downsampling(method) == "truncate":
+            return resample(frames.squeeze(-1), len(shape), shape).unsqueeze(-1)
+        return every_point(frames, shape)
+
+    def _advance(
+        self, state: Tensor, spectrum: Spectrum, shape: Sequence[int], parameters: Any, interval: float, steps: int
+    ) -> Function:
+        """States like ``state`` over ``interval`` in equal steps."""
+        plain, stages = INTEGRATORS[parameters.integrator]
+        exact = Spectrum(spectrum.extent, spectrum.cutoff, device=spectrum.device)
+        rate, dt = self.decay_rate(exact.squared, parameters), interval / steps
+        force = self.force(spectrum, shape, parameters)
+        points = engine.solver_points(spectrum)
+        if points is None:
+            return repeated(plain(rate, nonlinear_term(spectrum, shape, force), dt, state.dtype), state, steps)
+        from factformer.kernels.solvers.squares import square_stepper
+
+        step = square_stepper(
+            spectrum, points, velocity_symbols(spectrum), product_symbols(spectrum), force, stages(rate, dt)
+        )
+        over_planes = repeated(step, to_planes(state, 2), steps)
+        return lambda current: from_planes(over_planes(to_planes(current, 2)), 2)
+
+    def _linear_carry(
+        self, grid: Grid, interval: float, parameters: Any, dtype: torch.dtype, device: torch.device
+    ) -> Function:
+        """Exact evolution over ``interval`` under the linear terms, for every mode that the grid holds."""
+        squared = grid.wavenumbers(0)[:, None].square() + grid.wavenumbers(1, real=True).square()
+        factor = torch.exp(interval * self.decay_rate(squared, parameters)).to(device, dtype)
+
+        def carry(values: Tensor) -> Tensor:
+            # Axis by axis: the round-off of a transform along two axes at once depends on the size of the batch.
+            coefficients = factor * torch.fft.fft(torch.fft.rfft(values, dim=-1), dim=-2)
+            carried: Tensor = torch.fft.irfft(torch.fft.ifft(coefficients, dim=-2), n=grid.shape[1], dim=-1)
+            return carried
+
+        return carry
+
+
+def velocity_symbols(spectrum: Spectrum) -> tuple[Tensor, Tensor]:
+    """Of ``(∂ψ/∂x2, -∂ψ/∂x1)`` with ``ψ̂ = ω̂ / |k|²``."""
+    k1, k2 = spectrum.wavenumbers
+    return 1j * k2 * spectrum.inverse_squared, -1j * k1 * spectrum.inverse_squared
+
+
+def product_symbols(spectrum: Spectrum) -> tuple[Tensor, Tensor]:
+    """Of ``u2² - u1²`` and ``u1 u2`` in ``-u·∇ω``."""
+    k1, k2 = spectrum.wavenumbers
+    return k1 * k2, k1 * k1 - k2 * k2
+
+
+def nonlinear_term(spectrum: Spectrum, shape: Sequence[int], force: Tensor) -> Function:
+    """Coefficients of ``-u·∇ω + f`` from those of ω."""
+    velocity_of = torch.stack(velocity_symbols(spectrum))
+    # complex like what they multiply: torch would otherwise convert them anew in every product
+    from_difference, from_product = (symbol.to(velocity_of.dtype) for symbol in product_symbols(spectrum))
+
+    def term(vorticity: Tensor) -> Tensor:
+        u1, u2 = spectrum.values(velocity_of * vorticity.unsqueeze(-3), shape).unbind(-3)
+        products = torch.stack([(u2 - u1) * (u2 + u1), u1 * u2], dim=-3)
+        difference, product = spectrum.coefficients(products).unbind(-3)
+        return from_difference * difference + from_product * product + force
+
+    return term
+
+
+def random_vorticity(
+    grid: Grid, scale: float, inverse_length: float, decay: float, generators: Sequence[torch.Generator], **like: Any
+) -> State:
+    """Gaussian fields of zero mean, ``E|ω̂_k|² = scale² (|k|² + τ²)^-α``, alike on every grid.
+
+    τ is ``inverse_length`` and α ``decay``. Modes with ``k2 = 0`` carry half of that, as in the public generators, a
+    real inverse transform of noise that is not symmetric.
+    """
+    spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), **like)
+    amplitude = scale * (spectrum.squared + inverse_length**2) ** (-decay / 2)
+    amplitude[:, 0] *= 0.5**0.5
+    amplitude[0, 0] = 0
+    # one by one, so that not even round-off depends on the batch
+    states = [spectrum.values(periodic_field(spectrum, amplitude, [item]), grid.shape) for item in generators]
+    return torch.cat(states).unsqueeze(-1)
+
+
+def every_point(frames: Frames, shape: Sequence[int]) -> Frames:
+    """Every s-th point along each axis."""
+    for m, size in enumerate(shape, start=2):
+        if frames.shape[m] % size:
+            raise UserError(f"{size} is no divisor of the {frames.shape[m]} points to be sampled")
+        frames = frames.index_select(m, torch.arange(0, frames.shape[m], frames.shape[m] // size, device=frames.device))
+    return frames

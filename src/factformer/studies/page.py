@@ -1,0 +1,100 @@
+"""The page of a study: error trends with bands over seeds, error against cost, a player, the table; one per recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from factformer.report import content, figures
+from factformer.report.html import PAGE_NAME, write_report
+from factformer.report.runs import ReportRun, load_run
+from factformer.report.tables import Table
+from factformer.studies.runner import Ended
+from factformer.studies.summary import FinishedGroup, StudySummary, deviation, mean
+
+
+def write_page(summary: StudySummary, folder: Path) -> list[Path]:
+    """``report.html`` in ``folder``, or in a folder for each recipe where there are several."""
+    names = list(dict.fromkeys(group.group.recipe for group in summary.groups if group.results))
+    return [write_recipe_page(summary, name, folder / name if len(names) > 1 else folder) for name in names]
+
+
+def write_recipe_page(summary: StudySummary, recipe: str, folder: Path) -> Path:
+    """The page of the runs of one recipe, each group shown by the run whose error is the middle one."""
+    groups = [group for group in summary.groups if group.group.recipe == recipe and group.results]
+    runs = [shown_run(group, several_settings=bool(summary.study.settings)) for group in groups]
+    table = summary.table()
+    rows = [row for row in summary.rows if row["recipe"] == recipe]
+    columns = [column for column in table.columns if column.key != "recipe"]
+    used = [column for column in columns if any(row.get(column.key) is not None for row in rows)]
+    num_seeds = len(summary.study.seed_numbers)
+    write_report(
+        folder,
+        title=f"Study of {recipe}",
+        subtitle=f"{len(groups)} settings, {num_seeds} seed{'s' if num_seeds > 1 else ''} each",
+        runs=runs,
+        figures=cost_pictures(groups, runs),
+        table=Table("Comparison", used, rows, note=table.note),
+        trend=banded_trend(groups, runs),
+        overwrite=True,
+    )
+    return folder / PAGE_NAME
+
+
+def shown_run(group: FinishedGroup, *, several_settings: bool) -> ReportRun:
+    """The run of a group with the median error, under the name of the group."""
+    finished = sorted((one for one in group.ended if one.result is not None), key=first_error)
+    run = load_run(finished[(len(finished) - 1) // 2].folder)
+    name = f"{group.group.model}, {group.group.variant}" if several_settings and group.group.variant else run.name
+    return dataclasses.replace(run, name=name)
+
+
+def first_error(one: Ended) -> float:
+    """The error of the first field; infinite where the roll-out diverged."""
+    assert one.result is not None
+    error = next(iter(one.result["fields"].values()))["relative_l2"]
+    return math.inf if error is None else float(error)
+
+
+def banded_trend(groups: Sequence[FinishedGroup], runs: Sequence[ReportRun]) -> dict[str, content.Chart]:
+    """`content.error_charts` with the mean over seeds as the line and a standard deviation to each side as the band."""
+    charts = content.error_charts(runs)
+    for field, chart in charts.items():
+        lines = iter(chart)
+        for group, run in zip(groups, runs, strict=True):
+            if field not in run.evaluation.fields or len(run.evaluation.fields[field].relative_l2_per_frame) < 2:
+                continue
+            next(lines).update(seed_band(group, field))
+    return charts
+
+
+def seed_band(group: FinishedGroup, field: str) -> dict[str, Any]:
+    """Mean of the errors of a frame over seeds, and its band where there are several."""
+    frames = list(zip(*(one["fields"][field]["relative_l2_per_frame"] for one in group.results), strict=True))
+    means, spreads = [mean(values) for values in frames], [deviation(values) for values in frames]
+    if None in spreads or None in means:
+        return {"y": means}
+    pairs = list(zip(means, spreads, strict=True))
+    return {
+        "y": means,
+        "low": [max(middle - spread, 0.0) for middle, spread in pairs],  # type: ignore[operator]
+        "high": [middle + spread for middle, spread in pairs],  # type: ignore[operator]
+    }
+
+
+def cost_pictures(groups: Sequence[FinishedGroup], runs: Sequence[ReportRun]) -> dict[str, Any]:
+    """Error against the time to predict, for each field; nothing where a time was not measured."""
+    drawn = {}
+    for field in content.field_groups(runs):
+        points = []
+        for group, run in zip(groups, runs, strict=True):
+            errors = [one["fields"][field]["relative_l2"] for one in group.results if field in one["fields"]]
+            error, seconds = mean(errors), mean([one["seconds_per_sequence"] for one in group.results])
+            if error is not None and seconds:
+                points.append(figures.CostPoint(run.label, seconds, error, deviation(errors)))
+        if len(points) > 1:
+            drawn[f"Error of {field} against the time to predict"] = figures.error_against_cost(points, field=field)
+    return drawn
