@@ -145,16 +145,16 @@ def normalizer_from(
         if fields:
             known[f"{kind}_mean"] = mean[measured].tolist()
             ones = [1.0] * num_channels(fields)
-            known[f"{kind}_std"] = _shared(std[measured], mean[measured], fields, ones)
+            known[f"{kind}_std"] = shared_deviation(std[measured], mean[measured], fields, ones)
     if problem.parameters:
         assert parameters is not None, "the values of parameters say on which scale they are taken"
         known |= parameter_statistics(parameters)
-    state_std = _shared(std["state"], mean["state"], problem.state, [0.0] * problem.num_state_channels)
+    state_std = shared_deviation(std["state"], mean["state"], problem.state, [0.0] * problem.num_state_channels)
     return Normalizer(
         **known,
         state_mean=mean["state"].tolist(),
         state_std=state_std,
-        increment_std=_shared(std["increment"], 0 * std["increment"], problem.state, state_std),
+        increment_std=shared_deviation(std["increment"], 0 * std["increment"], problem.state, state_std),
     )
 
 
@@ -170,7 +170,8 @@ def parameter_statistics(values: NDArray[Any]) -> dict[str, list[float]]:
     return {f"parameters_{name}": column.astype(float).tolist() for name, column in columns.items()}
 
 
-def _shared(std: Array, mean: Array, fields: tuple[Field, ...], constant: list[float]) -> list[float]:
+def shared_deviation(std: Array, mean: Array, fields: tuple[Field, ...], constant: list[float]) -> list[float]:
+    """One deviation for all components of a field; that of ``constant`` where it does not vary."""
     result: list[float] = []
     for channels in channel_slices(fields).values():
         pooled, level = (float(np.sqrt(np.mean(np.square(values[channels])))) for values in (std, mean))

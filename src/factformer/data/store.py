@@ -25,6 +25,7 @@ from factformer.data.numbers import AXES, Rounding, checked
 from factformer.data.opening import require_readable
 from factformer.data.splits import SPLITS, split_files, split_of, training_files
 from factformer.data.statistics import TrajectoryMoments, merge_moments, normalizer_from
+from factformer.data.windows import frames_from
 from factformer.errors import UserError
 from factformer.problem import Problem
 
@@ -64,15 +65,22 @@ class Dataset(ABC):
         return Batch(**{part: self.read(trajectories, frames, part) for part in self.problem.parts})
 
     def batch(
-        self, trajectories: Selection, start: int = 0, num_frames: int = 1, *, num_context_frames: int | None = None
+        self,
+        trajectories: Selection,
+        start: int = 0,
+        num_frames: int = 1,
+        *,
+        num_context_frames: int | None = None,
+        stride: int = 1,
     ) -> Batch:
         """What a surrogate sees to predict ``num_frames`` after the context that begins at frame ``start``.
 
-        It sees as many context frames as the problem says, or ``num_context_frames``.
+        It sees as many context frames as the problem says, or ``num_context_frames``, of every ``stride``-th frame.
         """
         count = self.problem.num_context_frames if num_context_frames is None else num_context_frames
-        known = self.known(trajectories, slice(start, start + count + num_frames))
-        return known._replace(context=self.read(trajectories, slice(start, start + count)) if count else None)
+        known = self.known(trajectories, frames_from(start, count + num_frames, stride))
+        context = self.read(trajectories, frames_from(start, count, stride)) if count else None
+        return known._replace(context=context)
 
     def all_parameters(self) -> NDArray[Any] | None:
         """The parameters of all trajectories ``(trajectory, parameter)``, if the problem has any."""
@@ -303,6 +311,12 @@ class StoredDataset(Dataset):
                 found = trajectory.moments()[part]
                 mean, std = {**mean, part: found.mean}, {**std, part: found.std}
         return normalizer_from(self.problem, mean, std, self.all_parameters())
+
+    def training_split(self) -> StoredDataset | None:
+        """The training split that lies beside this one, if there is any; of a training split itself."""
+        if self.split == "train":
+            return self
+        return self._training_split() if self._training else None
 
     def _training_split(self) -> StoredDataset | None:
         """The one that this split belongs to, unless it is that itself."""

@@ -51,7 +51,7 @@ class Block(nn.Module):
     ) -> Float[Tensor, "batch *grid dim"]:
         branch = z
         for convolution in self.convolutions:
-            branch = functional.relu(convolution(branch, None, conditions.mask))
+            branch = functional.relu(convolution(branch, grid, conditions.mask))
         return z + branch
 
     @property
@@ -62,6 +62,7 @@ class Block(nn.Module):
 
 class Model(PositionedBackbone):
     config_class = Config
+    cuttable = True
     paper_optimizer = "adam"
 
     def __init__(self, config: Config, problem: Problem) -> None:

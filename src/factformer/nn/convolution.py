@@ -17,7 +17,7 @@ from factformer.nn.masks import Mask, inside, ratio
 from factformer.problem import Boundary
 
 
-def pad_axis(u: Tensor, axis: int, width: int, kind: Boundary) -> Tensor:
+def pad_axis(u: Tensor, axis: int, width: int, kind: str) -> Tensor:
     """``u`` continued by ``width`` points at both ends of dimension ``axis``.
 
     ``periodic`` wraps around, ``reflect`` mirrors about the end points (which are not repeated), ``zero``
@@ -42,16 +42,24 @@ def pad_axis(u: Tensor, axis: int, width: int, kind: Boundary) -> Tensor:
 
 
 def pad(
-    u: Float[Tensor, "batch *grid channel"], widths: Sequence[int], kinds: Sequence[Boundary]
+    u: Float[Tensor, "batch *grid channel"], widths: Sequence[int], kinds: Sequence[Boundary], grid: Grid | None = None
 ) -> Float[Tensor, "batch *padded channel"]:
-    """Continue every grid axis by its width at both ends, as its boundary kind says."""
+    """Continue every grid axis by its width at both ends: as its boundary kind says, or by the neighbours of a part."""
     for m, (width, kind) in enumerate(zip(widths, kinds, strict=True)):
-        u = pad_axis(u, m + 1, width, kind)
+        if width and grid is not None and m in grid.cut_axes:
+            u = grid.with_neighbours(u, m, width, kind)
+        else:
+            u = pad_axis(u, m + 1, width, kind)
     return u
 
 
 def stencil_share(
-    mask: Float[Tensor, "batch *grid"], sizes: Sequence[int], step: int, kinds: Sequence[Boundary], stride: int = 1
+    mask: Float[Tensor, "batch *grid"],
+    sizes: Sequence[int],
+    step: int,
+    kinds: Sequence[Boundary],
+    stride: int = 1,
+    grid: Grid | None = None,
 ) -> Float[Tensor, "batch *coarse 1"]:
     """The part of a stencil of ``sizes`` points, ``step`` apart, that lies inside the domain, for each place of it.
 
@@ -60,11 +68,11 @@ def stencil_share(
     share = mask
     for axis, (size, kind) in enumerate(zip(sizes, kinds, strict=True), start=1):
         width = step * (size // 2)
-        if kind == "zero":
-            ends = share.new_ones([*share.shape[:axis], width, *share.shape[axis + 1 :]])
-            padded = torch.cat([ends, share, ends], dim=axis)
-        else:
-            padded = pad_axis(share, axis, width, kind)
+        widths = [width if m == axis - 1 else 0 for m in range(len(sizes))]
+        # Beyond a wall all counts as inside: zeros are put around what lies outside.
+        outside = (1 - share).unsqueeze(-1) if kind == "zero" else share.unsqueeze(-1)
+        padded = pad(outside, widths, kinds, grid).squeeze(-1)
+        padded = 1 - padded if kind == "zero" else padded
         share = padded.unfold(axis, 2 * width + 1, stride)[..., ::step].mean(-1)
     return share.unsqueeze(-1)
 
@@ -166,7 +174,7 @@ class Convolution(nn.Module):
         """The part of the stencil that lies inside the domain; where it is zero the result says nothing."""
         sizes, step = self.sizes_at(grid)
         exact = torch.float64 if self.weight.dtype == torch.float64 else torch.float32
-        return stencil_share(mask.to(exact), sizes, step, self.padding, self.stride)
+        return stencil_share(mask.to(exact), sizes, step, self.padding, self.stride, grid)
 
     def forward(
         self, u: Float[Tensor, "batch *grid dim_in"], grid: Grid | None = None, mask: Mask | None = None
@@ -180,8 +188,12 @@ class Convolution(nn.Module):
         weight, dilation = self.at(grid)
         widths = [dilation * (size // 2) for size in weight.shape[2:]]
         # The library pads with zeros itself, without a copy of the field.
-        within = [w if kind == "zero" and len(widths) < 4 else 0 for w, kind in zip(widths, self.padding, strict=True)]
-        u = pad(u, [w - done for w, done in zip(widths, within, strict=True)], self.padding)
+        cut = () if grid is None else grid.cut_axes
+        within = [
+            w if kind == "zero" and len(widths) < 4 and m not in cut else 0
+            for m, (w, kind) in enumerate(zip(widths, self.padding, strict=True))
+        ]
+        u = pad(u, [w - done for w, done in zip(widths, within, strict=True)], self.padding, grid)
         # Moving the channel of a contiguous channel-last tensor forward gives torch's channels_last layout.
         u = u.contiguous().movedim(-1, 1)
         convolve = self._with_outer_axis if len(self.padding) == 4 else self._inner

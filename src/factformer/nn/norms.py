@@ -27,10 +27,12 @@ def domain_normalize(
     values: Float[Tensor, "batch group *grid channel"],
     weights: Float[Tensor, "*grid"] | Float[Tensor, "batch *grid"] | None,
     eps: float,
+    grid: Grid | None = None,
 ) -> Float[Tensor, "batch group *grid channel"]:
     """Zero mean and unit variance of each group over the domain and its channels; statistics in float32.
 
-    The weights of a masked domain are those of each sample; values outside must be finite.
+    The weights of a masked domain are those of each sample; values outside must be finite. The statistics of a part
+    of a ``grid`` are those of all of it.
     """
     if weights is None and values.device.type == "cpu":  # a GPU would give each group to one of its multiprocessors
         # Points count alike, so they are taken in the order in which they lie: a turned tensor is not copied first.
@@ -47,7 +49,8 @@ def domain_normalize(
     def average(x: Tensor) -> Tensor:
         if weights is None:
             return x.mean(inner, keepdim=True)
-        return (x * (weights / x.shape[-1]).unsqueeze(-1)).sum(inner, keepdim=True)
+        sums = (x * (weights / x.shape[-1]).unsqueeze(-1)).sum(inner, keepdim=True)
+        return sums if grid is None else grid.total(sums, range(grid.num_axes))
 
     centred = working - average(working)
     return (centred * (average(centred.square()) + eps).rsqrt()).to(values.dtype)
@@ -72,7 +75,7 @@ class DomainNorm(nn.Module):
         """The normalised field; the points of a ``mask`` alone count, and values outside of it are not read."""
         weights = cached_domain_weights(self.tables, grid, x, mask)
         grouped = inside(x, mask).unflatten(-1, (self.num_groups, -1)).movedim(-2, 1)
-        normalized = domain_normalize(grouped, weights, self.eps).movedim(1, -2).flatten(-2)
+        normalized = domain_normalize(grouped, weights, self.eps, grid).movedim(1, -2).flatten(-2)
         return (normalized * self.weight + self.bias).to(x.dtype)
 
 
@@ -89,4 +92,4 @@ def cached_domain_weights(tables: TableCache, grid: Grid, like: Tensor, mask: Ma
         return weights
     measure = mask.to(torch.float64 if like.dtype == torch.float64 else torch.float32)
     measure = measure if weights is None else measure * weights
-    return measure / measure.sum(tuple(range(1, mask.ndim)), keepdim=True)
+    return measure / grid.total(measure.sum(tuple(range(1, mask.ndim)), keepdim=True), range(grid.num_axes))

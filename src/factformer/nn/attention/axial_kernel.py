@@ -65,14 +65,16 @@ def axial_mean(
     return x.flatten(1, -2)
 
 
-def near_one(x: Float[Tensor, "batch head points kernel"]) -> Float[Tensor, "batch head points kernel"]:
+def near_one(
+    x: Float[Tensor, "batch head points kernel"], grid: Grid, m: int
+) -> Float[Tensor, "batch head points kernel"]:
     """``x`` times a power of two for each sample and head that brings its largest entry close to one.
 
     The head normalisation removes any factor common to a head, and nothing else holds the size of queries and keys:
     the product of the kernels of three axes starts near 1e-17 and grew by twenty orders of magnitude in 676 updates
     of a network for boxes. For the same reason the factor has no gradient, and a power of two changes no digit.
     """
-    largest = x.detach().abs().amax((-2, -1), keepdim=True)
+    largest = grid.largest(x.detach().abs().amax((-2, -1), keepdim=True), (m,))
     return x * torch.exp2(-largest.log2().floor().clamp(-100.0, 100.0))
 
 
@@ -117,10 +119,11 @@ class AxialKernel(nn.Module):
             None if grid.equal_weights(axis) else axis_weights(self.tables, grid, axis, x)
             for axis in range(grid.num_axes)
         ]
-        mean = axial_mean(x, weights, self.m)
+        others = [axis for axis in range(grid.num_axes) if axis != self.m]
+        mean = grid.total(axial_mean(x, weights, self.m), others)
         if mask is None:
             return self.encode(mean, grid)
-        share = axial_mean(mask.unsqueeze(-1).to(mean.dtype), weights, self.m)
+        share = grid.total(axial_mean(mask.unsqueeze(-1).to(mean.dtype), weights, self.m), others)
         queries, keys = self.encode(ratio(mean, share), grid)
         empty = (share == 0).unsqueeze(1)
         return queries.masked_fill(empty, 0.0), keys.masked_fill(empty, 0.0)
@@ -158,6 +161,8 @@ class AxialKernel(nn.Module):
         self, queries: Tensor, keys: Tensor, grid: Grid, mask: Mask | None = None
     ) -> Float[Tensor, "batch head points points"]:
         """``A``, weights included; formed in float32 whatever autocast says."""
+        if self.m in grid.cut_axes:
+            raise UserError(f"axis {self.m} is cut into parts: its kernel cannot be formed in one process")
         weights = axis_weights(self.tables, grid, self.m, queries)
         with torch.autocast(queries.device.type, enabled=False):
             products = queries @ keys.transpose(-1, -2)
@@ -171,7 +176,7 @@ class AxialKernel(nn.Module):
 
     def dense_is_cheaper(self, grid: Grid) -> bool:
         """``(q̃k̃ᵀ)V`` costs S per value, ``q̃(k̃ᵀV)`` costs 2 d_k; a softmax needs the matrix itself."""
-        return self.options.softmax or grid.shape[self.m] <= 2 * self.kernel_dim
+        return self.options.softmax or (grid.shape[self.m] <= 2 * self.kernel_dim and self.m not in grid.cut_axes)
 
     def apply_to(
         self,
@@ -183,8 +188,11 @@ class AxialKernel(nn.Module):
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch head *grid channel"]:
         """``values ×_m A``, in the cheaper order; ``rescaled`` up to a factor that a normalisation removes."""
-        for matrix in self.operators(*self.factors(x, grid, mask), grid, rescaled=rescaled, mask=mask):
+        matrices = self.operators(*self.factors(x, grid, mask), grid, rescaled=rescaled, mask=mask)
+        for index, matrix in enumerate(matrices, start=1):
             values = contract(matrix.to(values.dtype), values, self.m + 2)
+            if index < len(matrices):  # coefficients of the keys: a sum over the whole axis
+                values = grid.total(values, (self.m,))
         return values
 
     def operators(
@@ -192,7 +200,7 @@ class AxialKernel(nn.Module):
     ) -> list[Float[Tensor, "batch head out points"]]:
         """What to contract with, one after the other: the kernel, or in the low-rank order keys and queries."""
         if rescaled and not self.options.softmax:
-            queries, keys = near_one(queries), near_one(keys)
+            queries, keys = (near_one(factor, grid, self.m) for factor in (queries, keys))
         if self.dense_is_cheaper(grid):
             return [self.matrix(queries, keys, grid, mask)]
         weighted = keys * axis_weights(self.tables, grid, self.m, keys)[:, None]

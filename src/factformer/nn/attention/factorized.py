@@ -82,7 +82,8 @@ class FactorizedAttention(Stage):
         else:
             for kernel in self.axes():
                 values = kernel.apply_to(values, x, grid, mask=mask)
-        values = domain_normalize(values, cached_domain_weights(self.tables, grid, values, mask), self.norm_eps)
+        weights = cached_domain_weights(self.tables, grid, values, mask)
+        values = domain_normalize(values, weights, self.norm_eps, grid)
         return inside(self.to_output(values.movedim(1, -2).flatten(-2)), mask)
 
     def add_to(

@@ -34,6 +34,9 @@ class WallCloseness(nn.Module):
         return len(self.spacings)
 
     def forward(self, mask: Mask, grid: Grid, dtype: torch.dtype) -> Float[Tensor, "batch *grid channel"]:
+        if grid.cut_axes:  # a body may lie in the part of another process
+            whole = self.forward(grid.put_together(mask, 1), grid.whole, dtype)
+            return grid.cut(whole, 1)
         share = mask.unsqueeze(-1).to(dtype)
         channels = []
         with torch.autocast(mask.device.type, enabled=False):
