@@ -117,6 +117,9 @@ def test_parameters_and_geometry(tmp_path, monkeypatch):
     assert names["thick"][-1].std() < names["thin"][-1].std()
     assert len(names["predicted"]) == 6
     assert names["several"].problem.parameters == ("viscosity", "frame_dt") and len(names["coarse"]) == 4
+    assert names["temperature"].isnan().any()
+    for frame in names["unseen"]:
+        assert frame.isfinite().all() and bool((frame[~names["mask"][10:]] == 0).all())
 
 
 def test_the_tutorial(tmp_path, monkeypatch):
