@@ -128,6 +128,7 @@ def render_page(
             player_hint=content.player_hint(data["player"]),
             trend=data["trend"],
             spectra=data["spectra"],
+            masked=any(run.problem is not None and run.problem.masked for run in runs),
             windows=content.windows(runs),
             floor=runs[0].evaluation.floor,
             protocols={run.protocol for run in runs},
