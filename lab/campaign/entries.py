@@ -81,7 +81,7 @@ class Entry:
     @property
     def split(self) -> str:
         """What the run is judged by: whatever is chosen must not be chosen on the test set."""
-        return "valid" if self.group == "research" else "test"
+        return "valid" if self.group in ("research", "search") else "test"
 
 
 def entry_name(model: str, protocol: str, minutes: float) -> str:

@@ -17,6 +17,7 @@ from lab.campaign.entries import (
     recipe,
 )
 from lab.campaign.research import research
+from lab.campaign.search import search, tuned
 
 GROUPS = {
     "kolmogorov": kolmogorov,
@@ -29,6 +30,8 @@ GROUPS = {
     "ablations": ablations,
     "research": research,
     "long": long,
+    "search": search,
+    "tuned": tuned,
 }
 
 

@@ -116,10 +116,10 @@ def predict_file(
         if path.suffix == ".npy":
             np.save(path, frames)
         else:
-            np.savez_compressed(path, frames=frames, frame_dt=problem.frame_dt)
+            np.savez_compressed(path, frames=frames, frame_dt=context.batch.frame_dt(problem))
 
     def animate(path: Path) -> None:
-        frame_dt = problem.frame_dt if problem.num_context_frames else None
+        frame_dt = context.batch.frame_dt(problem) if problem.num_context_frames else None
         write_animation(
             path, frames[0], component=components(problem.state)[0], grid=grid, frame_dt=frame_dt, overwrite=True
         )

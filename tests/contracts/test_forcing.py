@@ -11,16 +11,15 @@ from factformer import Field, Grid, Problem, catalog, rollout
 from factformer.batch import Batch
 from factformer.engine import StageExecution
 from factformer.surrogate import Surrogate, build_surrogate
+from small_models import small_sizes
 
 PROBLEM = Problem(
     "channel", Grid((8, 6), 1.0, True), (Field("u", 2),), forcing=(Field("inflow"),), num_context_frames=2, horizon=4
 )
-SMALL = {"dim": 16, "depth": 1, "heads": 2, "head_dim": 4, "kernel_dim": 8, "modes": 3, "norm_groups": 4}
 
 
 def small(model: str, problem: Problem = PROBLEM, **options) -> Surrogate:
-    known = catalog.find("models", model).Config.model_fields
-    sizes = {key: value for key, value in SMALL.items() if key in known}
+    sizes = small_sizes(model, depth=1)
     torch.manual_seed(0)
     return build_surrogate(problem, model, marching_steps=3, **sizes, **options).eval()
 

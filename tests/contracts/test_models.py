@@ -1,6 +1,7 @@
 """What every model of the catalog must do, on grids of one to four axes, even and odd, with walls or not."""
 
 import copy
+import json
 import subprocess
 import sys
 
@@ -18,9 +19,9 @@ from factformer.problem import Field, Problem
 from factformer.protocols import build_protocol, parse_protocol
 from factformer.surrogate import Surrogate, build_surrogate, model_config
 from factformer.training.loop.objective import Objective
+from small_models import small_sizes
 
 MODELS = catalog.names("models")
-SMALL = {"dim": 16, "depth": 2, "heads": 2, "head_dim": 4, "kernel_dim": 8, "modes": 3, "norm_groups": 4}
 
 
 def flow(name: str, grid: Grid, boundary: str = "periodic") -> Problem:
@@ -60,8 +61,7 @@ def model(request) -> str:
 
 
 def small(model: str, problem: Problem, **options) -> Surrogate:
-    known = catalog.find("models", model).Config.model_fields
-    sizes = {key: value for key, value in SMALL.items() if key in known}
+    sizes = small_sizes(model)
     counts = channel_counts(problem)
     levels = {kind: torch.linspace(0.5, 2, count).tolist() for kind, count in counts.items()}
     moments = {f"{kind}_{moment}": level for kind, level in levels.items() for moment in ("mean", "std")}
@@ -224,17 +224,15 @@ def test_stretched_axes_work_or_are_refused_by_name(model):
 
 
 COMPILE = """
+import json
 import sys
 
 import torch
 
-from factformer import Field, Grid, Problem, build_surrogate, catalog
+from factformer import Field, Grid, Problem, build_surrogate
 
 problem = Problem("channel", Grid((8, 9), 1.0, (True, False)), (Field("u"),), boundary="zero")
-known = catalog.find("models", sys.argv[1]).Config.model_fields
-sizes = {"dim": 16, "depth": 2, "heads": 2, "head_dim": 4, "kernel_dim": 8, "modes": 3, "norm_groups": 4}
-options = {key: value for key, value in sizes.items() if key in known}
-backbone = build_surrogate(problem, sys.argv[1], **options).backbone
+backbone = build_surrogate(problem, sys.argv[1], **json.loads(sys.argv[2])).backbone
 z = torch.randn(2, 8, 9, 16)
 compiled = torch.compile(backbone, backend="aot_eager")(z, problem.grid)
 compiled.square().mean().backward()
@@ -245,7 +243,8 @@ torch.testing.assert_close(compiled, backbone(z, problem.grid), rtol=1e-4, atol=
 @pytest.mark.slow
 def test_it_can_be_compiled(model):
     """In a process of its own: the compiler does not see through the run-time checks of shapes."""
-    result = subprocess.run([sys.executable, "-c", COMPILE, model], capture_output=True, text=True, check=False)
+    words = [sys.executable, "-c", COMPILE, model, json.dumps(small_sizes(model))]
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
 

@@ -11,12 +11,12 @@ from factformer.batch import Batch
 from factformer.bundle import load, save_bundle
 from factformer.data.normalization import Normalizer
 from factformer.models._backbone import Backbone, ModelConfig
-from factformer.nn.modulation import Modulation
+from factformer.nn.conditions import Modulation
 from factformer.surrogate import Surrogate, build_surrogate
+from small_models import SMALL, small_sizes
 
 PLAIN = Problem("channel", Grid((8, 6), 1.0, (True, False)), (Field("u", 2),), num_context_frames=2, boundary="zero")
 PROBLEM = replace(PLAIN, parameters=("reynolds", "slope"))
-SMALL = {"dim": 16, "depth": 2, "heads": 2, "head_dim": 4, "kernel_dim": 8, "modes": 3, "norm_groups": 4}
 KNOWN = {"state_mean": [0.0, 0.1], "state_std": [1.0, 1.0], "increment_std": [0.3, 0.3]}
 KNOWN |= {"context_mean": KNOWN["state_mean"], "context_std": KNOWN["state_std"]}
 OF_PARAMETERS = {
@@ -34,8 +34,7 @@ def model(request) -> str:
 
 
 def small(model: str | type[Backbone], problem: Problem = PROBLEM, **options) -> Surrogate:
-    known = (catalog.find("models", model).Config if isinstance(model, str) else model.config_class).model_fields
-    sizes = {key: value for key, value in SMALL.items() if key in known}
+    sizes = small_sizes(model)
     statistics = {**KNOWN, **OF_PARAMETERS} if problem.parameters else KNOWN
     torch.manual_seed(0)
     return build_surrogate(

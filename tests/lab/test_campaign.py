@@ -20,7 +20,7 @@ from factformer.studies.scales import experiment_of
 from factformer.training import Machine
 from factformer.training.runfolder import checkpoint
 from lab.campaign import campaign as module
-from lab.campaign import segments
+from lab.campaign import search, segments
 from lab.campaign.campaign import Campaign
 from lab.campaign.entries import Data, again
 from lab.campaign.groups import GROUPS, find_entries
@@ -73,8 +73,24 @@ def test_frames_in_16_bits_keep_exact_statistics_and_tests():
 
 
 def test_ideas_are_not_judged_by_the_test_set():
-    assert {entry.split for entry in GROUPS["research"]()} == {"valid"}
-    assert {entry.split for name, build in GROUPS.items() if name != "research" for entry in build()} == {"test"}
+    choosing = {"research", "search"}
+    assert {entry.split for name in choosing for entry in GROUPS[name]()} == {"valid"}
+    assert {entry.split for name, build in GROUPS.items() if name not in choosing for entry in build()} == {"test"}
+
+
+def test_the_search_is_the_same_for_all_and_its_best_choice_is_trained(tmp_path):
+    entries = find_entries(["search/transolver"])
+    kolmogorov, darcy = ([e for e in entries if e.run.recipe == recipe] for recipe in ("kolmogorov", "darcy"))
+    assert [e.title for e in kolmogorov] == [e.title for e in darcy] == list(search.CHOICES)
+    assert search.tuned(tmp_path / "results") == []
+    statuses = tiny(tmp_path).run(darcy)
+    assert [status.word for status in statuses] == ["done"] * 4
+    (best,) = search.tuned(tmp_path / "results")
+    found = read_findings(tmp_path / "results")
+    errors = {e.title: found[e.path].result["fields"]["solution"]["relative_l2"] for e in darcy}
+    assert best.title == min(errors, key=errors.get)
+    assert set(search.CHOICES[best.title]) < set(best.run.settings)
+    assert best.path == "darcy-85/transolver-tuned-3min.json"
 
 
 def test_every_entry_of_every_group_is_a_valid_experiment():

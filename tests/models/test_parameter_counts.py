@@ -63,6 +63,22 @@ def test_the_size_is_the_paper_s(model, problem, millions):
     assert count(model, problem) / 1e6 == pytest.approx(millions, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("model", "options", "millions"),
+    [
+        ("unet", {}, 144),  # PDEArena's Unetmod-64
+        ("convnext_unet", {}, 18.6),  # CNextU-Net of The Well
+        ("transolver", {}, 2.8),  # the released settings for Darcy flow
+        ("transolver", {"dim": 256, "head_dim": 32, "num_slices": 32}, 11.2),  # and for Navier-Stokes
+        ("swin_transformer", {}, 20.8),  # Poseidon-T
+    ],
+)
+def test_newer_models_have_the_sizes_of_their_papers(model, options, millions):
+    with torch.device("meta"):
+        backbone = build_surrogate(KOLMOGOROV, model, **options).backbone
+    assert sum(weight.numel() for weight in backbone.parameters()) / 1e6 == pytest.approx(millions, rel=0.02)
+
+
 def test_complex_weights_are_pairs_of_real_ones():
     with torch.device("meta"):
         surrogate = build_surrogate(KOLMOGOROV, "fno")

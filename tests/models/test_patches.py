@@ -22,9 +22,9 @@ from factformer.models import Backbone, ModelConfig
 from factformer.nn.patches import PatchedGrid, Patches
 from factformer.nn.patches.patches import lagrange
 from factformer.surrogate import model_config
+from small_models import small_sizes
 
 MODELS = catalog.names("models")
-SMALL = {"dim": 16, "depth": 2, "heads": 2, "head_dim": 4, "kernel_dim": 8, "modes": 3, "norm_groups": 4}
 CASES = {
     "line": (Grid(16, 6.28, True), 4),
     "line between walls, odd": (Grid(13, 1.0, False), 2),
@@ -44,8 +44,7 @@ def flow(grid: Grid, **options) -> Problem:
 
 def small(model: str, problem: Problem, **options):
     torch.manual_seed(0)
-    known = catalog.find("models", model).Config.model_fields
-    sizes = {key: value for key, value in SMALL.items() if key in known}
+    sizes = small_sizes(model)
     count = problem.num_state_channels
     levels = torch.linspace(0.5, 2, count).tolist()
     moments = {f"{kind}_{moment}": levels for kind in ("context", "state") for moment in ("mean", "std")}
@@ -286,7 +285,7 @@ def test_what_counts_and_reports_knows_the_grid_of_patches():
     assert patched < plain / 2
     one, four = (small("factformer", problem, patch=p) for p in (1, 2))
     assert training_bytes(four, 64) < training_bytes(one, 64)
-    ((_, u, grid),) = record_attention(four, Batch(frames_of(problem)))[0]
+    ((_, u, grid, _),) = record_attention(four, Batch(frames_of(problem)))[0]
     assert tuple(u.shape[1:-1]) == grid.shape == (8, 6)
 
 

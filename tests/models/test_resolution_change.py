@@ -27,6 +27,12 @@ SIZES = {
     "modes": 6,
     "fourier_std": 1.0,
     "rotary_scale": 8.0,  # resolved at the coarsest grid
+    "num_slices": 8,
+    "multipliers": (1, 2),
+    "width": 16,
+    "num_halvings": 1,
+    "num_levels": 2,
+    "layer_scale": 0.5,
 }
 PERIODIC = Problem("torus", Grid((24, 24), 1.0, True), (Field("u"),))
 WALLS = Problem("box", Grid((24, 24), 1.0, False, "cells"), (Field("u"),), boundary="reflect")
@@ -70,6 +76,7 @@ def changes(surrogate: Surrogate, ratio: int) -> tuple[float, float]:
         ("galerkin_transformer", 2e-3),
         ("factformer", 0.05),
         ("linear_attention", 0.05),
+        ("transolver", 0.05),
     ],
 )
 def test_integral_models_give_nearly_the_same_answer(model, limit):
@@ -118,3 +125,10 @@ def test_the_dilated_network_does_not(problem):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
     first, _ = changes(surrogate, 3)
     assert first > 0.3
+
+
+@pytest.mark.parametrize("model", ["unet", "convnext_unet", "swin_transformer"])
+def test_nor_do_networks_of_levels(model):
+    """Their layers count points, and a level is every second one."""
+    first, _ = changes(build(model, PERIODIC), 3)
+    assert first > 0.1

@@ -154,10 +154,15 @@ class Normalizer(nn.Module):
 
     def normalize_parameters(self, values: Float[Tensor, "batch parameter"]) -> Float[Tensor, "batch parameter"]:
         """Parameters, or their logarithms, with mean 0 and deviation 1 over the training data."""
-        assert self.parameters_log is not None
+        log, mean, std = self.parameters_log, self.parameters_mean, self.parameters_std
+        assert log is not None and mean is not None and std is not None
         logarithms = values.clamp(min=torch.finfo(values.dtype).tiny).log()
-        scaled: Tensor = torch.where(self.parameters_log > 0, logarithms, values)
-        return (scaled - self.parameters_mean) / self.parameters_std
+        return (torch.where(log > 0, logarithms, values) - mean) / std
+
+    def normalize_forcing(self, values: Tensor) -> Tensor:
+        """Forcing with mean 0 and deviation 1 over the training data."""
+        assert self.forcing_mean is not None and self.forcing_std is not None
+        return (values - self.forcing_mean) / self.forcing_std
 
     def require_positive(self, values: Float[Tensor, "batch parameter"], problem: Problem) -> None:
         """Raise where a parameter is not positive that must be: one on a log scale, or a time step."""

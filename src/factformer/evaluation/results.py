@@ -110,6 +110,8 @@ class Evaluation:
     created: Text | None = None
     versions: dict[Text, Text] = field(default_factory=dict)
     metrics: dict[Name, OwnMetric] = field(default_factory=dict)
+    stride: Positive = 1
+    """Frames of the data in one frame of the surrogate."""
 
     def __post_init__(self) -> None:
         if set(self.persistence) != set(self.fields):

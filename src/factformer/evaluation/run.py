@@ -186,7 +186,7 @@ def sample_arrays(
     fields = json.dumps([[item.name, item.num_channels] for item in surrogate.problem.state])
     return arrays | {
         "fields": np.array(fields),
-        "frame_dt": np.array(surrogate.problem.frame_dt),
+        "frame_dt": np.array(batches[0].batch.frame_dt(surrogate.problem)),
         "trajectories": np.array(chosen),
         "grid": np.array(json.dumps(dataset.problem.grid.to_dict())),
     }

@@ -14,6 +14,9 @@ from factformer.training.experiment.definition import Experiment, parse_model
 Scale = Literal["small", "paper"]
 PAPER_UPDATES = {"latent_marching": 100_000, "autoregressive": 64_000, "steady": 100_000}
 
+SIZES = ("dim", "depth", "heads", "head_dim", "kernel_dim")
+"""Keys of a recipe's model that are sizes of factformer."""
+
 SCALES = {"small": {"log_every": 10}, "paper": {"log_every": 50, "validate_every": 1000, "checkpoint_every": 1000}}
 """What the recipes of a scale share in training: how often something is written."""
 
@@ -83,11 +86,14 @@ def model_section(
 
     At the paper's scale the baselines that are not Transformers keep the sizes of their own, which are the
     paper's, but for those that the paper chose for this problem (``baseline``); the Transformers take those of the
-    recipe, as in the paper. Where layers see ``num_axes`` in turn, all of these get the same number of layers.
+    recipe, as in the paper. A model that the paper does not know says its sizes itself. Where layers see ``num_axes``
+    in turn, all of these get the same number of layers.
     """
     found = find_model(model)
     if scale == "paper" and found.paper_optimizer == "adam":
         values = baseline or {}
+    if found.recipe_sizes is not None:
+        values = {**{key: value for key, value in values.items() if key not in SIZES}, **found.recipe_sizes[scale]}
     known = found.config_class.model_fields
     section = {"name": model, **{key: value for key, value in values.items() if key in known}}
     if found.one_axis_per_layer and "depth" in section:

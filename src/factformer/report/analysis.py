@@ -14,6 +14,7 @@ from factformer.evaluation.attention import Analysis
 from factformer.evaluation.cost import OUT_OF_MEMORY
 from factformer.evaluation.results import Evaluation
 from factformer.evaluation.run import is_our_figure
+from factformer.evaluation.solver.results import SolverBenchmark
 from factformer.report.planes import axis_name, components
 from factformer.report.runs import load_run
 from factformer.report.tables import Column, Table, is_steady
@@ -92,6 +93,8 @@ def benchmark_table(result: Mapping[str, Any]) -> Table:
         "label": ("Case", "text"),
         "contender": ("Method", "text"),
         "resolution": ("Points per axis", "count"),
+        "start": ("Start", "text"),
+        "dt": ("Time step", "number"),
         "batch_size": ("Batch", "count"),
         "precision": ("Precision", "text"),
         "parameters": ("Parameters", "count"),
@@ -119,6 +122,23 @@ def benchmark_table(result: Mapping[str, Any]) -> Table:
         {**row, **dict.fromkeys(measured, OUT_OF_MEMORY)} if row.get("status") == OUT_OF_MEMORY else row for row in rows
     ]
     return Table(f"Benchmark: {result['benchmark']}", [Column(key, *kinds[key]) for key in used], shown)
+
+
+def solver_figure(result: SolverBenchmark) -> Figure:
+    """Error against seconds per simulated second of the surrogate and of the solver from each start."""
+    from factformer.report import figures
+
+    curves: dict[str, list[tuple[float, float, str]]] = {}
+    marks: dict[str, tuple[float, float]] = {}
+    for row in result.rows:
+        if not row.error:  # of the reference, which is the truth
+            continue
+        if row.is_surrogate:
+            marks[f"surrogate, {row.precision}"] = (row.error, row.seconds_per_simulated_second)
+        else:
+            point = (row.error, row.seconds_per_simulated_second, str(row.resolution))
+            curves.setdefault(f"solver from the {row.start}", []).append(point)
+    return figures.pareto(curves, marks)
 
 
 def write_evaluation_figures(folder: str | Path) -> list[Path]:

@@ -120,7 +120,7 @@ class _Encoder:
             "frames": int(shape[0]),
             "stride": detail.stride,
             "fields": self.fields,
-            "planes": [_describe_plane(plane, shape[1:-1], first.grid, detail.stride) for plane in planes],
+            "planes": [describe_plane(plane, shape[1:-1], first.grid, detail.stride) for plane in planes],
             "truth": {run: [self._clips("truth", run, s, detail) for s in samples] for run in set(self.sources)},
             "difference": [
                 [self._clips("difference", run, s, detail) for s in samples] for run in range(len(self.runs))
@@ -208,7 +208,7 @@ def _describe(part: Component, runs: Sequence[ReportRun], num_samples: int) -> d
     }
 
 
-def _describe_plane(plane: Plane, shape: Sequence[int], grid: Grid | None, stride: int) -> dict[str, Any]:
+def describe_plane(plane: Plane, shape: Sequence[int], grid: Grid | None, stride: int) -> dict[str, Any]:
     """Size, box, height over width of its picture, whether to scale, and the points kept along each axis, if even."""
     coordinates = [np.arange(float(size)) if grid is None else grid.axis(m).numpy() for m, size in enumerate(shape)]
     edges = [cell_edges(axis, shape, grid) for axis in plane.axes]

@@ -142,9 +142,9 @@ class _Memory:
 
     def normalizer(self) -> Normalizer:
         total = merge_moments(self.moments, self.contents.problem)
-        return normalizer_from(
-            self.contents.problem, {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()}
-        )
+        mean, std = {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()}
+        numbers = self.known.parameters
+        return normalizer_from(self.contents.problem, mean, std, None if numbers is None else numbers.cpu().numpy())
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from factformer.report.figures.curves import (
     energy_curves,
     error_against_cost,
     error_trend,
+    pareto,
     resolution_study,
     spectra,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "error_trend",
     "kernel_maps",
     "middle_slices",
+    "pareto",
     "resolution_study",
     "spectra",
 ]

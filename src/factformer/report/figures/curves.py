@@ -249,6 +249,33 @@ def error_against_cost(points: Sequence[CostPoint], *, field: str) -> Figure:
     return figure
 
 
+@styled
+def pareto(
+    curves: Mapping[str, Sequence[tuple[float, float, str]]], marks: Mapping[str, tuple[float, float]]
+) -> Figure:
+    """Seconds per simulated second against the error: lines of ``(error, seconds, label)`` points, and single marks.
+
+    What lies to the lower left is better in both.
+    """
+    figure = new_figure(5.6, 3.8)
+    axes = figure.subplots()
+    for i, (name, points) in enumerate(curves.items()):
+        ordered = sorted(points)
+        errors, seconds = [point[0] for point in ordered], [point[1] for point in ordered]
+        axes.loglog(errors, seconds, color=series_color(i + 1), marker="sD^v"[i % 4], markersize=5, label=literal(name))
+        for error, second, label in ordered:
+            axes.annotate(
+                literal(label), (error, second), xytext=(4, 4), textcoords="offset points", fontsize=7.5, color=MUTED
+            )
+    for i, (name, (error, seconds_at)) in enumerate(marks.items()):
+        style = {"color": series_color(0), "marker": "o*P"[i % 3], "markersize": 9, "linestyle": "none"}
+        axes.loglog([error], [seconds_at], label=literal(name), **style)
+    axes.set_xlabel("relative $L^2$ error")
+    axes.set_ylabel("seconds per simulated second")
+    _legend(axes, len(curves) + len(marks))
+    return figure
+
+
 def _times(count: int, frame_dt: float | None) -> Array:
     return np.asarray(np.arange(1, count + 1) * (1.0 if frame_dt is None else frame_dt))
 
