@@ -10,6 +10,7 @@ from torch import Tensor
 from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.metrics import energy_spectrum, relative_l2_per_frame
+from factformer.pdes import check_finite
 from factformer.report.planes import Component, Plane, components, middle_planes
 from factformer.rollout import rollout
 from factformer.serve.reference import ENDLESS, Reference
@@ -66,7 +67,7 @@ class Flow:
     def _solve(self, state: Tensor) -> None:
         """Let the solver start from ``state``."""
         assert self.reference is not None
-        self._solved = self.reference.frames(state, self.parameters)
+        self._solved = self.reference.frames(self.batch, state, self.parameters)
         self.truth = next(self._solved).float()
 
     def step(self) -> None:
@@ -84,6 +85,7 @@ class Flow:
         self.number += 1
         if self.truth is not None:
             self.truth = next(self._solved).float()
+            check_finite(self.surrogate.problem.name, self.truth.unsqueeze(1))
 
     def compare(self, wanted: bool) -> None:
         """Start the solver from the frame that is shown, or leave it."""
@@ -144,7 +146,10 @@ class Flow:
             return {}
         predicted, truth = self.frame.unsqueeze(1), self.truth.unsqueeze(1)
         slices = self.surrogate.problem.state_slices
-        return {name: float(relative_l2_per_frame(predicted[..., s], truth[..., s])) for name, s in slices.items()}
+        return {
+            name: float(relative_l2_per_frame(predicted[..., s], truth[..., s], mask=self.batch.mask))
+            for name, s in slices.items()
+        }
 
     def spectra(self, group: str) -> dict[str, list[float]]:
         """Energy spectra of a field of the surrogate and, where it is compared, of the solver."""

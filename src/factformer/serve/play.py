@@ -7,12 +7,10 @@ import json
 import time
 from typing import Annotated
 
-import torch
 from pydantic import Field as Value
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from torch import Tensor
 
 from factformer._support.text import first_line
 from factformer.batch import Batch
@@ -22,7 +20,7 @@ from factformer.serve.arrays import write_json, write_npz
 from factformer.serve.asked import read_asked, read_body
 from factformer.serve.flow import Flow
 from factformer.serve.limits import Refusal
-from factformer.serve.predictor import Predictor, blank_batch
+from factformer.serve.predictor import Predictor, typical_parameters
 from factformer.serve.reference import find_reference
 from factformer.serve.sessions import Session, Sessions
 from factformer.serve.stirring import Stroke
@@ -93,20 +91,12 @@ class Play:
 
     async def _random_start(self, seed: int) -> Batch:
         """A flow of the equation's own, frame by frame, so that others have their turn in between."""
-        problem = self.predictor.surrogate.problem
-        reference = self.reference
-        if isinstance(reference, str) or reference.why_no_start:
-            why = reference if isinstance(reference, str) else reference.why_no_start
-            raise Refusal(422, f"{why}: give the arrays to start from, as an npz archive")
-        blank = blank_batch(self.predictor.surrogate)
-        numbers = [] if blank.parameters is None else blank.parameters[0].tolist()
-        states = reference.start(seed, dict(zip(problem.parameters, numbers, strict=True)))
-        frames: list[Tensor] = []
-        while (state := await self.predictor.compute(lambda: next(states, None))) is not None:
-            frames = [*frames, state.float()][-max(1, problem.num_context_frames) :]
-        if problem.steady:
-            return Batch(static=frames[0], parameters=blank.parameters)
-        return Batch(context=torch.stack(frames, dim=1), parameters=blank.parameters)
+        if isinstance(self.reference, str):
+            raise Refusal(422, f"{self.reference}: give the arrays to start from, as an npz archive")
+        making = self.reference.start(seed, typical_parameters(self.predictor.surrogate))
+        while (start := await self.predictor.compute(lambda: next(making))) is None:
+            pass
+        return start
 
     async def go_on(self, request: Request) -> Response:
         session = self.sessions.find(request.path_params["key"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from factformer.batch import Batch
 from factformer.evaluation.memory import memory_explained
+from factformer.problem import STEP
 from factformer.rollout import rollout
 from factformer.serve.asked import Asked
 from factformer.serve.limits import Limits, Refusal, busy
@@ -132,6 +134,17 @@ def blank_batch(surrogate: Surrogate) -> Batch:
         context=filled("context", frames) if frames else None,
         static=filled("static") if problem.static else None,
         forcing=filled("forcing", frames + 1) if problem.forcing else None,
-        parameters=normalizer.parameters_mean.cpu()[None] if normalizer.parameters_mean is not None else None,
+        parameters=torch.tensor([list(typical_parameters(surrogate).values())]) if problem.parameters else None,
         mask=torch.ones(1, *shape, dtype=torch.bool) if problem.masked else None,
     )
+
+
+def typical_parameters(surrogate: Surrogate) -> dict[str, float]:
+    """The mean of each parameter over the training data: of its logarithm where it is on a log scale."""
+    problem, normalizer = surrogate.problem, surrogate.normalizer
+    if normalizer.parameters_mean is None or normalizer.parameters_log is None:
+        return {}
+    means, logs = normalizer.parameters_mean.tolist(), normalizer.parameters_log.tolist()
+    values = [math.exp(mean) if log else mean for mean, log in zip(means, logs, strict=True)]
+    typical = dict(zip(problem.parameters, values, strict=True))
+    return typical | ({STEP: problem.frame_dt} if STEP in typical else {})
