@@ -15,11 +15,11 @@ import factformer
 from factformer import Grid
 from factformer.bundle import save_bundle
 from factformer.cli import build_app
-from factformer.context import read_context
 from factformer.data import convert, import_dataset, open_dataset
 from factformer.data.formats.importers import ImportedDataset
 from factformer.data.formats.parts import Parts
 from factformer.errors import UserError
+from factformer.prediction.context import read_context
 
 GRID = Grid((6, 5), 1.0, True)
 COUNT, FRAMES = 4, 9
