@@ -43,7 +43,7 @@ DRAWN = ("error-*.png", "spectrum-*.png", "rollout-*.png", "parameter-*.png")
 FIGURE_MARK = b"Software\0factformer"
 """What our figures hold near their beginning, by which they are known from others of the same name."""
 SAMPLES = {"truth", "prediction", "context", "fields", "frame_dt", "trajectories", "grid"}
-"""The arrays of `rollouts.npz`."""
+"""The arrays of `rollouts.npz`; those of a masked problem have a ``mask`` as well."""
 SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows", "grid", "precision")
 
 
@@ -185,10 +185,13 @@ def sample_arrays(
     if dataset.problem.grid.num_axes > 2 and _fits_half(surrogate.normalizer):
         with np.errstate(over="ignore"):  # a prediction that left all bounds is infinite then
             arrays = {name: values.astype(np.float16) for name, values in arrays.items()}
+    masks = [one.batch.mask for one in batches if one.batch.mask is not None]
+    if masks:
+        arrays["mask"] = torch.cat(masks).cpu().numpy()
     fields = json.dumps([[item.name, item.num_channels] for item in surrogate.problem.state])
     return arrays | {
         "fields": np.array(fields),
-        "frame_dt": np.array(surrogate.problem.frame_dt),
+        "frame_dt": np.array(batches[0].batch.frame_dt(surrogate.problem)),
         "trajectories": np.array(chosen),
         "grid": np.array(json.dumps(dataset.problem.grid.to_dict())),
     }
@@ -248,7 +251,7 @@ def check_ours(folder: Path) -> None:
     require_ours(
         {
             folder / EVALUATION: lambda path: set(SAME_MEASUREMENT) <= set(read_json(path)),
-            folder / ROLLOUTS: lambda path: archive_members(path) == SAMPLES,
+            folder / ROLLOUTS: lambda path: archive_members(path) - {"mask"} == SAMPLES,
         },
         "an evaluation",
     )

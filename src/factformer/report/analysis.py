@@ -147,6 +147,7 @@ def write_evaluation_figures(folder: str | Path) -> list[Path]:
 
     run = load_run(folder)
     frame_dt = None if is_steady(run) else run.evaluation.frame_dt
+    masked = run.problem is not None and run.problem.masked
     drawn: dict[str, Figure] = {}
     for name, values in run.evaluation.fields.items():
         errors, floor = known(values.relative_l2_per_frame), known(values.persistence.relative_l2_per_frame)
@@ -159,7 +160,7 @@ def write_evaluation_figures(folder: str | Path) -> list[Path]:
         predicted, true = (None, None) if spectrum is None else (known(spectrum.prediction), known(spectrum.truth))
         if spectrum is not None and predicted is not None and true is not None:
             drawn[f"spectrum-{file_stem(name)}"] = figures.spectra(
-                spectrum.wavenumber, {run.name: predicted}, true, field=name
+                spectrum.wavenumber, {run.name: predicted}, true, field=name, masked=masked
             )
     for part in components(run.fields) if run.rollouts else []:
         drawn[f"rollout-{file_stem(part.group)}-{part.channel}"] = figures.comparison(

@@ -65,8 +65,12 @@ def spectra(
     *,
     field: str,
     protocols: Mapping[str, str] | None = None,
+    masked: bool = False,
 ) -> Figure:
-    """Energy spectra on logarithmic axes, the truth in black; the mean (wavenumber 0) is left out."""
+    """Energy spectra on logarithmic axes, the truth in black; the mean (wavenumber 0) is left out.
+
+    Those of a ``masked`` problem are of fields that are zero outside the domain.
+    """
     figure = new_figure(5.2, 3.6)
     axes = figure.subplots()
     k = np.asarray(wavenumber, dtype=float)
@@ -76,7 +80,7 @@ def spectra(
         style = line_style((protocols or {}).get(name, ""))
         axes.loglog(k[kept], np.asarray(values)[kept], color=series_color(i), linestyle=style, label=literal(name))
     axes.set_xlabel("wavenumber")
-    axes.set_ylabel(f"energy spectrum of {literal(field)}")
+    axes.set_ylabel(f"energy spectrum of {literal(field)}" + ("\n(zero outside the domain)" if masked else ""))
     _legend(axes, len(curves) + 1)
     return figure
 
