@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.small_zoo import SMALL, save_small_bundle
 
 import factformer
 from factformer import Field, Grid, Problem, build_surrogate, catalog, rollout
@@ -21,6 +20,7 @@ from factformer.errors import UserError
 from factformer.evaluation.cost import random_batch
 from factformer.export import program
 from factformer.export.exporting import export, fresh_batch, read_helper, relative_difference
+from small_zoo import SMALL, save_small_bundle
 
 GRID = Grid((8, 6), 2 * math.pi, True)
 LINE = Problem("line", Grid(8, 1.0, True), (Field("u"),), num_context_frames=2, horizon=4)

@@ -21,6 +21,7 @@ MODELS = {
     "factformer": ATTENTION,
     "factformer_plus": ATTENTION,
     "dilated_resnet": {**SMALL, "norm_groups": 2, "dilations": [1, 3]},
+    "factformer_plus with patches": {**ATTENTION, "patch": 2},
 }
 GRIDS = {
     "line": ((17,), PERIODIC),
@@ -56,7 +57,8 @@ def largest_differences(model, options, shape, periodic, cut, masked, boundary):
     numbers = torch.rand(2, 1, dtype=torch.float64)
     mask = torch.rand(2, *shape) > 0.3 if masked else None
     whole = prediction_and_gradients(surrogate, Batch(frames, parameters=numbers, mask=mask), target, grid)
-    part = GridPart(grid, init_device_mesh("cpu", cut), multiple=2)
+    patch = options.get("patch", 1)
+    part = GridPart.of(grid, init_device_mesh("cpu", cut), [2 * patch] * num_axes)
     mine = Batch(part.cut(frames, 2).clone(), parameters=numbers, mask=None if mask is None else part.cut(mask, 1))
     cut_up = prediction_and_gradients(surrogate, mine, part.cut(target, 2), part)
     assert torch.allclose(part.put_together(cut_up[0], 2), whole[0], rtol=0, atol=1e-9)
@@ -87,11 +89,13 @@ def main(rendezvous, rank, size):
     found = {}
     for model, options in MODELS.items():
         for name, (shape, periodic) in GRIDS.items():
+            if "patch" in options:
+                shape = tuple(2 * points - (not wraps) for points, wraps in zip(shape, periodic, strict=False))
             for number, cut in enumerate(cuts(len(shape), size)):
                 boundary = ("zero", "reflect")[number % 2]
                 for masked in (False, True):
                     key = f"{model}, {name}, {'x'.join(map(str, cut))}{', masked' * masked}"
-                    found[key] = largest_differences(model, options, shape, periodic, cut, masked, boundary)
+                    found[key] = largest_differences(model.split()[0], options, shape, periodic, cut, masked, boundary)
     if rank == 0:
         print(json.dumps(found))
     dist.destroy_process_group()

@@ -83,7 +83,7 @@ def test_increments_grow_with_the_step():
         doubled = surrogate(Batch(context, parameters=torch.tensor([[0.2]]))) - context
         assert torch.equal(surrogate(context) - context, by_default), "the interval of the problem"
         (frame,) = rollout(surrogate, context, 1, frame_dt=0.2)
-    torch.testing.assert_close(doubled, 2 * by_default)  # before training, the network does not see the step
+    torch.testing.assert_close(doubled, math.sqrt(2) * by_default)  # before training, the network does not see the step
     torch.testing.assert_close(frame - context[:, 0], doubled[:, 0])
 
 
@@ -151,3 +151,9 @@ def test_evaluation_and_files_take_the_interval_of_the_data(travelling, tmp_path
     with torch.no_grad():
         expected = torch.stack(list(rollout(load(loaded), fine.read([0], slice(0, 1)), 2)), dim=1)
     np.testing.assert_allclose(by_file, expected.numpy(), rtol=1e-5, atol=1e-6)
+    told = {"parameters": {"frame_dt": 0.2}, "device": "cpu", "start": 0}
+    predict_file(loaded, tmp_path / "context.npz", 2, tmp_path / "coarse.npz", **told)
+    with np.load(tmp_path / "coarse.npz") as coarse, torch.no_grad():
+        expected = torch.stack(list(rollout(load(loaded), fine.read([0], slice(0, 1)), 2, frame_dt=0.2)), dim=1)
+        assert float(coarse["frame_dt"]) == pytest.approx(0.2)
+        np.testing.assert_allclose(coarse["frames"], expected.numpy(), rtol=1e-5, atol=1e-6)

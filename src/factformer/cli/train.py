@@ -43,6 +43,7 @@ def train(
     devices: Annotated[int, number("GPUs per node, or CPU processes.", most=1024)] = 1,
     num_nodes: Annotated[int, number("Computers that train together.", most=100_000)] = 1,
     strategy: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
+    domain: Annotated[int, number("Processes among which the grid of a sample is cut.", most=4096)] = 1,
     precision: Annotated[
         str | None, typer.Option(help="32-true or bf16-mixed; by default the recipe's.", show_default=False)
     ] = None,
@@ -81,7 +82,7 @@ def train(
         *(assignments or []),
         *(assignment(key, value) for key, value in shorthands.items() if value is not None),
     ]
-    machine: Machine = choose_machine(device, devices, num_nodes, strategy)
+    machine: Machine = choose_machine(device, devices, num_nodes, strategy, domain)
     experiment, folder = choose_experiment(recipes.build, recipe, scale, changes, out, resume)
     reporter = open_reporter(folder, quiet=quiet, tensorboard=tensorboard, wandb=wandb)
     outcome = run_experiment(

@@ -48,7 +48,11 @@ def build_app(predictor: Predictor, *, token: str | None = None, local: bool = T
         body = await read_body(request, limits.body_bytes, limits.body_seconds)
         asked = await asyncio.to_thread(read_asked, body, problem, limits)
         frames = (await predictor.predict(asked)).numpy()
-        answer = {"frames": frames, "frame_dt": problem.frame_dt, "fields": [f.name for f in problem.state]}
+        answer = {
+            "frames": frames,
+            "frame_dt": asked.batch.frame_dt(problem),
+            "fields": [f.name for f in problem.state],
+        }
         if JSON not in request.headers.get("accept", ""):
             return Response(await asyncio.to_thread(write_npz, answer), media_type=NPZ)
         if frames.nbytes > limits.json_bytes:

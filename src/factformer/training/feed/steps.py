@@ -66,7 +66,7 @@ class SteppedDataset(Dataset):
     def _told(self, known: Normalizer) -> Normalizer:
         """Statistics with those of ``frame_dt`` at all strides."""
         place, values = self.problem.parameters.index(STEP), known.to_dict()
-        single: NDArray[Any] = self._parameters(slice(None), 1)[:, place].numpy()
+        single: NDArray[Any] = self._parameters(slice(None), 1)[:, place].cpu().numpy()
         column = parameter_statistics(np.multiply.outer(single, self.strides).reshape(-1, 1))
         for name, (number,) in column.items():
             others = values.get(name, [])

@@ -52,7 +52,8 @@ class Objective(nn.Module):
         The deviation of the channels keeps windows in check whose truth is zero (`metrics.LEAST`); an offset of theirs
         is not part of what errors are relative to. With a mask the points inside alone count.
         """
-        terms = metrics.grouped_relative_l2(prediction, target, self.slices, self.deviation, self.offset, mask)
+        part = self.surrogate.part
+        terms = metrics.grouped_relative_l2(prediction, target, self.slices, self.deviation, self.offset, mask, part)
         total = torch.stack(list(terms.values())).sum()
         if GRADIENT in self.weights:
             terms[GRADIENT] = self.gradient_loss(prediction, target, mask)

@@ -52,7 +52,7 @@ def train(
             else:
                 run.check_free(overwrite)
         fabric = start(machine, experiment.training.precision)
-        trainer = Trainer(experiment, dataset, held_out, fabric, run, reporter or Reporter())
+        trainer = Trainer(experiment, dataset, held_out, fabric, run, reporter or Reporter(), machine.domain)
         # Nothing is written before everything is known to fit together.
         if fabric.is_global_zero and not begun:
             if resume:

@@ -12,6 +12,7 @@ from factformer.data.agreement import require_finite
 from factformer.data.store import Dataset
 from factformer.data.windows import frames_from, span
 from factformer.errors import NonFinite, UserError
+from factformer.parallel.part import GridPart, cut_batch
 from factformer.training.loop.objective import Objective
 
 
@@ -44,6 +45,11 @@ class Validation:
         self.batch = window.batch(num_context)
         self.target = window.frames[:, num_context:]
 
+    def cut(self, part: GridPart) -> None:
+        """Keep what this process holds of the windows."""
+        self.batch = cut_batch(self.batch, part)
+        self.target = part.cut(self.target, 2)
+
     def errors(self, objective: Objective) -> dict[str, float | None]:
         """Relative L2 of each field group over the joint window as in the loss, averaged over the windows.
 
@@ -61,6 +67,7 @@ class Validation:
             objective.deviation,
             objective.offset,
             self.batch.mask,
+            objective.surrogate.part,
         )
         values = {name: float(error) for name, error in errors.items()}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
