@@ -44,6 +44,22 @@ def start(
     return pde.sample_initial(grid, generators, dtype=dtype, device="cpu")
 
 
+@cache
+def given(pde: PDE, shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
+    """What an equation needs beside its start, the same for all trajectories."""
+    generators = [torch.Generator().manual_seed(0)]
+    grid = pde.problem(shape).grid
+    known = pde.sample_known(grid, generators, 4, pde.task.frame_dt, dtype=torch.float64, device="cpu")
+    return {name: getattr(known, name)[0] for name in pde.conditions}
+
+
+def simulated(pde: PDE, initial: torch.Tensor, *arguments: object, **settings: object) -> torch.Tensor:
+    """`simulate` with what the equation is `given`."""
+    shape = tuple(initial.shape[1:-1])
+    parts = given(pde, shape if len(shape) in pde.dimensions else pde.problem(resolution(pde)).grid.shape)
+    return simulate(pde, initial, *arguments, **{**parts, **settings})
+
+
 def num_frames(pde: PDE, count: int) -> int:
     """``count``, or the one frame of an equation without time."""
     return 1 if pde.steady else count
@@ -61,7 +77,7 @@ def solve(pde: PDE, frames: torch.Tensor, **parameters: object) -> torch.Tensor:
     if pde.steady:
         coefficient = frames[:, 0, ..., :1]
         return torch.cat([coefficient[:, None], simulate(pde, coefficient, **parameters)], dim=-1)
-    return simulate(pde, frames[:, 0, ..., started_channels(pde)], 4, **parameters)
+    return simulated(pde, frames[:, 0, ..., started_channels(pde)], 4, **parameters)
 
 
 def solution(pde: PDE, count: int = 2, **parameters: object) -> torch.Tensor:

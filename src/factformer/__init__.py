@@ -12,6 +12,7 @@ from factformer._support.lazy import load_lazily
 if TYPE_CHECKING:
     from factformer.batch import Batch as Batch
     from factformer.bundle import load as load
+    from factformer.export.exporting import export as export
     from factformer.grid import Grid as Grid
     from factformer.pdes import simulate as simulate
     from factformer.problem import Field as Field
@@ -36,6 +37,7 @@ __all__ = load_lazily(
         "rollout": "factformer.rollout",
         "simulate": "factformer.pdes",
         "fit": "factformer.training",
+        "export": "factformer.export.exporting",
         "study": "factformer.studies.running",
     },
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,18 @@ import torch
 
 from factformer.batch import Batch, as_number
 from factformer.config import unknown_name
-from factformer.data.formats.arrays import LazyArray, describe_arrays, open_arrays
+from factformer.data.formats.arrays import SUFFIXES, describe_arrays, open_arrays
 from factformer.data.formats.foreign import NO_PARTS, is_well
 from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
 from factformer.data.formats.parts import PartReader, Parts, Sizes, joined_columns
-from factformer.data.formats.pdebench import describe_times
+from factformer.data.formats.pdebench import Found, describe_times
+from factformer.data.formats.sources import describe_source
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.store import StoredDataset, open_dataset, parts_for
+from factformer.data.windows import span
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import check_setting
-from factformer.problem import Field, Problem
+from factformer.problem import STEP, Field, Problem
 
 STORED = (".hdf5", ".h5")
 
@@ -35,14 +38,18 @@ class Context:
     num_available: int
     made_with: Mapping[str, Any] = field(default_factory=dict)
     """Provenance of the data, where they tell it."""
+    stride: int = 1
+    """Frames of the file in one frame of the surrogate."""
 
     def __str__(self) -> str:
         """Such as ``frames 20 to 23 of 24``, counted from 0; nothing where there is no time."""
         if self.batch.context is None:
             return ""
         count = self.batch.context.shape[1]
-        which = f"frame {self.start}" if count == 1 else f"frames {self.start} to {self.start + count - 1}"
-        return f"{which} of {self.num_available}"
+        last = self.start + span(count, self.stride) - 1
+        which = f"frame {self.start}" if count == 1 else f"frames {self.start} to {last}"
+        apart = f", {self.stride} apart," if self.stride > 1 and count > 1 else ""
+        return f"{which}{apart} of {self.num_available}"
 
 
 def read_context(
@@ -68,7 +75,8 @@ def read_context(
     if path.suffix in STORED and is_well(path):
         if fields or layout or parts.arrays:
             raise UserError(f"{path} is in The Well's layout: it takes no layout, no fields and no other parts")
-        data: ImportedDataset | StoredDataset = _stored(path, problem, given)
+        data: ImportedDataset | StoredDataset
+        data, stride = _stored(path, problem, given)
         first, num_forced = 0, data.num_frames
     else:
         for name in fields or {}:
@@ -76,12 +84,14 @@ def read_context(
                 raise unknown_name("field", name, known)
         said = [part.strip() for text in (fields or {}).values() for part in text.split(",")]
         taken = [*(f.name for f in _seen(problem)), *said, *parts.arrays]
-        described = describe_times(path, open_arrays(path), taken=taken)
-        seen = _columns(path, described.arrays, problem, fields or {}, layout)
-        data, num_forced = _arrays(path, described.arrays, problem, seen, parts, layout, given)
-        if not problem.steady:
-            described.require_interval(data.num_frames, problem.frame_dt)
-        first = max(data.num_frames - problem.num_context_frames, 0)
+        described = _described(path, taken)
+        seen = _columns(described, problem, fields or {}, layout)
+        if STEP in problem.parameters and STEP not in parts.parameters:
+            given.setdefault(STEP, problem.frame_dt)
+        data, num_forced = _arrays(described, problem, seen, parts, layout, given)
+        interval = given.get(STEP, problem.frame_dt)
+        stride = 1 if problem.steady else described.frame_stride(data.num_frames, interval)
+        first = max(data.num_frames - span(problem.num_context_frames, stride), 0)
     if not problem.num_context_frames:
         if start is not None:
             raise UserError(f"{problem.name!r} is steady: its samples have no frames to start from, leave out --start")
@@ -90,17 +100,18 @@ def read_context(
         batch = _with_parameters(data.known(slice(None), slice(0, 1)), problem, data, given)
         return Context(batch, 0, 1, data.provenance)
     first, count = first if start is None else start, problem.num_context_frames
-    if not 0 <= first <= data.num_frames - count:
-        asked = "" if start is None else f" from frame {start} on, counted from 0"
+    if not 0 <= first <= data.num_frames - span(count, stride):
+        asked = "" if stride == 1 else f" that lie {stride} apart"
+        asked += "" if start is None else f" from frame {start} on, counted from 0"
         raise UserError(f"{path} holds {data.num_frames} frames, too few for {count} context frames{asked}")
     predicted = num_frames if problem.forcing else 0
-    if problem.forcing and first + count + predicted > num_forced:
+    if problem.forcing and first + span(count + predicted, stride) > num_forced:
         raise UserError(
             f"{path} holds forcing for {num_forced} frames, too few for {count} context frames from frame {first} on "
             f"and {num_frames} predicted ones; ask for fewer, or for an earlier --start"
         )
-    batch = data.batch(slice(None), first, predicted, num_context_frames=count)
-    return Context(_with_parameters(batch, problem, data, given), first, data.num_frames, data.provenance)
+    batch = data.batch(slice(None), first, predicted, num_context_frames=count, stride=stride)
+    return Context(_with_parameters(batch, problem, data, given), first, data.num_frames, data.provenance, stride)
 
 
 def _given(problem: Problem, parameters: Mapping[str, Any]) -> dict[str, float]:
@@ -112,14 +123,29 @@ def _given(problem: Problem, parameters: Mapping[str, Any]) -> dict[str, float]:
     return {name: as_number(value, f"parameter {name!r}") for name, value in parameters.items()}
 
 
-def _stored(path: Path, problem: Problem, given: Mapping[str, float]) -> StoredDataset:
-    """A dataset that holds what ``problem`` needs, but for the parameters that are ``given``."""
+def _stored(path: Path, problem: Problem, given: dict[str, float]) -> tuple[StoredDataset, int]:
+    """A dataset that holds what ``problem`` needs, but for the parameters ``given``; how many of its frames one is.
+
+    A surrogate for several time steps is told the interval of the frames, unless it is ``given``.
+    """
     opened = open_dataset(path)
     found = opened.problem
     if _seen(found) != _seen(problem):
         wanted, there = (", ".join(f.name for f in _seen(item)) for item in (problem, found))
         raise UserError(f"{path} is of {found.name!r} with {there}; a surrogate of {problem.name!r} needs {wanted}")
     changes = parts_for(opened, problem)
+    interval = given.get(STEP, problem.frame_dt)
+    try:
+        stride = check_setting(replace(problem, frame_dt=interval), found)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    if STEP in problem.parameters and STEP not in found.parameters:
+        apart = stride * found.frame_dt
+        if STEP in given and not math.isclose(apart, interval, rel_tol=1e-6):
+            raise UserError(
+                f"{path}: its frames are {found.frame_dt:g} apart, of which frame_dt={interval:g} is no multiple"
+            )
+        given[STEP] = apart
     left = [name for name in problem.parameters if name not in given]
     kept = [name for name in changes.get("parameters", found.parameters) if name not in given]
     parts, wanted_parts = ([part for part in item.parts if part != "parameters"] for item in (found, problem))
@@ -130,16 +156,19 @@ def _stored(path: Path, problem: Problem, given: Mapping[str, float]) -> StoredD
             ", ".join((*names, *numbers)) or "nothing" for names, numbers in ((wanted_parts, left), (parts, kept))
         )
         raise UserError(f"{path} holds {there} beside its state; a surrogate of {problem.name!r} needs {wanted}")
-    try:
-        check_setting(problem, found)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    return open_dataset(path, num_context_frames=problem.num_context_frames, horizon=problem.horizon, **changes)
+    count, horizon = problem.num_context_frames, problem.horizon
+    return open_dataset(path, num_context_frames=count, horizon=horizon, **changes), stride
+
+
+def _described(path: Path, taken: Sequence[str]) -> Found:
+    """The arrays of a file with their times; names that PDEBench gives a meaning have none here."""
+    if path.suffix in SUFFIXES:
+        return describe_times(path, open_arrays(path), taken=taken)
+    return describe_source(path, taken=taken)
 
 
 def _arrays(
-    path: Path,
-    arrays: Mapping[str, LazyArray],
+    found: Found,
     problem: Problem,
     seen: list[Column],
     parts: Parts,
@@ -149,7 +178,8 @@ def _arrays(
     """Arrays as a dataset of all that ``problem`` needs, and how many frames have forcing."""
     axes = AXIS_NAMES[: problem.grid.num_axes]
     sizes = Sizes(seen[0].size("n"), None, tuple(seen[0].size(axis) for axis in axes))
-    reader = PartReader(path, arrays, parts, sizes, layout)
+    path = found.path
+    reader = PartReader(path, found.arrays, parts, sizes, layout, layouts=found.layouts)
     for part in ("static", "forcing", "parameters"):
         known = [*(f.name for f in getattr(problem, part))] if part != "parameters" else list(problem.parameters)
         for name in getattr(parts, part):
@@ -188,19 +218,18 @@ def _seen(problem: Problem) -> tuple[Field, ...]:
     return problem.state if problem.num_context_frames else problem.static
 
 
-def _columns(
-    path: Path, arrays: Mapping[str, LazyArray], problem: Problem, names: Mapping[str, str], layout: str | None
-) -> list[Column]:
+def _columns(described: Found, problem: Problem, names: Mapping[str, str], layout: str | None) -> list[Column]:
     """The arrays that hold what is seen, each with its axes: as `convert` finds them, or those of one trajectory.
 
     Which of the two fits the grid decides; where neither does, because the frames are of another resolution, the first
     that makes sense.
     """
-    num_axes = problem.grid.num_axes
-    found = {name: array for name, array in arrays.items() if array.shape}  # a number is no field
+    num_axes, path = problem.grid.num_axes, described.path
+    found = {name: array for name, array in described.arrays.items() if array.shape}  # a number is no field
     options: dict[str, Any] = {"num_axes": num_axes, "layout": layout, "steady": problem.num_context_frames == 0}
+    options["layouts"] = described.layouts
     possible, refused = [], []
-    for single in (False, True) if layout is None else (False,):
+    for single in (False, True) if layout is None and described.layouts is None else (False,):
         fitted = {name: np.asarray(array[...])[None] for name, array in found.items()} if single else found
         try:
             columns = assign_columns(path, fitted, _seen(problem), names, **options)

@@ -211,6 +211,40 @@ class Grid:
         x = self.axis(m)
         return torch.cat([x.diff(), x[:1] + self.extent[m] - x[-1:]]) if self.periodic[m] else x.diff()
 
+    @property
+    def cut_axes(self) -> tuple[int, ...]:
+        """Axes of which other processes hold parts (`factformer.parallel.part.GridPart`); none of a whole grid."""
+        return ()
+
+    @property
+    def whole(self) -> Grid:
+        """The grid that this one is a part of."""
+        return self
+
+    def cut(self, x: Tensor, first_dim: int) -> Tensor:
+        """This part of a tensor of the whole grid, whose first axis is dimension ``first_dim``."""
+        return x
+
+    def put_together(self, x: Tensor, first_dim: int) -> Tensor:
+        """The tensor of the whole grid of which each process gives its part."""
+        return x
+
+    def coarsened(self, whole: Grid, steps: Sequence[int]) -> Grid:
+        """This part of a grid ``whole`` whose points stand for ``steps`` points along each axis of this one."""
+        return whole
+
+    def total(self, sums: Tensor, axes: Sequence[int]) -> Tensor:
+        """Sums over ``axes`` of all parts of the grid, from those of this part; a whole grid is its only part."""
+        return sums
+
+    def largest(self, values: Tensor, axes: Sequence[int]) -> Tensor:
+        """Maxima over ``axes`` of all parts of the grid, from those of this part."""
+        return values
+
+    def with_neighbours(self, u: Tensor, m: int, width: int, kind: str) -> Tensor:
+        """A field of this part with ``width`` points more at both ends of axis ``m``, which is cut."""
+        raise TypeError("a whole grid has no neighbours")
+
     def wavenumbers(
         self,
         m: int,

@@ -116,12 +116,14 @@ def predict_file(
         if path.suffix == ".npy":
             np.save(path, frames)
         else:
-            np.savez_compressed(path, frames=frames, frame_dt=problem.frame_dt)
+            np.savez_compressed(path, frames=frames, frame_dt=context.batch.frame_dt(problem))
 
     def animate(path: Path) -> None:
-        frame_dt = problem.frame_dt if problem.num_context_frames else None
+        frame_dt = context.batch.frame_dt(problem) if problem.num_context_frames else None
+        mask = context.batch.mask
+        shown = frames[0] if mask is None else np.where(mask[0].numpy()[..., None], frames[0], np.float32(np.nan))
         write_animation(
-            path, frames[0], component=components(problem.state)[0], grid=grid, frame_dt=frame_dt, overwrite=True
+            path, shown, component=components(problem.state)[0], grid=grid, frame_dt=frame_dt, overwrite=True
         )
 
     write_together(dict(zip(files, (save, animate), strict=False)))

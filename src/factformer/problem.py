@@ -157,6 +157,10 @@ class Problem:
         """How each axis continues beyond its ends."""
         return tuple("periodic" if wraps else self.boundary for wraps in self.grid.periodic)
 
+    def with_stride(self, stride: int) -> Self:
+        """The same problem seen at every ``stride``-th frame; the horizon is as long in time, or one frame."""
+        return replace(self, frame_dt=stride * self.frame_dt, horizon=max(1, self.horizon // stride))
+
     def with_grid(self, grid: Grid) -> Self:
         """The same problem on another grid."""
         return replace(self, grid=grid)

@@ -81,7 +81,7 @@ def at_step(batch: Batch, surrogate: Surrogate, frame_dt: Array | float | int) -
     if STEP not in problem.parameters:
         raise UserError(
             f"the surrogate of {problem.name!r} was trained for frames {problem.frame_dt:g} apart alone: leave out "
-            "frame_dt=, or train one for several with protocol.strides"
+            "frame_dt=, or train one for several steps with protocol.stride=[1, 2, 4]"
         )
     return batch.with_parameter(problem, STEP, frame_dt)
 

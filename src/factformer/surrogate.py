@@ -12,7 +12,7 @@ import logging
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from factformer._support.limits import require_memory
@@ -22,11 +22,11 @@ from factformer.errors import NonFinite, UserError
 from factformer.grid import Grid, per_axis
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
-from factformer.nn.conditions import UNCONDITIONED, Conditions
+from factformer.nn.conditions import UNCONDITIONED, Conditions, Modulation, ParameterEmbedding
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.marching import LatentMarching
-from factformer.nn.modulation import Modulation, ParameterEmbedding
+from factformer.nn.masks import WallCloseness
 from factformer.nn.patches import Patches
 from factformer.nn.stage import Network
 from factformer.problem import STEP, Problem
@@ -61,6 +61,8 @@ class Surrogate(Network):
         self.config = config
         self.marching_steps = marching_steps
         self.provenance: dict[str, Any] = {}
+        self.part: Grid | None = None
+        """What this process holds of the grid, where that is cut over several (`factformer.parallel`)."""
         self.normalizer = normalizer or Normalizer.identity(problem)
         self.normalizer.require(problem)
         if config.residual is True and steady:
@@ -71,6 +73,8 @@ class Surrogate(Network):
         points = 1 if self.patches is None else self.patches.size
         home = self.latent_grid(problem.grid)
         channels_in = sum(len(getattr(self.normalizer, f"{kind}_mean")) for kind in self._encoded())
+        self.walls = WallCloseness(problem.grid) if problem.masked else None
+        channels_in += 0 if self.walls is None else self.walls.num_channels
         self.encoder = FrameEncoder(max(1, problem.num_context_frames), points * channels_in, config.dim)
         self.backbone: Backbone = backbone_of(config)(config, problem.with_grid(home))
         self.conditioned = self.backbone.takes_conditions
@@ -119,14 +123,17 @@ class Surrogate(Network):
 
     def predict(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor:
         """`forward` without its checks: tensors in, tensors out."""
-        forcing = self.marching_forcing(batch, num_steps, grid)
-        values = self.decode(self.encode(batch, grid), num_steps, self.latent_grid(grid), forcing)
+        batch = self.inside(batch)
+        forcing, mask = self.marching_forcing(batch, num_steps, grid), self.latent_mask(batch, grid)
+        values = self.decode(self.encode(batch, grid), num_steps, self.latent_grid(grid), forcing, mask)
         if self.patches is not None:
             values = self.patches.join(values, grid)
         if not self.residual:
-            return self.normalizer.denormalize(values)
-        assert batch.context is not None
-        return batch.context[:, -1:] + values * self.increment_scale(batch)
+            predicted = self.normalizer.denormalize(values)
+        else:
+            assert batch.context is not None
+            predicted = batch.context[:, -1:] + values * self.increment_scale(batch)
+        return predicted if batch.mask is None else predicted.masked_fill(~spread(batch.mask, "context"), 0.0)
 
     plain = predict
 
@@ -134,19 +141,23 @@ class Surrogate(Network):
         """The grid of the latent field for frames on ``grid``: that itself, or the grid of its patches."""
         return grid if self.patches is None else self.patches.grid(grid)
 
+    def latent_mask(self, batch: Batch, grid: Grid) -> Bool[Tensor, "batch *coarse"] | None:
+        """Where the latent field lies inside the domain: patches do where any of their points does."""
+        inside = batch.mask
+        return inside if inside is None or self.patches is None else self.patches.inside(inside, grid)
+
     def encode(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch *coarse width"]:
         """The latent field of what is known, before the marching: encoder, backbone and boundary block."""
-        frames, inner = self.encoded_frames(batch), self.latent_grid(grid)
+        frames, inner = self.encoded_frames(batch, grid), self.latent_grid(grid)
         if self.patches is not None:
             frames = self.patches.split(frames, grid)
-        z = self.processed(self.encoder(frames, self.encoder_statistics()), inner, self.conditions(batch, grid))
-        return z if self.boundary_block is None else self.boundary_block(z, inner)
+        conditions = self.conditions(batch, grid)
+        z = self.processed(self.encoder(frames, self.encoder_statistics()), inner, conditions)
+        return z if self.boundary_block is None else self.boundary_block(z, inner, conditions.mask)
 
     def conditions(self, batch: Batch, grid: Grid) -> Conditions:
         """What the layers of the backbone know beside the field, on the latent grid of ``grid``."""
-        mask = batch.mask
-        if mask is not None and self.patches is not None:
-            mask = self.patches.inside(mask, grid)
+        mask = self.latent_mask(batch, grid)
         if self.embedding is None or batch.parameters is None:
             return UNCONDITIONED if mask is None else Conditions(mask=mask)
         return Conditions(self.embedding(self.normalizer.normalize_parameters(batch.parameters)), mask)
@@ -165,18 +176,17 @@ class Surrogate(Network):
         if batch.forcing is None:
             return None
         first = self.problem.num_context_frames
-        predicted = batch.forcing[:, first : first + num_steps]
-        normalized = (predicted - self.normalizer.forcing_mean) / self.normalizer.forcing_std
+        normalized = self.normalizer.normalize_forcing(batch.forcing[:, first : first + num_steps])
         return normalized if self.patches is None else self.patches.split(normalized, grid)
 
     def increment_scale(self, batch: Batch) -> Tensor:
-        """The size of increments; a surrogate for several time steps predicts rates of change."""
+        """The size of increments; that of a surrogate for several time steps grows with the root of the step."""
         scale = self.normalizer.increment_std
         if STEP not in self.problem.parameters:
             return scale
         assert batch.parameters is not None
         step = batch.parameters[:, self.problem.parameters.index(STEP)] / self.problem.frame_dt
-        return scale * step.reshape(-1, *[1] * (self.problem.grid.num_axes + 2))
+        return scale * step.sqrt().reshape(-1, *[1] * (self.problem.grid.num_axes + 2))
 
     def _encoded(self) -> tuple[str, ...]:
         """The parts of a batch that the frame encoder reads, in the order of their channels.
@@ -187,19 +197,34 @@ class Surrogate(Network):
         parts = (("context", problem.num_context_frames), ("static", problem.static))
         return (*(kind for kind, there in parts if there), *(["forcing"] * 2 if problem.forcing else []))
 
-    def encoded_frames(self, batch: Batch) -> Float[Tensor, "batch frame *grid channel_in"]:
+    def inside(self, batch: Batch) -> Batch:
+        """The batch with the mean of each field outside the domain, which the encoder sees as zero."""
+        if batch.mask is None:
+            return batch
+        filled = {}
+        for kind in dict.fromkeys(self._encoded()):
+            part: Tensor = getattr(batch, kind)
+            mean = getattr(self.normalizer, f"{kind}_mean").to(part.dtype)
+            filled[kind] = torch.where(spread(batch.mask, kind), part, mean)
+        return batch._replace(**filled)
+
+    def encoded_frames(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch frame *grid channel_in"]:
         """What the frame encoder reads: context frames with static fields and forcing beside them in the channels.
 
-        The static fields of a steady problem are its one frame.
+        The static fields of a steady problem are its one frame. A masked problem has the closeness of walls as well.
         """
         frames = batch.seen
-        if self._encoded() in (("context",), ("static",)):
+        if self._encoded() in (("context",), ("static",)) and self.walls is None:
             return frames
         beside = [frames]
-        if batch.static is not None:
+        if batch.static is not None and batch.context is not None:
             beside.append(batch.static.unsqueeze(1).expand(-1, frames.shape[1], *batch.static.shape[1:]))
         if batch.forcing is not None:
             beside += [batch.forcing[:, first : first + frames.shape[1]] for first in (0, 1)]
+        if self.walls is not None:
+            assert batch.mask is not None
+            closeness = self.walls(batch.mask, grid, frames.dtype).unsqueeze(1)
+            beside.append(closeness.expand(-1, frames.shape[1], *closeness.shape[2:]))
         return torch.cat(beside, dim=-1)
 
     def encoder_statistics(self) -> Float[Tensor, "2 channel_in"]:
@@ -207,13 +232,17 @@ class Surrogate(Network):
         moments = []
         for moment in ("mean", "std"):
             parts = [getattr(self.normalizer, f"{kind}_{moment}") for kind in self._encoded()]
+            if self.walls is not None:  # between zero and one as they are
+                parts.append(parts[0].new_full((self.walls.num_channels,), float(moment == "std")))
             moments.append(parts[0] if len(parts) == 1 else torch.cat(parts))
         statistics = torch.stack(moments)
         return statistics if self.patches is None else statistics.repeat(1, self.patches.size)
 
-    def decode(self, z: Tensor, num_steps: int, grid: Grid, forcing: Tensor | None = None) -> Tensor:
+    def decode(
+        self, z: Tensor, num_steps: int, grid: Grid, forcing: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """Marching and decoder: normalised values ``(batch, step, *grid, channel)`` of a latent field on ``grid``."""
-        return self.marching.decoded(z, num_steps, self.decoder, grid, forcing)
+        return self.marching.decoded(z, num_steps, self.decoder, grid, forcing, mask)
 
     def check(self, batch: Batch, num_steps: int, grid: Grid | None) -> Grid:
         """The grid to predict on; raises where the batch does not fit the problem."""
@@ -227,12 +256,18 @@ class Surrogate(Network):
                 f"asked for {num_steps} frames in one call; this surrogate was built for 1 to {self.marching_steps} "
                 "(use factformer.rollout for longer predictions)"
             )
-        grid = grid or problem.grid
+        grid = grid or self.part or problem.grid
         if shape != grid.shape:
             grid = grid.resample(shape)
         self.latent_grid(grid)  # refuses what cannot be cut into patches
-        for part in batch.tensors:
+        for name, part in zip(batch.names, batch.tensors, strict=True):
+            if batch.mask is not None and name in ("context", "static", "forcing"):
+                part = part.masked_fill(~spread(batch.mask, name), 0.0)
             self.check_finite(part)
+        if batch.mask is not None and self._looks_at(batch.mask):
+            empty = ~batch.mask.flatten(1).any(1)
+            if bool(empty.any()):
+                raise UserError(f"the mask of sample {int(empty.nonzero()[0])} has no point inside the domain")
         if batch.parameters is not None and self._looks_at(batch.parameters):
             self.normalizer.require_positive(batch.parameters, problem)
         return grid
@@ -264,6 +299,11 @@ def _is_large(config: ModelConfig, num_axes: int) -> bool:
     sizes = [value for value in options.values() if isinstance(value, int) and not isinstance(value, bool)]
     modes = int(options.get("modes") or 1)
     return bool(max(*sizes, config.widest) ** 2 * config.depth * modes**num_axes > 2**24)
+
+
+def spread(mask: Bool[Tensor, "batch *grid"], part: str) -> Tensor:
+    """A mask that broadcasts over the channels, and the frames if there are any, of a part of a batch."""
+    return mask.unsqueeze(-1) if part == "static" else mask.unsqueeze(1).unsqueeze(-1)
 
 
 @functools.cache

@@ -180,6 +180,13 @@ def test_benchmarks_of_a_surrogate(folder, capsys, tmp_path):
     before = file.read_text()
     code, _, err = run(capsys, "benchmark", "solver", folder / "run", "--sizes", "32", "--out", file)
     assert (code, "--overwrite" in err, file.read_text() == before) == (2, True, True)
+    assert file.with_suffix(".png").is_file()
+    for _ in range(2):  # in the run folder a benchmark replaces an earlier one
+        words = ("--sizes", "32", "--precision", "32-true")
+        assert run(capsys, "benchmark", "solver", folder / "run", *words)[0] == 0
+    assert json.loads((folder / "run" / "solver.json").read_text())["benchmark"] == "solver"
+    for name in ("solver.json", "solver.md", "solver.png"):
+        (folder / "run" / name).unlink()
 
 
 def test_benchmark_of_fresh_models(capsys):

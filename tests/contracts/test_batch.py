@@ -54,20 +54,23 @@ CPU = torch.device("cpu")
 
 
 def known(num_trajectories: int = NUM_TRAJECTORIES) -> dict[str, torch.Tensor]:
-    """Values that tell trajectory and frame from all others."""
+    """Values that tell trajectory and frame from all others; fields are zero outside the mask."""
     generator = torch.Generator().manual_seed(1)
     shape = GRID.shape
-    return {
+    values = {
         "static": torch.randn(num_trajectories, *shape, 1, generator=generator),
         "forcing": torch.randn(num_trajectories, NUM_FRAMES, *shape, 2, generator=generator),
         "parameters": torch.rand(num_trajectories, 2, generator=generator) * 1000 + 100,
         "mask": torch.rand(num_trajectories, *shape, generator=generator) > 0.3,
     }
+    values["static"] *= values["mask"][..., None]
+    values["forcing"] *= values["mask"][:, None, ..., None]
+    return values
 
 
 def frames() -> torch.Tensor:
     shape = (NUM_TRAJECTORIES, NUM_FRAMES, *GRID.shape, 3)
-    return torch.randn(shape, generator=torch.Generator().manual_seed(2))
+    return torch.randn(shape, generator=torch.Generator().manual_seed(2)) * known()["mask"][:, None, ..., None]
 
 
 @pytest.fixture
@@ -83,9 +86,9 @@ def stored(dataset: ArrayDataset, tmp_path: Path):
     for batch in writer.pending(3):
         rows = list(batch)
         with writer.batch(batch) as output:
+            output.write_mask(dataset.read(rows, part="mask").numpy())
             output.write_static(dataset.read(rows, part="static").numpy())
             output.write_parameters(dataset.read(rows, part="parameters").numpy())
-            output.write_mask(dataset.read(rows, part="mask").numpy())
             forcing = dataset.read(rows, part="forcing").numpy()
             for index, frame in enumerate(dataset.read(rows).unbind(1)):
                 output.write(frame.numpy(), forcing[:, index])
@@ -166,7 +169,7 @@ def test_noise(dataset):
     assert torch.equal(noisy.frames[:, 2:], window.frames[:, 2:])
 
 
-def test_augmentation_keeps_parameters_and_refuses_a_mask():
+def test_augmentation_keeps_parameters():
     from dataclasses import replace
 
     from factformer.pdes import find_pde
@@ -180,11 +183,6 @@ def test_augmentation_keeps_parameters_and_refuses_a_mask():
     assert torch.equal(moved.known.parameters[:, 0], torch.tensor([2.0, 0.0, 1.0]))
     assert torch.equal(moved.known.static, moved.frames[:, 0])
     assert not torch.equal(moved.frames, data.read([2, 0, 1]))
-    masked = ArrayDataset(
-        values, replace(problem, masked=True), static=values[:, 0], parameters=torch.ones(3, 1), mask=torch.ones(7, 7)
-    )
-    with pytest.raises(UserError, match="would move the fields and not their mask"):
-        Augmentation("darcy_flow", masked, 0)
 
 
 class Recorder(Surrogate):

@@ -239,10 +239,15 @@ def test_train_and_evaluate_with_parts_on_the_command_line(source: Path, tmp_pat
     }
     (tmp_path / "run.yaml").write_text(json.dumps(experiment), encoding="utf-8")
     run("train", tmp_path / "run.yaml", "--data", tmp_path / "data", "--out", tmp_path / "run", "--device", "cpu")
-    evaluation = json.loads(
-        run("evaluate", tmp_path / "run", "--frames", 3, "--device", "cpu", "--no-figures", "--json")
-    )
-    assert evaluation["num_trajectories"] == COUNT
+    evaluation = json.loads(run("evaluate", tmp_path / "run", "--frames", 3, "--device", "cpu", "--json"))
+    found = evaluation["trajectories"]
+    assert found["parameters"]["reynolds"] == pytest.approx([100, 200, 300, 400])
+    assert len(found["relative_l2"]["u"]) == COUNT and found["shown"] == [0, 1, 2, 3]
+    assert np.mean(found["relative_l2"]["u"]) == pytest.approx(evaluation["fields"]["u"]["relative_l2"])
+    assert (tmp_path / "run" / "figures" / "parameter-reynolds.png").is_file()
+    page = Path(run("report", tmp_path / "run", "--out", tmp_path / "report").split()[-1])
+    text = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert page.name and ">1: reynolds 100</option>" in text and "Error over reynolds" in text
 
 
 def test_a_parameter_may_be_set_for_a_roll_out(source: Path, tmp_path: Path) -> None:

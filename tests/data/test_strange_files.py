@@ -429,7 +429,7 @@ def test_times_beside_the_frames_of_a_roll_out_must_fit(tmp_path: Path) -> None:
     frames = {"density": noise()}
     read_context(write_arrays(tmp_path / "run.npz", {**frames, "t": 0.5 * np.arange(6)}), problem, num_frames=1)
     for times, message in (
-        (0.25 * np.arange(6), "0.25 apart in time and 0.5 is needed"),
+        (0.3 * np.arange(6), "0.3 apart in time and 0.5 is needed"),
         (np.arange(3.0), "say frame_dt"),
     ):
         with pytest.raises(UserError, match=message):

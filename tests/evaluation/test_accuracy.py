@@ -199,7 +199,7 @@ def test_another_resolution_is_evaluated_on_its_own_grid():
     ("change", "message"),
     [
         ({"fields": (Field("pressure"),)}, "fields density"),
-        ({"frame_dt": 0.25}, "frame interval"),
+        ({"frame_dt": 0.3}, "frame interval"),
         ({"horizon": 9}, "hold 10 frames"),
         ({"extent": 3.0}, "grid extent"),
     ],

@@ -51,7 +51,7 @@ def test_the_average_is_over_samples_and_heads():
     (row, *_) = analyse_attention(surrogate, contexts()).summary["kernels"]
     curves = []
     for context in contexts():
-        ((attention, u, grid),) = record_attention(surrogate, Batch(context))[0]
+        ((attention, u, grid, _),) = record_attention(surrogate, Batch(context))[0]
         kernel = attention.axial_kernels(u, grid)[0]
         curves.append(cumulative_energy(torch.linalg.svdvals(kernel.double())).flatten(0, 1))
     mean = torch.cat(curves).mean(0)
@@ -67,7 +67,7 @@ def test_full_attention_is_decomposed_without_its_kernel(model):
     rows = analyse_attention(surrogate, contexts(1)).summary["kernels"]
     assert [(row["layer"], row["axis"]) for row in rows] == [(0, None), (1, None)]
     assert rows[0]["num_singular_values"] == 140
-    ((attention, u, grid),) = record_attention(surrogate, Batch(contexts(1)[0]))[0]
+    ((attention, u, grid, _),) = record_attention(surrogate, Batch(contexts(1)[0]))[0]
     queries, keys = full_factors(attention, u, grid)
     full = cumulative_energy(torch.linalg.svdvals((queries @ keys.mT).double())).mean((0, 1))
     torch.testing.assert_close(torch.tensor(rows[0]["cumulative_energy"], dtype=torch.float64), full, rtol=0, atol=1e-5)
@@ -76,7 +76,7 @@ def test_full_attention_is_decomposed_without_its_kernel(model):
 def test_linear_attention_factors_give_its_kernel():
     torch.manual_seed(0)
     surrogate = build_surrogate(PROBLEM, "linear_attention", **SIZES).eval()
-    ((attention, u, grid),) = record_attention(surrogate, Batch(contexts(1)[0]))[0]
+    ((attention, u, grid, _),) = record_attention(surrogate, Batch(contexts(1)[0]))[0]
     queries, keys = full_factors(attention, u, grid)
     torch.testing.assert_close(queries @ keys.mT, attention.kernel(u, grid), rtol=1e-4, atol=1e-6)
 

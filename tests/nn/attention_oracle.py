@@ -1,7 +1,8 @@
 """Factorized attention written straight from the paper's equations: dense, explicit sums, float64.
 
 Takes the weights of a `FactorizedAttention` but none of its code: γ is applied at every point before the
-pooling, kernels are filled entry by entry, and the full Kronecker kernel is multiplied with all values.
+pooling, kernels are filled entry by entry, and the full Kronecker kernel is multiplied with all values. With a mask
+every sum runs over the points inside alone: those outside are never looked at.
 """
 
 import itertools
@@ -60,31 +61,41 @@ def rotation(vector, position, options, grid, m):
     return torch.stack(out)
 
 
-def projected(attention, kernel, x, grid, m):
-    """φ of eq. 6 for one sample ``x: (*grid, dim)``: γ at every point, explicit quadrature, then h."""
-    lifted = x @ kernel.gamma.weight.T
-    others = [axis for axis in range(grid.num_axes) if axis != m]
+def points_inside(grid, mask):
+    """The indices of the points of the domain, all of them where there is no mask."""
+    return [index for index in itertools.product(*map(range, grid.shape)) if mask is None or bool(mask[index])]
+
+
+def projected(attention, kernel, x, grid, m, mask=None):
+    """φ of eq. 6 for one sample ``x: (*grid, dim)``: γ at every point, explicit quadrature, then h.
+
+    A row for each point of the axis; None where no point of the domain has that coordinate.
+    """
     quadrature = [axis_quadrature(grid, axis) for axis in range(grid.num_axes)]
-    rows = []
+    mlp, result = kernel.mlp, []
     for i in range(grid.shape[m]):
-        total = 0
-        for index in itertools.product(*(range(grid.shape[axis]) for axis in others)):
-            full = list(index)
-            full.insert(m, i)
-            weight = math.prod(quadrature[axis][j] for axis, j in zip(others, index, strict=True))
-            total = total + weight * lifted[tuple(full)]
-        rows.append(total)
-    rows = layer_norm(torch.stack(rows), kernel.norm)
-    mlp = kernel.mlp
-    hidden = rows @ mlp.expand.weight.T + mlp.expand.bias
-    half = hidden.shape[-1] // 2
-    return (hidden[:, :half] * gelu(hidden[:, half:])) @ mlp.contract.weight.T + mlp.contract.bias
+        total, measure = 0, 0.0
+        for index in points_inside(grid, mask):
+            if index[m] == i:
+                weight = math.prod(quadrature[axis][j] for axis, j in enumerate(index) if axis != m)
+                total, measure = total + weight * (kernel.gamma.weight @ x[index]), measure + weight
+        if measure == 0:
+            result.append(None)
+            continue
+        row = layer_norm(total / measure, kernel.norm)
+        hidden = mlp.expand.weight @ row + mlp.expand.bias
+        half = hidden.shape[-1] // 2
+        result.append(mlp.contract.weight @ (hidden[:half] * gelu(hidden[half:])) + mlp.contract.bias)
+    return result
 
 
-def kernel_matrices(attention, kernel, x, grid, m):
-    """``A_ij = w_j q̃_i · k̃_j`` of every head, entry by entry (eq. 8)."""
-    phi = projected(attention, kernel, x, grid, m)
-    points, weights, options = axis_points(grid, m), axis_quadrature(grid, m), kernel.options
+def kernel_matrices(attention, kernel, x, grid, m, mask=None):
+    """``A_ij = w_j q̃_i · k̃_j`` of every head, entry by entry (eq. 8); zero for coordinates outside the domain."""
+    rows = projected(attention, kernel, x, grid, m, mask)
+    occupied = [i for i, row in enumerate(rows) if row is not None]
+    phi = torch.stack([rows[i] for i in occupied])
+    points, weights = ([values[i] for i in occupied] for values in (axis_points(grid, m), axis_quadrature(grid, m)))
+    options = kernel.options
     matrices = []
     for head in range(attention.heads):
         rows = slice(head * kernel.kernel_dim, (head + 1) * kernel.kernel_dim)
@@ -99,7 +110,9 @@ def kernel_matrices(attention, kernel, x, grid, m):
             matrix = [[value / sum(row) for value in row] for row in raw]
         else:
             matrix = [[w * e for e, w in zip(row, weights, strict=True)] for row in entries]
-        matrices.append(torch.stack([torch.stack(row) for row in matrix]))
+        whole = torch.zeros(len(axis_points(grid, m)), len(axis_points(grid, m)), dtype=phi.dtype)
+        whole[torch.tensor(occupied)[:, None], torch.tensor(occupied)] = torch.stack([torch.stack(r) for r in matrix])
+        matrices.append(whole)
     return matrices
 
 
@@ -118,25 +131,31 @@ def full_kernel(attention, matrices):
     return total
 
 
-def attention_oracle(attention, u, grid):
-    """The whole layer for a batch ``u: (batch, *grid, dim)``."""
+def attention_oracle(attention, u, grid, mask=None):
+    """The whole layer for a batch ``u: (batch, *grid, dim)``; zero outside the mask ``(batch, *grid)``."""
     head_dim = attention.to_values.weight.shape[0] // attention.heads
     measure = torch.ones((), dtype=u.dtype)
     for m in range(grid.num_axes):
         measure = torch.kron(measure.reshape(-1), torch.tensor(axis_quadrature(grid, m), dtype=u.dtype))
     results = []
-    for sample in u:
+    for sample, own in zip(u, [None] * len(u) if mask is None else mask, strict=True):
+        domain = [
+            sum(i * math.prod(grid.shape[m + 1 :]) for m, i in enumerate(index)) for index in points_inside(grid, own)
+        ]
+        weights = measure[domain] / measure[domain].sum()
         x = layer_norm(sample, attention.norm)
-        values = (x @ attention.to_values.weight.T).reshape(grid.num_points, -1)
-        per_axis = [kernel_matrices(attention, k, x, grid, m) for m, k in enumerate(attention.kernels)]
+        values = (x @ attention.to_values.weight.T).reshape(grid.num_points, -1)[domain]
+        per_axis = [kernel_matrices(attention, k, x, grid, m, own) for m, k in enumerate(attention.kernels)]
         heads = []
         for head in range(attention.heads):
-            full = full_kernel(attention, [matrices[head] for matrices in per_axis])
+            full = full_kernel(attention, [matrices[head] for matrices in per_axis])[domain][:, domain]
             z = full @ values[:, head * head_dim : (head + 1) * head_dim]
-            mean = (measure[:, None] * z).sum() / head_dim
-            variance = (measure[:, None] * (z - mean) ** 2).sum() / head_dim
+            mean = (weights[:, None] * z).sum() / head_dim
+            variance = (weights[:, None] * (z - mean) ** 2).sum() / head_dim
             heads.append((z - mean) / torch.sqrt(variance + attention.norm_eps))
         joined = torch.cat(heads, dim=-1)
         hidden = gelu(joined @ attention.to_output[0].weight.T)
-        results.append((hidden @ attention.to_output[2].weight.T).reshape(*grid.shape, -1))
+        outside = torch.zeros(grid.num_points, attention.dim, dtype=u.dtype)
+        result = outside.index_copy(0, torch.tensor(domain), hidden @ attention.to_output[2].weight.T)
+        results.append(result.reshape(*grid.shape, -1))
     return torch.stack(results)

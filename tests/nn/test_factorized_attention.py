@@ -195,7 +195,7 @@ def test_dropping_the_weights_anywhere_breaks_convergence_on_a_stretched_grid(st
         monkeypatch.setattr(
             kernel_module.AxialKernel,
             "matrix",
-            lambda self, q, k, grid: q @ k.transpose(-1, -2) / grid.shape[self.m],
+            lambda self, q, k, grid, mask=None: q @ k.transpose(-1, -2) / grid.shape[self.m],
         )
         monkeypatch.setattr(kernel_module.AxialKernel, "dense_is_cheaper", lambda self, grid: True)
     elif stage == "pooling":

@@ -167,6 +167,7 @@ def test_a_protocol_saved_by_the_first_edition_loses_what_it_never_read():
     }
     assert parse_protocol(migrated_protocol(saved)).model_dump() == {
         "name": "autoregressive",
+        "stride": 1,
         "coarse": 1,
         "coarse_until": 0.7,
         "unroll": 12,

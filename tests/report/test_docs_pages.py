@@ -126,6 +126,7 @@ def test_parameters_and_geometry(tmp_path, monkeypatch):
     names = run_page("how-to/parameters-and-geometry.md", tmp_path, monkeypatch)
     assert names["thick"][-1].std() < names["thin"][-1].std()
     assert len(names["predicted"]) == 6
+    assert names["several"].problem.parameters == ("viscosity", "frame_dt") and len(names["coarse"]) == 4
 
 
 def test_the_tutorial(tmp_path, monkeypatch):

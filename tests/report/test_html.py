@@ -224,3 +224,35 @@ def test_a_report_that_was_killed_can_be_repeated(tmp_path, plane_run, monkeypat
     }
     with pytest.raises(UserError, match="--overwrite"):
         write_report(out, title="t", runs=[plane_run])
+
+
+BILL = {
+    "benchmark": "solver",
+    "batch_size": 2,
+    "hardware": "a machine",
+    "rows": [
+        {"contender": "surrogate (ours)", "resolution": 8, "precision": "32-true", "start": None, "error": 0.1}
+        | {"seconds_per_simulated_second": 0.5},
+        {"contender": "solver (reference)", "resolution": 16, "precision": "32-true", "start": None, "error": None}
+        | {"seconds_per_simulated_second": 5.0},
+        {"contender": "solver (coarse)", "resolution": 8, "precision": "32-true", "start": "stored frame", "error": 0.3}
+        | {"seconds_per_simulated_second": 0.7},
+    ],
+    "speedup_over_reference": 10.0,
+    "speedup_at_equal_error": {"32-true": {"stored frame": {"factor": 1.4, "bound": "at least", "solver_seconds": 1}}},
+    "effort": {"generation_seconds": 5.0, "training_seconds": 4.0, "total_seconds": 9.0},
+    "break_even_solutions": {"32-true": {"reference": 2.0, "stored frame": 45.0}},
+}
+
+
+def test_a_run_with_a_solver_benchmark_shows_the_bill(tmp_path, plane_run, page):
+    folder = save_run(tmp_path / "run", plane_run)
+    (folder / "solver.json").write_text(json.dumps(BILL))
+    text = report_runs([folder], tmp_path / "out").read_text(encoding="utf-8")
+    assert "Against the solver" in text and "Against the solver" not in page.read_text(encoding="utf-8")
+    assert "10 times as fast as the solver that made the data" in text
+    assert "at least 1.4 times as fast as the solver of its error from the stored frame" in text
+    assert "9 s of data and training are paid back after 2 solutions against the reference" in text
+    (folder / "solver.json").write_text("[]")
+    with pytest.raises(UserError, match=r"solver\.json"):
+        report_runs([folder], tmp_path / "other")

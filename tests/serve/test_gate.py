@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from serve_bundles import flow
 from serve_client import client_of, refused
@@ -78,6 +80,6 @@ def test_a_port_in_use_is_one_line():
 
 
 def test_missing_packages_are_named(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(UserError, match=r"pip install 'factformer\[serve\]'"):
         serve("no-such-bundle")

@@ -66,7 +66,7 @@ def test_a_body_of_unknown_length_is_counted(server):
     chunks = (bytes(10_000) for _ in range(150))
     status, headers, body = post(server.port, chunks)
     assert status == 413
-    assert b"longer than 1 MB" in body
+    assert b"longer than 1.05 MB" in body
     assert headers["Connection"] == "close"
 
 

@@ -65,9 +65,13 @@ def test_every_run_is_a_valid_experiment_of_its_own(scale):
 
 def test_paper_scale_is_the_papers():
     run = find_target("table4", "paper").trainings[0]
-    experiment = experiment_of(run, "paper", "data", minutes=5)
+    experiment = experiment_of(run, "paper", "data", minutes=None)
     assert (experiment.data.resolution, experiment.training.updates) == (128, 100_000)
     assert experiment.training.budget_minutes is None
+    shorter = experiment_of(run, "paper", "data", minutes=5)
+    assert describe_scale(run, shorter, "paper").startswith("reduced (") and "5 min" in describe_scale(
+        run, shorter, "paper"
+    )
     assert data_name(RUN, "paper").startswith("kolmogorov_flow-256-")
     changed = describe_scale(run, experiment, "paper", ["training.updates=10"])
     assert changed.startswith("reduced (128² grid")
@@ -165,5 +169,5 @@ def test_looking_shares_the_run_it_looks_at():
 def test_unknown_targets_and_scales_list_the_choices():
     with pytest.raises(UserError, match="did you mean 'table1'"):
         find_target("tabel1", "tiny")
-    with pytest.raises(UserError, match="Choices: tiny, reduced, paper"):
+    with pytest.raises(UserError, match="Choices: paper, reduced, small, tiny"):
         experiment_of(RUN, "huge", "data", minutes=None)

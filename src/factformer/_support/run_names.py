@@ -11,3 +11,4 @@ LOCK = ".lock"
 
 EVALUATION = "evaluation.json"
 ROLLOUTS = "rollouts.npz"
+SOLVER = "solver.json"

@@ -34,7 +34,7 @@ USERS_FAULT = {
 
 def build_app() -> typer.Typer:
     """All commands, in the order of a project: look, make data, train, evaluate, show."""
-    from factformer.cli import analyse, benchmark, data, explore, report, serve, study, train
+    from factformer.cli import analyse, benchmark, data, explore, report, serve, ship, study, train
 
     app = typer.Typer(
         name="factformer",
@@ -60,9 +60,11 @@ def build_app() -> typer.Typer:
         report.report,
         serve.serve,
         analyse.reproduce,
+        ship.export,
         study.study,
     ):
         app.command()(command)
+    app.add_typer(ship.zoo, name="zoo")
     return app
 
 

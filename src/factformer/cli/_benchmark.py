@@ -68,7 +68,8 @@ def run_benchmark(
         raise UserError(f"benchmark {full} has no use for {', '.join(ignored)}")
     if compare:
         return comparison.compare(comparison.settings(cases), device=device, report=report)
-    over, problem, precision = over or OVER, problem or PROBLEM, precision or PRECISION
+    over, problem, forms = over or OVER, problem or PROBLEM, precision
+    precision = precision or PRECISION
     target = str(resolve_device(device))
     if kind in ("solver", "inference"):
         if source is None:
@@ -79,7 +80,13 @@ def run_benchmark(
             return benchmarks.inference(surrogate, device=target, precisions=(precision,), report=report, **batches)
         dataset = open_held_out(data if data is not None else trained_on(source), surrogate.problem)
         return benchmark_solver(
-            surrogate, dataset, resolutions=sizes, batch_size=batch_size, device=target, precision=precision
+            surrogate,
+            dataset,
+            resolutions=sizes,
+            batch_size=batch_size,
+            device=target,
+            precision=forms,
+            report=report,
         )
     if source is not None:
         raise UserError(f"benchmark {kind} measures fresh models and takes no run or bundle, got {source!r}")

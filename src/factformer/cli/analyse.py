@@ -93,6 +93,8 @@ def evaluate(
     )
     for name, values in result.metrics.items():
         tell(f"{name}: {values.mean:.4g} ± {values.standard_error:.2g} (floor {values.floor:.4g})")
+    if result.stride > 1:
+        tell(f"a frame of the surrogate is {result.stride} of the data, {result.frame_dt:g} in time: scored at those")
     if result.other_parameters:
         tell(f"other data than it was trained on: {result.other_parameters}")
     if folder is not None:

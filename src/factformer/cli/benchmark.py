@@ -49,7 +49,10 @@ def benchmark(
     precision: Annotated[str | None, typer.Option(help="32-true or bf16-mixed.", show_default="32-true")] = None,
     assignments: Assignments = None,
     plugin: Plugin = None,
-    out: Annotated[Path | None, typer.Option(help="Write the results here as JSON, with a Markdown table.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the results here as JSON, with a Markdown table; default of solver: the run folder."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
     json: Json = False,
 ) -> None:
@@ -66,6 +69,7 @@ def benchmark(
     for path in [] if out is None else [out, out.with_suffix(".md")]:
         if path.exists() and not overwrite:
             raise UserError(f"{path} exists; add --overwrite to replace it or choose another name")
+    out = out or _place_in_run(kind, source)
     result = run_benchmark(
         kind.value,
         source=source,
@@ -83,9 +87,11 @@ def benchmark(
         compare=compare,
         cases=_names(cases),
     )
-    from factformer.report.analysis import benchmark_table
+    from factformer.evaluation.solver.results import SolverBenchmark
+    from factformer.report.analysis import benchmark_table, save_figures, solver_figure
 
     table = benchmark_table(result)
+    bill = SolverBenchmark.of(result) if kind == Benchmark.solver else None
     if out is not None:
         from factformer._support.files import whole_file
         from factformer.evaluation.provenance import write_json
@@ -93,11 +99,29 @@ def benchmark(
         write_json(out, result)
         with whole_file(out.with_suffix(".md")) as partial:
             partial.write_text(table.to_markdown(), encoding="utf-8")
+        if bill is not None:
+            save_figures({out.stem: solver_figure(bill)}, out.parent)
     if json:
         print_json(result)
         return
     print_table(table)
-    tell(f"on {result['hardware']}")
+    for line in [] if bill is None else bill.sentences():
+        tell(line)
+    tell(f"on {result['hardware']}" + ("" if out is None else f"; written to {out}"))
+
+
+def _place_in_run(kind: Benchmark, source: str | None) -> Path | None:
+    """Where the solver benchmark of a run lies, for its report; an earlier one is replaced, nothing else."""
+    from factformer._support.documents import read_json
+    from factformer._support.run_names import SOLVER
+    from factformer.evaluation.run import check_writable, require_ours, run_folder
+
+    folder = run_folder(source) if kind == Benchmark.solver and source is not None else None
+    if folder is None:
+        return None
+    check_writable(folder)
+    require_ours({folder / SOLVER: lambda path: read_json(path).get("benchmark") == "solver"}, "a solver benchmark")
+    return folder / SOLVER
 
 
 def _integers(option: str, text: str | None) -> list[int]:

@@ -50,6 +50,7 @@ def train(
     devices: Annotated[int, number("GPUs per node, or CPU processes.", most=1024)] = 1,
     num_nodes: Annotated[int, number("Computers that train together.", most=100_000)] = 1,
     strategy: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
+    domain: Annotated[int, number("Processes among which the grid of a sample is cut.", most=4096)] = 1,
     precision: Annotated[
         str | None, typer.Option(help="32-true or bf16-mixed; by default the recipe's.", show_default=False)
     ] = None,
@@ -90,7 +91,7 @@ def train(
         *(assignments or []),
         *(assignment(key, value) for key, value in shorthands.items() if value is not None),
     ]
-    machine: Machine = choose_machine(device, devices, num_nodes, strategy)
+    machine: Machine = choose_machine(device, devices, num_nodes, strategy, domain)
     experiment, folder = choose_experiment(recipes.build, recipe, scale, [*fine_tuning(init), *changes], out, resume)
     loggers = [name for name, wanted in (("tensorboard", tensorboard), ("wandb", wandb)) if wanted]
     reporter = open_reporter(folder, quiet=quiet, loggers=loggers)

@@ -80,6 +80,13 @@ def _listed(fields: tuple[Field, ...]) -> list[tuple[str, int]]:
     return [(item.name, item.num_channels) for item in fields]
 
 
+def frame_stride(frame_dt: float, of_data: float, tolerance: float = 1e-6) -> int:
+    """How many frames of the data one interval ``frame_dt`` is; 0 where that is no whole number."""
+    ratio = frame_dt / of_data
+    stride = round(ratio)
+    return stride if abs(ratio - stride) <= tolerance * ratio else 0
+
+
 def describe_parameters(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """In which parameters that both of them tell two datasets differ; empty if in none."""
     others = [name for name in expected if name in found and not _alike(expected[name], found[name])]

@@ -36,6 +36,7 @@ def convert(
     layout: str | None = None,
     resolution: int | None = None,
     settings: Sequence[str] = (),
+    resample_time: bool = False,
     allow_external: bool = False,
     overwrite: bool = False,
     progress: bool = False,
@@ -47,7 +48,9 @@ def convert(
     """
     out = Path(out)
     named = _named_split(out, split)
-    request = Request(Path(source), problem, named, fields or {}, parts, layout, resolution, settings, allow_external)
+    request = Request(
+        Path(source), problem, named, fields or {}, parts, layout, resolution, settings, resample_time, allow_external
+    )
     data, given = read_request(request)
     target = out if out.suffix in SUFFIXES else out / f"{data.split}.hdf5"
     chosen = range(*trajectories.indices(data.num_trajectories))
@@ -81,12 +84,12 @@ def _copy(data: Dataset, chosen: range, writer: SplitWriter, source: Path, progr
                 indices = chosen[batch.start : batch.stop]
                 with writer.batch(batch) as output:
                     read = {part: rounding[part].kept(data.read_exact(indices, part=part)) for part in rounding}
+                    if "mask" in parts:
+                        output.write_mask(data.read_exact(indices, part="mask"))
                     if "static" in read:
                         output.write_static(read["static"])
                     if "parameters" in read:
                         output.write_parameters(read["parameters"])
-                    if "mask" in parts:
-                        output.write_mask(data.read_exact(indices, part="mask"))
                     for index, frame in enumerate(read["state"].swapaxes(0, 1)):
                         output.write(frame, read["forcing"][:, index] if "forcing" in read else None)
                 bar.advance(len(batch))

@@ -1,7 +1,8 @@
 """Mean and standard deviation of fields, parameters and frame-to-frame increments, in one pass.
 
 Moments are taken per trajectory and channel in float64 and merged in the order of the trajectories
-(Chan, Golub & LeVeque 1983), so the result does not depend on batch size, interruptions or processes.
+(Chan, Golub & LeVeque 1983), so the result does not depend on batch size, interruptions or processes. Of a masked
+problem the points inside the domain count.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ def moment_sizes(problem: Problem) -> dict[str, int]:
 class TrajectoryMoments:
     """Moments of one trajectory, fed frame by frame."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, mask: NDArray[np.bool_] | None = None) -> None:
+        self.inside = mask
+        """The points that count, all where it is None."""
         self._moments = {kind: Moments.empty(size) for kind, size in moment_sizes(problem).items()}
         self._previous: NDArray[Any] | None = None
 
@@ -95,6 +98,8 @@ class TrajectoryMoments:
 
     def add_part(self, kind: str, values: NDArray[Any]) -> None:
         """Static fields or a frame of forcing ``(*grid, channel)``, or the parameters ``(parameter,)``."""
+        if self.inside is not None and kind != "parameters":
+            values = values[self.inside]
         self._moments[kind] = self._moments[kind].merge(Moments.of(values))
 
     def moments(self) -> dict[str, Moments]:
@@ -140,16 +145,16 @@ def normalizer_from(
         if fields:
             known[f"{kind}_mean"] = mean[measured].tolist()
             ones = [1.0] * num_channels(fields)
-            known[f"{kind}_std"] = _shared(std[measured], mean[measured], fields, ones)
+            known[f"{kind}_std"] = shared_deviation(std[measured], mean[measured], fields, ones)
     if problem.parameters:
         assert parameters is not None, "the values of parameters say on which scale they are taken"
         known |= parameter_statistics(parameters)
-    state_std = _shared(std["state"], mean["state"], problem.state, [0.0] * problem.num_state_channels)
+    state_std = shared_deviation(std["state"], mean["state"], problem.state, [0.0] * problem.num_state_channels)
     return Normalizer(
         **known,
         state_mean=mean["state"].tolist(),
         state_std=state_std,
-        increment_std=_shared(std["increment"], 0 * std["increment"], problem.state, state_std),
+        increment_std=shared_deviation(std["increment"], 0 * std["increment"], problem.state, state_std),
     )
 
 
@@ -165,7 +170,8 @@ def parameter_statistics(values: NDArray[Any]) -> dict[str, list[float]]:
     return {f"parameters_{name}": column.astype(float).tolist() for name, column in columns.items()}
 
 
-def _shared(std: Array, mean: Array, fields: tuple[Field, ...], constant: list[float]) -> list[float]:
+def shared_deviation(std: Array, mean: Array, fields: tuple[Field, ...], constant: list[float]) -> list[float]:
+    """One deviation for all components of a field; that of ``constant`` where it does not vary."""
     result: list[float] = []
     for channels in channel_slices(fields).values():
         pooled, level = (float(np.sqrt(np.mean(np.square(values[channels])))) for values in (std, mean))

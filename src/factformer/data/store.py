@@ -25,6 +25,7 @@ from factformer.data.numbers import AXES, Rounding, checked
 from factformer.data.opening import require_readable
 from factformer.data.splits import SPLITS, split_files, split_of, training_files
 from factformer.data.statistics import TrajectoryMoments, merge_moments, normalizer_from
+from factformer.data.windows import frames_from
 from factformer.errors import UserError
 from factformer.problem import Problem
 
@@ -48,7 +49,7 @@ class Dataset(ABC):
 
         The ``state`` and the ``forcing`` are ``(trajectory, frame, *grid, channel)``; what is known once per trajectory
         has no frames: ``static (trajectory, *grid, channel)``, ``parameters (trajectory, parameter)`` and the boolean
-        ``mask (trajectory, *grid)``.
+        ``mask (trajectory, *grid)``. Outside the mask all fields are zero, whatever the data hold there.
         """
 
     def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
@@ -64,15 +65,22 @@ class Dataset(ABC):
         return Batch(**{part: self.read(trajectories, frames, part) for part in self.problem.parts})
 
     def batch(
-        self, trajectories: Selection, start: int = 0, num_frames: int = 1, *, num_context_frames: int | None = None
+        self,
+        trajectories: Selection,
+        start: int = 0,
+        num_frames: int = 1,
+        *,
+        num_context_frames: int | None = None,
+        stride: int = 1,
     ) -> Batch:
         """What a surrogate sees to predict ``num_frames`` after the context that begins at frame ``start``.
 
-        It sees as many context frames as the problem says, or ``num_context_frames``.
+        It sees as many context frames as the problem says, or ``num_context_frames``, of every ``stride``-th frame.
         """
         count = self.problem.num_context_frames if num_context_frames is None else num_context_frames
-        known = self.known(trajectories, slice(start, start + count + num_frames))
-        return known._replace(context=self.read(trajectories, slice(start, start + count)) if count else None)
+        known = self.known(trajectories, frames_from(start, count + num_frames, stride))
+        context = self.read(trajectories, frames_from(start, count, stride)) if count else None
+        return known._replace(context=context)
 
     def all_parameters(self) -> NDArray[Any] | None:
         """The parameters of all trajectories ``(trajectory, parameter)``, if the problem has any."""
@@ -124,7 +132,9 @@ class ArrayDataset(Dataset):
     ) -> None:
         self.problem = problem
         self.split = split
-        self._parts = {"state": checked(frames, problem, "state", self._described("frames"))}
+        mask = known.get("mask") if problem.masked else None
+        outside = None if mask is None else ~checked(mask, problem, "mask", self._described("mask"))
+        self._parts = {"state": checked(frames, problem, "state", self._described("frames"), outside)}
         self.num_trajectories, self.num_frames = self._parts["state"].shape[:2]
         if problem.steady and self.num_frames != 1:
             raise UserError(f"a steady problem has one frame for each sample, got {self.num_frames}")
@@ -135,7 +145,7 @@ class ArrayDataset(Dataset):
         for part in problem.parts:
             if part not in given:
                 raise UserError(f"problem {problem.name!r} needs {describe_part(problem, part)} beside the frames")
-            self._parts[part] = self._checked(part, given[part])
+            self._parts[part] = self._checked(part, given[part], outside)
         digest = hashlib.sha256()
         for values in self._parts.values():
             digest.update(values.numpy().tobytes())
@@ -145,8 +155,8 @@ class ArrayDataset(Dataset):
     def _described(self, what: str) -> str:
         return what if self.split == "train" else f"{what} of the {self.split} split"
 
-    def _checked(self, part: str, values: Tensor | NDArray[Any]) -> Tensor:
-        tensor = checked(values, self.problem, part, self._described(part))
+    def _checked(self, part: str, values: Tensor | NDArray[Any], outside: Tensor | None) -> Tensor:
+        tensor = checked(values, self.problem, part, self._described(part), outside)
         if part == "mask" and len(tensor) == 1:
             tensor = tensor.expand(self.num_trajectories, *tensor.shape[1:])
         wanted = (self.num_trajectories, self.num_frames)[: len(AXES[part])]
@@ -254,10 +264,20 @@ class StoredDataset(Dataset):
 
     def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
         found = self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part))
-        return torch.from_numpy(found)
+        return torch.from_numpy(self._inside(found, trajectories, part))
 
     def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
-        return self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part, exact=True))
+        found = self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part, exact=True))
+        return self._inside(found, trajectories, part)
+
+    def _inside(self, values: NDArray[Any], trajectories: Selection, part: str) -> NDArray[Any]:
+        """Fields with zeros outside the domain: other files may hold anything there."""
+        if not self.problem.masked or part in ("mask", "parameters"):
+            return values
+        mask = self._gather(trajectories, lambda file, local: file.read(local, slice(None), self.problem, "mask"))
+        outside = ~mask[:, None, ..., None] if "frame" in AXES[part] else ~mask[..., None]
+        np.copyto(values, 0, where=outside)
+        return values
 
     def normalizer(self) -> Normalizer:
         if self._normalizer is None:
@@ -291,6 +311,12 @@ class StoredDataset(Dataset):
                 found = trajectory.moments()[part]
                 mean, std = {**mean, part: found.mean}, {**std, part: found.std}
         return normalizer_from(self.problem, mean, std, self.all_parameters())
+
+    def training_split(self) -> StoredDataset | None:
+        """The training split that lies beside this one, if there is any; of a training split itself."""
+        if self.split == "train":
+            return self
+        return self._training_split() if self._training else None
 
     def _training_split(self) -> StoredDataset | None:
         """The one that this split belongs to, unless it is that itself."""
@@ -381,7 +407,8 @@ def compute_normalizer(dataset: Dataset, frames: slice = slice(None)) -> Normali
     rounding.pop("mask", None)
     moments = []
     for index in range(dataset.num_trajectories):
-        trajectory = TrajectoryMoments(problem)
+        mask = dataset.read([index], part="mask")[0].numpy() if problem.masked else None
+        trajectory = TrajectoryMoments(problem, mask)
         for part, rounded in rounding.items():
             values = rounded.kept(dataset.read_exact([index], frames, part))[0]
             if part == "state":

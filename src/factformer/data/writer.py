@@ -302,6 +302,7 @@ class BatchWriter:
         problem = writer.contents.problem
         self.descriptor = os.open(writer.partial, os.O_RDWR)
         self.moments = [TrajectoryMoments(problem) for _ in trajectories] if writer.contents.split == "train" else []
+        self._inside: NDArray[np.bool_] | None = None
         self._writer = writer
         self._trajectories = trajectories
         self._places = writer.places()
@@ -318,8 +319,15 @@ class BatchWriter:
         self._add("static", values)
 
     def write_mask(self, values: NDArray[Any]) -> None:
-        """The mask ``(batch, *grid)``."""
+        """The mask ``(batch, *grid)``, before all fields: outside of it they are stored as zero."""
         values = self._checked(values, self._grid, "its mask")[..., None]
+        self._inside = values[..., 0] != 0
+        for position, trajectory in enumerate(self._trajectories):
+            if not self._inside[position].any():
+                name = self._writer.contents.problem.name
+                raise UserError(f"{name}: the mask of trajectory {trajectory} has no point inside the domain")
+        for item, inside in zip(self.moments, self._inside, strict=False):
+            item.inside = inside
         first = self._writer.contents.problem.num_static_channels
         self._place(values, slice(first, first + 1), time_varying=False)
         self._missing.remove("mask")
@@ -371,6 +379,9 @@ class BatchWriter:
         if values.shape != expected:
             raise UserError(f"{contents.problem.name}: {what} has shape {values.shape}, expected {expected}")
         result = np.ascontiguousarray(values, dtype="<f4")
+        if contents.problem.masked and len(shape) > len(self._grid):  # a field
+            assert self._inside is not None, "the mask is written before the fields"
+            result = np.where(self._inside[..., None], result, np.float32(0))
         for position, trajectory in enumerate(self._trajectories):
             if not np.isfinite(result[position]).all():
                 seed = f" (seed {contents.seeds[trajectory]})" if contents.seeds else ""

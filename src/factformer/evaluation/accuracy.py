@@ -19,15 +19,17 @@ from torch import Tensor
 
 from factformer import engine, metrics
 from factformer.batch import Batch, field_names
-from factformer.data.agreement import describe_geometry, describe_parameters, require_finite
+from factformer.data.agreement import describe_geometry, describe_parameters, frame_stride, require_finite
 from factformer.data.store import Dataset, compute_normalizer
+from factformer.data.windows import frames_from, span
 from factformer.errors import UserError
 from factformer.evaluation.own_metrics import Metric, OwnMetrics
 from factformer.evaluation.provenance import hardware
-from factformer.evaluation.results import Evaluation, FieldErrors, Floor, Spectrum
+from factformer.evaluation.results import Evaluation, FieldErrors, Floor, Spectrum, Trajectories
 from factformer.evaluation.timing import inference_cost, resolve_device, roll_out
-from factformer.problem import FIELD_GROUPS, Problem
+from factformer.problem import FIELD_GROUPS, STEP, Problem
 from factformer.surrogate import Surrogate
+from factformer.training.feed.steps import as_told
 
 DEFAULT_STARTS = 4
 NUM_LOOKS = 8
@@ -61,6 +63,9 @@ def evaluate(
 ) -> Evaluation:
     """Errors, floor, parameters and cost of ``surrogate`` on all trajectories of ``dataset``.
 
+    Where the data have several frames in one interval of the surrogate, it is scored at those that it predicts: with
+    a ``stride`` of 2 at frames 2, 4, … after its context.
+
     Roll-outs of ``num_frames`` (the problem's horizon) begin at up to ``num_starts`` frames spread evenly
     over each trajectory. ``standard_error`` is that of the mean over trajectories, since windows of one
     trajectory are not independent; with a single trajectory it is over its windows. ``seconds_per_batch`` is
@@ -72,10 +77,16 @@ def evaluate(
     target = resolve_device(device)
     num_frames = num_frames or surrogate.problem.horizon
     size = batch_size or paper_batch_size(surrogate.problem.grid.num_axes)
+    dataset = as_told(dataset, surrogate.problem)
     check_compatible(surrogate, dataset, num_frames)
     starts = start_frames(surrogate, dataset, num_frames, num_starts)
+    stride = check_setting(surrogate.problem, dataset.problem)
+    frame_dt = surrogate.problem.frame_dt
+    if STEP in surrogate.problem.parameters:
+        frame_dt = stride * dataset.problem.frame_dt
     if dataset.problem.parameters:
-        surrogate.warn_outside_range(Batch(parameters=dataset.read(slice(None), part="parameters")))
+        used = dataset.read(slice(None), slice(None, None, stride), "parameters")
+        surrogate.warn_outside_range(Batch(parameters=used))
     was_training = surrogate.training
     engine.attach(surrogate)
     surrogate = surrogate.to(target).eval()
@@ -92,7 +103,7 @@ def evaluate(
         floor = _floor(surrogate, predicted)
         for name, channels in surrogate.problem.state_slices.items():
             truth, prediction = predicted.truth[..., channels], predicted.prediction[..., channels]
-            scores[name].add(prediction, truth, floor[..., channels], surrogate.problem.frame_dt)
+            scores[name].add(prediction, truth, floor[..., channels], frame_dt, predicted.batch.mask)
         own.add(predicted.prediction, predicted.truth, floor)
         if progress is not None:
             progress(len(owners), total)
@@ -111,7 +122,8 @@ def evaluate(
         num_trajectories=dataset.num_trajectories,
         num_diverged=int(max(score.num_diverged() for score in scores.values())),
         num_frames=num_frames,
-        frame_dt=surrogate.problem.frame_dt,
+        frame_dt=frame_dt,
+        stride=stride,
         problem=surrogate.problem.name,
         model=surrogate.config.name,
         grid=list(dataset.problem.grid.shape),
@@ -122,10 +134,11 @@ def evaluate(
         hardware=hardware(target),
         evaluation_seconds=time.perf_counter() - began,
         metrics=own.summary(lambda values: clustered_standard_error(values, groups)),
+        trajectories=_trajectories(dataset, {name: score.of_trajectories(groups) for name, score in scores.items()}),
     )
     if timing:
         count = surrogate.problem.num_context_frames
-        one = dataset.batch([0], starts[0], num_frames, num_context_frames=count).to(target)
+        one = dataset.batch([0], starts[0], num_frames, num_context_frames=count, stride=stride).to(target)
         batch = one.map(lambda part: part.repeat(size, *[1] * (part.ndim - 1)))
         cost = inference_cost(surrogate, batch, num_frames, precision=precision)
         result = replace(
@@ -149,12 +162,14 @@ def predicted_batches(
     trajectories: Sequence[int] | None = None,
 ) -> Iterator[Predicted]:
     """Roll-outs of all windows, a batch at a time; only that batch is in memory."""
+    dataset = as_told(dataset, surrogate.problem)
     chosen = list(range(dataset.num_trajectories)) if trajectories is None else list(trajectories)
     num_context = surrogate.problem.num_context_frames
+    stride = check_setting(surrogate.problem, dataset.problem)
     for start in starts:
         for first in range(0, len(chosen), batch_size):
             members = chosen[first : first + batch_size]
-            window = dataset.window(members, slice(start, start + num_context + num_frames))
+            window = dataset.window(members, frames_from(start, num_context + num_frames, stride))
             for values in (window.frames, *window.known.tensors):
                 require_finite(values, dataset.split, members, "leave it out or evaluate on another split")
             window = window.to(device)
@@ -163,18 +178,28 @@ def predicted_batches(
             yield Predicted(members, start, batch, truth, prediction.to(truth.dtype))
 
 
+def _trajectories(dataset: Dataset, errors: dict[str, list[float]]) -> Trajectories | None:
+    """Errors beside the parameters of each trajectory; none where the problem has no parameters."""
+    names = dataset.problem.parameters
+    if not names:
+        return None
+    columns = dataset.read(slice(None), part="parameters").T.tolist()
+    return Trajectories(dict(zip(names, columns, strict=True)), errors)
+
+
 def _floor(surrogate: Surrogate, predicted: Predicted) -> Tensor:
     """What costs nothing: the last context frame repeated or, where there is none, the mean of the training data."""
     context = predicted.batch.context
     known = surrogate.normalizer.state_mean if context is None else context[:, -1:]
-    return known.to(predicted.truth.device).expand_as(predicted.truth)
+    return metrics.within(known.to(predicted.truth.device).expand_as(predicted.truth), predicted.batch.mask)
 
 
 def start_frames(surrogate: Surrogate, dataset: Dataset, num_frames: int, num_starts: int) -> list[int]:
     """Up to ``num_starts`` first frames, spread evenly from the first possible window to the last."""
     if num_starts < 1:
         raise UserError(f"the number of start frames must be at least 1, got {num_starts}")
-    last = dataset.num_frames - surrogate.problem.num_context_frames - num_frames
+    stride = check_setting(surrogate.problem, dataset.problem)
+    last = dataset.num_frames - span(surrogate.problem.num_context_frames + num_frames, stride)
     if num_starts == 1 or last == 0:
         return [0]
     count = min(num_starts, last + 1)
@@ -183,7 +208,7 @@ def start_frames(surrogate: Surrogate, dataset: Dataset, num_frames: int, num_st
 
 def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) -> None:
     """Raise `UserError` when the dataset is not of the surrogate's problem; another resolution is allowed."""
-    mine, theirs = surrogate.problem, dataset.problem
+    mine, theirs = surrogate.problem, as_told(dataset, surrogate.problem).problem
     if dataset.num_trajectories < 1:
         raise UserError(f"split {dataset.split!r} holds no trajectories; generate it or choose another split")
     for group in FIELD_GROUPS:
@@ -199,19 +224,24 @@ def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) ->
             f"the surrogate knows the parts {', '.join((*mine.parts, *mine.parameters)) or 'none'} beside its fields, "
             f"the dataset {', '.join((*theirs.parts, *theirs.parameters)) or 'none'}: evaluate on data of its problem"
         )
-    check_setting(mine, theirs)
-    needed = mine.num_context_frames + num_frames
+    stride = check_setting(mine, theirs)
+    needed = span(mine.num_context_frames + num_frames, stride)
     if mine.steady and num_frames != 1:
         raise UserError(f"a steady problem has one frame to predict, got {num_frames} frames")
     if dataset.num_frames < needed:
+        apart = "" if stride == 1 else f", {stride} frames apart,"
         raise UserError(
             f"trajectories of split {dataset.split!r} hold {dataset.num_frames} frames, but "
-            f"{mine.num_context_frames} context and {num_frames} predicted ones are needed: ask for fewer"
+            f"{mine.num_context_frames} context and {num_frames} predicted ones{apart} are needed: ask for fewer"
         )
 
 
-def check_setting(mine: Problem, theirs: Problem) -> None:
-    """Raise where a dataset has other axes, another box or boundary, or another frame interval than the surrogate."""
+def check_setting(mine: Problem, theirs: Problem) -> int:
+    """How many frames of a dataset one frame of the surrogate is.
+
+    Raises where the dataset has other axes, another box or boundary, or an interval that is no whole part of its. A
+    surrogate for several time steps takes the interval of the data then.
+    """
     if mine.grid.num_axes != theirs.grid.num_axes or mine.grid.periodic != theirs.grid.periodic:
         raise UserError(
             f"the surrogate's grid has periodic axes {mine.grid.periodic} and the dataset's "
@@ -222,11 +252,17 @@ def check_setting(mine: Problem, theirs: Problem) -> None:
         geometry = f"boundary {mine.boundary!r} expected, {theirs.boundary!r} found"
     if geometry:
         raise UserError(f"the dataset is not of the surrogate's problem: {geometry}; only the resolution may differ")
-    if mine.num_context_frames and not math.isclose(mine.frame_dt, theirs.frame_dt, rel_tol=1e-6):
+    if not mine.num_context_frames:
+        return 1
+    stride = frame_stride(mine.frame_dt, theirs.frame_dt)
+    if not stride and STEP in mine.parameters:
+        return 1
+    if not stride:
         raise UserError(
             f"the surrogate advances {mine.frame_dt:g} per frame and the dataset {theirs.frame_dt:g}: "
-            "take data with the same frame interval"
+            "take data with the same frame interval, or a whole part of it"
         )
+    return stride
 
 
 def other_parameters(surrogate: Surrogate, made_with: Mapping[str, Any]) -> str:
@@ -267,18 +303,20 @@ class _Scores:
         self.spectra: dict[str, Tensor] = {}
         self.num_spectra = 0
 
-    def add(self, prediction: Tensor, truth: Tensor, floor: Tensor, frame_dt: float) -> None:
-        prediction, truth, floor = (frames * self.unit for frames in (prediction, truth, floor))
+    def add(
+        self, prediction: Tensor, truth: Tensor, floor: Tensor, frame_dt: float, mask: Tensor | None = None
+    ) -> None:
+        prediction, truth, floor = (metrics.within(part * self.unit, mask) for part in (prediction, truth, floor))
         new = {
-            "relative_l2": metrics.relative_l2(prediction, truth, self.deviation),
-            "relative_l2_per_frame": metrics.relative_l2_per_frame(prediction, truth, self.deviation),
-            "vrmse": metrics.vrmse(prediction, truth, self.deviation).mean(1),
-            "correlation_time": metrics.correlation_time(prediction, truth, frame_dt).double(),
-            "floor": metrics.relative_l2(floor, truth, self.deviation),
-            "floor_per_frame": metrics.relative_l2_per_frame(floor, truth, self.deviation),
+            "relative_l2": metrics.relative_l2(prediction, truth, self.deviation, mask),
+            "relative_l2_per_frame": metrics.relative_l2_per_frame(prediction, truth, self.deviation, mask),
+            "vrmse": metrics.vrmse(prediction, truth, self.deviation, mask).mean(1),
+            "correlation_time": metrics.correlation_time(prediction, truth, frame_dt, mask=mask).double(),
+            "floor": metrics.relative_l2(floor, truth, self.deviation, mask),
+            "floor_per_frame": metrics.relative_l2_per_frame(floor, truth, self.deviation, mask),
         }
         if self.even:
-            new["spectrum_error"] = metrics.spectrum_error(prediction, truth).mean(1)
+            new["spectrum_error"] = metrics.spectrum_error(prediction, truth, mask).mean(1)
         for name, value in new.items():
             self.values.setdefault(name, []).append(value.double().cpu())
         for name, frames in (("prediction", prediction), ("truth", truth)) if self.even else ():
@@ -289,6 +327,11 @@ class _Scores:
     def num_diverged(self) -> int:
         """Windows whose roll-out left the finite numbers."""
         return int((~torch.cat(self.values["relative_l2"]).isfinite()).sum())
+
+    def of_trajectories(self, owners: Tensor) -> list[float]:
+        """The error of each trajectory, averaged over its windows."""
+        errors = torch.cat(self.values["relative_l2"])
+        return [float(errors[owners == name].mean()) for name in owners.unique()]
 
     def summary(self, owners: Tensor) -> FieldErrors:
         values = {name: torch.cat(parts) for name, parts in self.values.items()}

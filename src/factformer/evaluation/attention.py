@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -29,6 +29,7 @@ from factformer.grid import Grid
 from factformer.nn.attention import FactorizedAttention
 from factformer.nn.attention.galerkin import GalerkinAttention
 from factformer.nn.attention.linear import LinearAttention
+from factformer.nn.masks import Mask, inside
 from factformer.surrogate import Surrogate
 
 FULL_COMPONENTS = 1024
@@ -58,8 +59,8 @@ def analyse_attention(surrogate: Surrogate, contexts: Iterable[Batch | Tensor]) 
     for context in contexts:
         batch = Batch.of(surrogate.problem, context)
         for layer, calls in enumerate(record_attention(surrogate, batch)):
-            for module, u, grid in calls:
-                _analyse_call(module, u, grid, layer, means, kernels, generator)
+            for call in calls:
+                _analyse_call(call, layer, means, kernels, generator)
         num_samples += batch.size
     if num_samples == 0:
         raise UserError("there are no samples to look at: choose a split that holds some")
@@ -75,7 +76,16 @@ def analyse_attention(surrogate: Surrogate, contexts: Iterable[Batch | Tensor]) 
     )
 
 
-def record_attention(surrogate: Surrogate, batch: Batch) -> list[list[tuple[nn.Module, Tensor, Grid]]]:
+class Call(NamedTuple):
+    """One call of an attention layer."""
+
+    module: nn.Module
+    u: Float[Tensor, "batch *grid dim"]
+    grid: Grid
+    mask: Mask | None = None
+
+
+def record_attention(surrogate: Surrogate, batch: Batch) -> list[list[Call]]:
     """The inputs of every attention layer during one call, layer by layer."""
     modules = [module for module in surrogate.modules() if isinstance(module, ATTENTION)]
     if not modules:
@@ -83,11 +93,10 @@ def record_attention(surrogate: Surrogate, batch: Batch) -> list[list[tuple[nn.M
             f"model {surrogate.config.name!r} has no attention kernels to look at: inspect one with "
             "factorized or linear attention"
         )
-    calls: dict[nn.Module, list[tuple[nn.Module, Tensor, Grid]]] = {module: [] for module in modules}
+    calls: dict[nn.Module, list[Call]] = {module: [] for module in modules}
 
     def record(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        u, grid = arguments
-        calls[module].append((module, u, grid))
+        calls[module].append(Call(module, *arguments))
 
     with _hooks(modules, record), torch.no_grad():
         # Not `forward`: on a GPU it may replay a recorded call, in which no hook is heard.
@@ -108,17 +117,16 @@ def _hooks(modules: Iterable[nn.Module], record: Any) -> Iterator[None]:
 
 
 def _analyse_call(
-    module: nn.Module,
-    u: Tensor,
-    grid: Grid,
+    call: Call,
     layer: int,
     means: dict[tuple[int, int | None], _Mean],
     kernels: dict[tuple[int, int], Tensor],
     generator: torch.Generator,
 ) -> None:
+    module, u, grid, mask = call
     with torch.no_grad():
         if isinstance(module, FactorizedAttention):
-            for axis, kernel in enumerate(module.axial_kernels(u, grid)):
+            for axis, kernel in enumerate(module.axial_kernels(u, grid, mask)):
                 mean = means.setdefault((layer, axis), _Mean(rank_bound=_rank_bound(module, grid.shape[axis])))
                 mean.add(
                     cumulative_energy(torch.linalg.svdvals(kernel.double())),
@@ -127,7 +135,7 @@ def _analyse_call(
                 )
                 kernels.setdefault((layer, axis), kernel[0].cpu())
             return
-        queries, keys = full_factors(module, u, grid)
+        queries, keys = full_factors(module, u, grid, mask)
         mean = means.setdefault((layer, None), _Mean(rank_bound=min(grid.num_points, queries.shape[-1])))
         for q, k in zip(queries.flatten(0, 1), keys.flatten(0, 1), strict=True):
             values = product_singular_values(q.double(), k.double(), FULL_COMPONENTS, generator)
@@ -135,18 +143,19 @@ def _analyse_call(
 
 
 def full_factors(
-    module: nn.Module, u: Float[Tensor, "batch *grid dim"], grid: Grid
+    module: nn.Module, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
 ) -> tuple[Float[Tensor, "batch head points kernel"], Float[Tensor, "batch head points kernel"]]:
     """Queries and keys whose product is the kernel between all points, quadrature weights in the keys."""
     if isinstance(module, LinearAttention):
-        queries, keys = module.factors(module.norm(u), grid)
+        queries, keys = module.factors(inside(module.norm(u), mask), grid, mask)
     else:
         assert isinstance(module, GalerkinAttention)
-        queries, keys, _ = module.factors(u, grid)
+        queries, keys, _ = module.factors(inside(u, mask), grid)
     weights = torch.ones(1, dtype=keys.dtype, device=keys.device)
     for m in range(grid.num_axes):
         weights = torch.outer(weights, grid.weights(m, dtype=keys.dtype, device=keys.device)).flatten()
-    return queries, keys * weights[:, None]
+    keys = keys * weights[:, None]
+    return queries, keys if mask is None else keys * mask.flatten(1)[:, None, :, None]
 
 
 def _rank_bound(module: FactorizedAttention, size: int) -> int:

@@ -102,7 +102,8 @@ class TextbookKernel(AxialKernel):
         copy.load_state_dict(kernel.state_dict())
         return copy.to(kernel.gamma.weight.device)
 
-    def factors(self, x: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+    def factors(self, x: Tensor, grid: Grid, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        assert mask is None
         return self.encode_projection(axial_mean(self.gamma(x), [None] * grid.num_axes, self.m), grid)
 
 

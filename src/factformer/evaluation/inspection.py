@@ -15,12 +15,13 @@ from factformer._support.files import clean_leftovers, whole_file
 from factformer.batch import Batch
 from factformer.bundle import load
 from factformer.data.store import Dataset
-from factformer.evaluation.accuracy import Progress, check_compatible, start_frames
+from factformer.evaluation.accuracy import Progress, check_compatible, check_setting, start_frames
 from factformer.evaluation.attention import Analysis, analyse_attention
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.evaluation.run import archive_members, check_writable, chosen_data, require_ours
 from factformer.evaluation.timing import resolve_device
 from factformer.surrogate import Surrogate
+from factformer.training.feed.steps import as_told
 
 ATTENTION_FILE = "attention.json"
 KERNELS_FILE = "kernels.npz"
@@ -88,6 +89,8 @@ def sample_contexts(
 ) -> Iterator[Batch]:
     """Contexts of ``num_samples`` windows: as many trajectories as there are, then further start frames."""
     check_compatible(surrogate, dataset, 1)
+    dataset = as_told(dataset, surrogate.problem)
+    stride = check_setting(surrogate.problem, dataset.problem)
     per_trajectory = -(-num_samples // dataset.num_trajectories)
     done, num_context = 0, surrogate.problem.num_context_frames
     for start in start_frames(surrogate, dataset, 1, per_trajectory):
@@ -95,7 +98,8 @@ def sample_contexts(
             last = min(first + batch_size, dataset.num_trajectories, first + num_samples - done)
             if last <= first:
                 return
-            yield dataset.batch(range(first, last), start, num_context_frames=num_context).to(device)
+            batch = dataset.batch(range(first, last), start, num_context_frames=num_context, stride=stride)
+            yield batch.to(device)
             done += last - first
             if progress is not None:
                 progress(done, num_samples)

@@ -199,7 +199,8 @@ def _coarse_row(
         return torch.stack(frames[1:] if context else frames, 1)
 
     prediction = coarse_solve()
-    errors = metrics.grouped_relative_l2(prediction, truth, problem.state_slices)
+    mask = None if known is None else known.mask
+    errors = metrics.grouped_relative_l2(prediction, truth, problem.state_slices, mask=mask)
     return median_seconds(coarse_solve, device, repeats=3), {name: float(value) for name, value in errors.items()}
 
 
@@ -210,6 +211,7 @@ def _state(equation: PDE, frame: Tensor, surrogate: Surrogate, parameters: Any, 
             continue
         state = frame[..., channels].contiguous()
         first = next(iter(solve(equation, state, 1, surrogate.problem.frame_dt, parameters, known)))
-        if float(metrics.relative_l2(first[:, None], frame[:, None]).max()) < 1e-3:
+        mask = None if known is None else known.mask
+        if float(metrics.relative_l2(first[:, None], frame[:, None], mask=mask).max()) < 1e-3:
             return state
     return None

@@ -47,7 +47,7 @@ class Layer(nn.Module):
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
-        z = z + self.attention(z, grid)
+        z = z + self.attention(z, grid, conditions.mask)
         result: Tensor = z + self.mlp(self.norm(z))
         return result
 

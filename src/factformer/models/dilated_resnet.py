@@ -51,7 +51,7 @@ class Block(nn.Module):
     ) -> Float[Tensor, "batch *grid dim"]:
         branch = z
         for convolution in self.convolutions:
-            branch = functional.relu(convolution(branch))
+            branch = functional.relu(convolution(branch, grid, conditions.mask))
         return z + branch
 
     @property
@@ -62,6 +62,7 @@ class Block(nn.Module):
 
 class Model(PositionedBackbone):
     config_class = Config
+    cuttable = True
     paper_optimizer = "adam"
 
     def __init__(self, config: Config, problem: Problem) -> None:
@@ -79,6 +80,6 @@ class Model(PositionedBackbone):
         z = self.placed(z, grid)
         for depth, block in enumerate(self.blocks):
             if depth:
-                z = self.norms[depth - 1](z, grid)
+                z = self.norms[depth - 1](z, grid, conditions.mask)
             z = self.run(block, z, grid, conditions)
         return z

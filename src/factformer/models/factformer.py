@@ -62,11 +62,12 @@ class Layer(nn.Module):
         self, u: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
         encoding = None if self.positions is None else self.positions(grid)
-        return self.attention.add_to(u, encoding, grid)
+        return self.attention.add_to(u, encoding, grid, conditions.mask)
 
 
 class Model(Backbone):
     config_class = Config
+    cuttable = True
     wants_boundary_block = True
 
     def __init__(self, config: Config, problem: Problem) -> None:

@@ -61,8 +61,8 @@ class Layer(nn.Module):
     def forward(
         self, u: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
-        result: Tensor = self.attention(u, grid)
-        return result if self.local is None else self.local.add_to(result, grid)
+        result: Tensor = self.attention(u, grid, conditions)
+        return result if self.local is None else self.local.add_to(result, grid, conditions.mask)
 
 
 ON_OWN_DATA = {"optimizer": "muon", "batch_size": 4, "noise": 0.01, "on_divergence": "halve"}
@@ -70,6 +70,7 @@ ON_OWN_DATA = {"optimizer": "muon", "batch_size": 4, "noise": 0.01, "on_divergen
 
 class Model(Backbone):
     config_class = Config
+    cuttable = True
     wants_boundary_block = True
     wants_residual = True
     default_training = MappingProxyType(  # docs/research-log.md

@@ -15,6 +15,7 @@ from factformer.grid import Grid
 from factformer.models._positions import PositionedBackbone
 from factformer.models.fno import SpectralConfig
 from factformer.nn.conditions import UNCONDITIONED, Conditions
+from factformer.nn.masks import inside
 from factformer.nn.norms import DomainNorm
 from factformer.nn.spectral_conv import DomainPadding, SpectralConvolution, require_even_spacing
 from factformer.problem import Problem
@@ -54,7 +55,7 @@ class Layer(nn.Module):
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
-        result: Tensor = z + self.feed_forward(self.spectral(z))
+        result: Tensor = z + self.feed_forward(self.spectral(inside(z, conditions.mask)))
         return result
 
 
@@ -78,7 +79,10 @@ class Model(PositionedBackbone):
     ) -> Float[Tensor, "batch *grid dim"]:
         require_even_spacing(grid, "ffno")
         z = self.domain.extend(self.placed(z, grid), grid)
+        mask = conditions.mask
+        if mask is not None:
+            conditions = conditions._replace(mask=self.domain.extend_mask(mask, grid))
         for layer in self.layers:
             z = self.run(layer, z, grid, conditions)
-        normalized: Tensor = self.norm(self.domain.crop(z, grid), grid)
+        normalized: Tensor = self.norm(self.domain.crop(z, grid), grid, mask)
         return normalized

@@ -16,6 +16,7 @@ from factformer.grid import Grid
 from factformer.models._positions import PositionedBackbone, PositionsConfig
 from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.fourier_features import FourierMode
+from factformer.nn.masks import inside
 from factformer.nn.spectral_conv import DomainPadding, SpectralConvolution, require_even_spacing
 from factformer.problem import Problem
 
@@ -52,7 +53,7 @@ class Layer(nn.Module):
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
-        total: Tensor = self.spectral(z) + self.pointwise(z)
+        total: Tensor = self.spectral(inside(z, conditions.mask)) + self.pointwise(z)
         return functional.gelu(total) if self.activate else total
 
 
@@ -74,6 +75,9 @@ class Model(PositionedBackbone):
     ) -> Float[Tensor, "batch *grid dim"]:
         require_even_spacing(grid, "fno")
         z = self.domain.extend(self.placed(z, grid), grid)
+        mask = conditions.mask
+        if mask is not None:
+            conditions = conditions._replace(mask=self.domain.extend_mask(mask, grid))
         for layer in self.layers:
             z = self.run(layer, z, grid, conditions)
         return self.domain.crop(z, grid)

@@ -4,7 +4,8 @@
 
 The coarse grid has the same number of points whatever the resolution of the input, so the convolutions
 always see the same spacing; what lies between the grids is averaging and linear interpolation in physical
-coordinates.
+coordinates. With a mask both take the points inside alone, and a coarse point is inside where any of those is that it
+is the average of.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
@@ -23,6 +25,7 @@ from factformer.nn.attention.galerkin import GalerkinAttention
 from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.convolution import Convolution
 from factformer.nn.grid_tables import TableCache
+from factformer.nn.masks import Mask, inside, ratio
 from factformer.nn.mlp import MLP
 from factformer.nn.resample import apply_matrices, interpolation_matrix, restriction_matrix
 from factformer.problem import Problem
@@ -53,7 +56,7 @@ class Layer(nn.Module):
     def forward(
         self, c: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
-        c = c + self.attention(c, grid)
+        c = c + self.attention(c, grid, conditions.mask)
         result: Tensor = c + self.mlp(c)
         return result
 
@@ -74,14 +77,35 @@ class Model(Backbone):
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
         middle, coarse = (_resized(grid, shape) for shape in self.shapes)
-        c = functional.gelu(self.down[0](self._move(z, grid, middle, restriction_matrix)))
-        c = functional.gelu(self.down[1](self._move(c, middle, coarse, restriction_matrix)))
+        c, halfway = self._moved(z, conditions.mask, grid, middle, restriction_matrix)
+        c = functional.gelu(self.down[0](c, None, halfway))
+        c, mask = self._moved(c, halfway, middle, coarse, restriction_matrix)
+        c = functional.gelu(self.down[1](c, None, mask))
+        if mask is not None:
+            conditions = conditions._replace(mask=mask)
         for layer in self.layers:
             c = self.run(layer, c, coarse, conditions)
-        c = functional.gelu(self.up[0](c))
-        c = functional.gelu(self.up[1](self._move(c, coarse, middle, interpolation_matrix)))
-        result: Tensor = z + self.project(self._move(c, middle, grid, interpolation_matrix))
+        c = functional.gelu(self.up[0](c, None, mask))
+        c, _ = self._moved(c, mask, coarse, middle, interpolation_matrix)
+        c = functional.gelu(self.up[1](c, None, halfway))
+        c, _ = self._moved(c, halfway, middle, grid, interpolation_matrix)
+        result: Tensor = z + self.project(c)
         return result
+
+    def _moved(
+        self,
+        u: Tensor,
+        mask: Mask | None,
+        source: Grid,
+        target: Grid,
+        make: Callable[[Grid, Grid, int], Tensor],
+    ) -> tuple[Tensor, Mask | None]:
+        """The field on another grid, from the points inside alone, and where there were any."""
+        if mask is None:
+            return self._move(u, source, target, make), None
+        exact = torch.float64 if u.dtype == torch.float64 else torch.float32
+        share = self._move(mask.unsqueeze(-1).to(exact), source, target, make)
+        return ratio(self._move(inside(u, mask), source, target, make), share), share.squeeze(-1) > 0
 
     def _move(self, u: Tensor, source: Grid, target: Grid, make: Callable[[Grid, Grid, int], Tensor]) -> Tensor:
         name = f"{make.__name__} from {source.key}"

@@ -59,7 +59,7 @@ class Layer(nn.Module):
     ) -> Float[Tensor, "batch *grid dim"]:
         if self.positions is not None:
             u = u + self.positions(grid)
-        result: Tensor = u + self.attention(u, grid)
+        result: Tensor = u + self.attention(u, grid, conditions.mask)
         return result
 
 

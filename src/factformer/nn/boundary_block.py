@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from factformer.grid import Grid
 from factformer.nn.convolution import Convolution
+from factformer.nn.masks import Mask
 from factformer.problem import Boundary
 
 
@@ -40,9 +41,11 @@ class BoundaryBlock(nn.Module):
         self.dim_out = dim + half
 
     def forward(
-        self, z: Float[Tensor, "batch *grid dim"], grid: Grid | None = None
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid | None = None, mask: Mask | None = None
     ) -> Float[Tensor, "batch *grid dim_out"]:
+        # A point of the coarse grid is inside where its stencil sees any point that is.
+        below = None if mask is None else self.down.share(mask, grid).squeeze(-1) > 0
         # On the coarse grid, too, spacings here and at home are in the proportion that they have on the fine one.
-        coarse = functional.gelu(self.coarse(functional.gelu(self.down(z, grid)), grid))
-        fine = functional.gelu(self.fine(upsample_nearest(coarse, tuple(z.shape[1:-1])), grid))
-        return torch.cat([z, self.last(fine, grid)], dim=-1)
+        coarse = functional.gelu(self.coarse(functional.gelu(self.down(z, grid, mask)), grid, below))
+        fine = functional.gelu(self.fine(upsample_nearest(coarse, tuple(z.shape[1:-1])), grid, mask))
+        return torch.cat([z, self.last(fine, grid, mask)], dim=-1)

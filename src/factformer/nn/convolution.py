@@ -13,10 +13,11 @@ from torch.nn import functional
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.grid_tables import TableCache
+from factformer.nn.masks import Mask, inside, ratio
 from factformer.problem import Boundary
 
 
-def pad_axis(u: Tensor, axis: int, width: int, kind: Boundary) -> Tensor:
+def pad_axis(u: Tensor, axis: int, width: int, kind: str) -> Tensor:
     """``u`` continued by ``width`` points at both ends of dimension ``axis``.
 
     ``periodic`` wraps around, ``reflect`` mirrors about the end points (which are not repeated), ``zero``
@@ -41,12 +42,39 @@ def pad_axis(u: Tensor, axis: int, width: int, kind: Boundary) -> Tensor:
 
 
 def pad(
-    u: Float[Tensor, "batch *grid channel"], widths: Sequence[int], kinds: Sequence[Boundary]
+    u: Float[Tensor, "batch *grid channel"], widths: Sequence[int], kinds: Sequence[Boundary], grid: Grid | None = None
 ) -> Float[Tensor, "batch *padded channel"]:
-    """Continue every grid axis by its width at both ends, as its boundary kind says."""
+    """Continue every grid axis by its width at both ends: as its boundary kind says, or by the neighbours of a part."""
     for m, (width, kind) in enumerate(zip(widths, kinds, strict=True)):
-        u = pad_axis(u, m + 1, width, kind)
+        if width and grid is not None and m in grid.cut_axes:
+            u = grid.with_neighbours(u, m, width, kind)
+        else:
+            u = pad_axis(u, m + 1, width, kind)
     return u
+
+
+def stencil_share(
+    mask: Float[Tensor, "batch *grid"],
+    sizes: Sequence[int],
+    step: int,
+    kinds: Sequence[Boundary],
+    stride: int = 1,
+    grid: Grid | None = None,
+) -> Float[Tensor, "batch *coarse 1"]:
+    """The part of a stencil of ``sizes`` points, ``step`` apart, that lies inside the domain, for each place of it.
+
+    The field continues beyond the ends of the box as its boundary says, so that what lies there is not outside.
+    """
+    share = mask
+    for axis, (size, kind) in enumerate(zip(sizes, kinds, strict=True), start=1):
+        width = step * (size // 2)
+        widths = [width if m == axis - 1 else 0 for m in range(len(sizes))]
+        # Beyond a wall all counts as inside: zeros are put around what lies outside.
+        outside = (1 - share).unsqueeze(-1) if kind == "zero" else share.unsqueeze(-1)
+        padded = pad(outside, widths, kinds, grid).squeeze(-1)
+        padded = 1 - padded if kind == "zero" else padded
+        share = padded.unfold(axis, 2 * width + 1, stride)[..., ::step].mean(-1)
+    return share.unsqueeze(-1)
 
 
 def stretch_matrix(kernel_size: int, distance: float) -> Float[Tensor, "point offset"]:
@@ -76,6 +104,9 @@ class Convolution(nn.Module):
 
     A convolution with a ``home`` keeps its reach in space: on a grid of another spacing it takes the field at the
     same distances as at home, interpolated between the points there.
+
+    With a mask it does not read across a wall (partial convolution: Liu et al. 2018, arXiv:1804.07723):
+    ``w ⋆ (χ u) / s + b``, where ``s`` is the part of the stencil's points that lie inside.
     """
 
     def __init__(
@@ -139,18 +170,34 @@ class Convolution(nn.Module):
         )
         return matrices, 1
 
+    def share(self, mask: Mask, grid: Grid | None = None) -> Float[Tensor, "batch *coarse 1"]:
+        """The part of the stencil that lies inside the domain; where it is zero the result says nothing."""
+        sizes, step = self.sizes_at(grid)
+        exact = torch.float64 if self.weight.dtype == torch.float64 else torch.float32
+        return stencil_share(mask.to(exact), sizes, step, self.padding, self.stride, grid)
+
     def forward(
-        self, u: Float[Tensor, "batch *grid dim_in"], grid: Grid | None = None
+        self, u: Float[Tensor, "batch *grid dim_in"], grid: Grid | None = None, mask: Mask | None = None
     ) -> Float[Tensor, "batch *coarse dim_out"]:
+        if mask is None:
+            return self._convolve(u, grid, self.bias)
+        sums = self._convolve(inside(u, mask), grid, None)
+        return ratio(sums, self.share(mask, grid)) + self.bias.to(sums.dtype)
+
+    def _convolve(self, u: Tensor, grid: Grid | None, bias: Tensor | None) -> Tensor:
         weight, dilation = self.at(grid)
         widths = [dilation * (size // 2) for size in weight.shape[2:]]
         # The library pads with zeros itself, without a copy of the field.
-        inside = [w if kind == "zero" and len(widths) < 4 else 0 for w, kind in zip(widths, self.padding, strict=True)]
-        u = pad(u, [w - done for w, done in zip(widths, inside, strict=True)], self.padding)
+        cut = () if grid is None else grid.cut_axes
+        within = [
+            w if kind == "zero" and len(widths) < 4 and m not in cut else 0
+            for m, (w, kind) in enumerate(zip(widths, self.padding, strict=True))
+        ]
+        u = pad(u, [w - done for w, done in zip(widths, within, strict=True)], self.padding, grid)
         # Moving the channel of a contiguous channel-last tensor forward gives torch's channels_last layout.
         u = u.contiguous().movedim(-1, 1)
         convolve = self._with_outer_axis if len(self.padding) == 4 else self._inner
-        return convolve(u, weight, self.bias, inside, dilation).movedim(1, -1)
+        return convolve(u, weight, bias, within, dilation).movedim(1, -1)
 
     def _stretched(self, matrices: Sequence[Tensor]) -> Tensor:
         weight: Tensor = self.weight
@@ -159,20 +206,22 @@ class Convolution(nn.Module):
                 weight = torch.tensordot(weight, matrix, dims=([2], [0]))
         return weight
 
-    def _inner(self, u: Tensor, weight: Tensor, bias: Tensor | None, inside: Sequence[int], dilation: int) -> Tensor:
+    def _inner(self, u: Tensor, weight: Tensor, bias: Tensor | None, within: Sequence[int], dilation: int) -> Tensor:
         operation = (functional.conv1d, functional.conv2d, functional.conv3d)[weight.ndim - 3]
         result: Tensor = operation(
             u,
             weight,
             bias,
             stride=self.stride,
-            padding=list(inside),
+            padding=list(within),
             dilation=dilation,
             groups=self.groups,
         )
         return result
 
-    def _with_outer_axis(self, u: Tensor, weight: Tensor, bias: Tensor, inside: Sequence[int], dilation: int) -> Tensor:
+    def _with_outer_axis(
+        self, u: Tensor, weight: Tensor, bias: Tensor | None, within: Sequence[int], dilation: int
+    ) -> Tensor:
         """Four axes: the library stops at three, so the offsets along the first one are summed here."""
         kernel_size = weight.shape[2]
         num_points = (u.shape[2] - dilation * (kernel_size - 1) - 1) // self.stride + 1
@@ -182,7 +231,7 @@ class Convolution(nn.Module):
             rows = u[:, :, start : start + (num_points - 1) * self.stride + 1 : self.stride]
             stacked = rows.movedim(2, 1).flatten(0, 1)
             once = bias if offset == 0 else None
-            terms.append(self._inner(stacked, weight[:, :, offset], once, inside[1:], dilation))
+            terms.append(self._inner(stacked, weight[:, :, offset], once, within[1:], dilation))
         total: Tensor = torch.stack(terms).sum(0)
         total = total.unflatten(0, (u.shape[0], num_points)).movedim(1, 2)
         return total

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.nn.masks import Mask
 from factformer.nn.norms import DomainNorm
 
 
@@ -44,7 +45,9 @@ class Decoder(nn.Module):
         self.narrow = nn.Linear(dim, dim // 2)
         self.project = nn.Linear(dim // 2, num_channels)
 
-    def forward(self, z: Float[Tensor, "batch *grid latent"], grid: Grid) -> Float[Tensor, "batch *grid channel"]:
-        z = functional.gelu(self.grouped(self.norm(z, grid)))
+    def forward(
+        self, z: Float[Tensor, "batch *grid latent"], grid: Grid, mask: Mask | None = None
+    ) -> Float[Tensor, "batch *grid channel"]:
+        z = functional.gelu(self.grouped(self.norm(z, grid, mask)))
         fields: Tensor = self.project(functional.gelu(self.narrow(z)))
         return fields

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from factformer.grid import Grid
 from factformer.nn.convolution import Convolution
+from factformer.nn.masks import Mask
 from factformer.nn.mlp import MLP
 from factformer.nn.stage import Stage
 from factformer.problem import Boundary
@@ -32,17 +33,19 @@ class LocalBranch(Stage):
         self.norm = nn.LayerNorm(dim)
         self.mlp = MLP(dim, feed_forward * dim, dim)
 
-    def add_to(self, u: Float[Tensor, "batch *grid dim"], grid: Grid | None = None) -> Float[Tensor, "batch *grid dim"]:
+    def add_to(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch *grid dim"]:
         """``u + branch(u)``."""
-        result: Tensor = self.execute(u, grid)
+        result: Tensor = self.execute(u, grid, mask)
         return result
 
-    def plain(self, u: Tensor, grid: Grid | None) -> Tensor:
-        result: Tensor = u + self(u, grid)
+    def plain(self, u: Tensor, grid: Grid | None, mask: Mask | None = None) -> Tensor:
+        result: Tensor = u + self(u, grid, mask)
         return result
 
     def forward(
-        self, u: Float[Tensor, "batch *grid dim"], grid: Grid | None = None
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid | None = None, mask: Mask | None = None
     ) -> Float[Tensor, "batch *grid dim"]:
-        result: Tensor = self.mlp(self.norm(self.convolution(u, grid)))
+        result: Tensor = self.mlp(self.norm(self.convolution(u, grid, mask)))
         return result

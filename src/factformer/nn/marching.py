@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from factformer.grid import Grid
 from factformer.nn.decoder import Decoder
+from factformer.nn.masks import Mask
 from factformer.nn.mlp import MLP
 from factformer.nn.stage import Stage
 
@@ -52,12 +53,22 @@ class LatentMarching(Stage):
         decoder: Decoder,
         grid: Grid,
         forcing: Float[Tensor, "batch step *grid forcing_channel"] | None = None,
+        mask: Mask | None = None,
     ) -> Float[Tensor, "batch step *grid channel"]:
         """The fields that ``decoder`` makes of the latent fields: marching and decoder as one stage."""
-        fields: Tensor = self.execute(z, num_steps, decoder, grid, forcing)
+        fields: Tensor = self.execute(z, num_steps, decoder, grid, forcing, mask)
         return fields
 
-    def plain(self, z: Tensor, num_steps: int, decoder: Decoder, grid: Grid, forcing: Tensor | None = None) -> Tensor:
+    def plain(
+        self,
+        z: Tensor,
+        num_steps: int,
+        decoder: Decoder,
+        grid: Grid,
+        forcing: Tensor | None = None,
+        mask: Mask | None = None,
+    ) -> Tensor:
         states = self(z, num_steps, forcing)
-        fields: Tensor = decoder(states.flatten(0, 1), grid).unflatten(0, (z.shape[0], num_steps))
+        every = None if mask is None else mask.repeat_interleave(num_steps, 0)
+        fields: Tensor = decoder(states.flatten(0, 1), grid, every).unflatten(0, (z.shape[0], num_steps))
         return fields

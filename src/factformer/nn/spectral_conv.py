@@ -12,11 +12,12 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.nn.masks import Mask
 
 
 class SpectralConvolution(nn.Module):
@@ -104,10 +105,19 @@ class DomainPadding:
         return result
 
     def extend(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *padded dim"]:
+        ends = self._ends(grid)
+        return torch.nn.functional.pad(u, [0, 0, *ends]) if any(ends) else u
+
+    def extend_mask(self, mask: Mask, grid: Grid) -> Bool[Tensor, "batch *padded"]:
+        """The mask of the padded box: the gap is no wall, as layers write into it."""
+        ends = self._ends(grid)
+        return torch.nn.functional.pad(mask, ends, value=True) if any(ends) else mask
+
+    def _ends(self, grid: Grid) -> list[int]:
         ends: list[int] = []
         for width in reversed(self.widths(grid)):
             ends += [0, width]
-        return torch.nn.functional.pad(u, [0, 0, *ends]) if any(ends) else u
+        return ends
 
     def crop(self, u: Float[Tensor, "batch *padded dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
         for m, size in enumerate(grid.shape):

@@ -64,7 +64,7 @@ class KolmogorovFlow(VorticityFlow):
         self.choose_initial(initial)
         tau, alpha = INVERSE_LENGTH, SPECTRAL_DECAY
         scale = math.sqrt(2) * tau ** (alpha - 1)
-        return random_vorticity(grid, scale, tau, alpha, generators, dtype=dtype, device=device)
+        return random_vorticity(grid, scale, tau, alpha, generators, whole=False, dtype=dtype, device=device)
 
     def decay_rate(self, squared: Tensor, parameters: Any) -> Tensor:
         """``-|k|²/Re - drag``."""

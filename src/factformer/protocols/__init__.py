@@ -55,5 +55,7 @@ def build_protocol(config: ProtocolConfig, problem: Problem) -> BaseProtocol:
             f"protocol.name=steady needs a steady problem and {problem.name!r} evolves in time; "
             "use latent_marching or autoregressive"
         )
+    if steady and config.strides != (1,):
+        raise UserError(f"protocol.stride={config.stride}: {problem.name!r} is steady and has one frame; leave it out")
     protocol: BaseProtocol = module.Protocol(config, problem)
     return protocol

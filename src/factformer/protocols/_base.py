@@ -11,7 +11,7 @@ curriculum and pushforward stretch with the length of training.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from jaxtyping import Float
 from pydantic import Field
@@ -29,19 +29,38 @@ Plan = dict[str, int]
 """What the protocol does at one update, as whole numbers that are logged with it."""
 
 
+Stride = Annotated[int, Field(ge=1, le=4096)]
+
+
 class ProtocolConfig(Config):
     """What every protocol reads; the `Config` of each adds its own keys."""
 
     name: str
+    stride: Stride | Annotated[tuple[Stride, ...], Field(min_length=1, max_length=64)] = 1
+    """Train on every s-th frame, from all s phases: a call of the surrogate advances s frames of the data at once.
+    Several, such as ``[1, 2, 4]``, train one surrogate for all these steps: ``frame_dt`` becomes a parameter of it."""
     coarse: int = Field(default=1, ge=1, le=2**20)
     """Begin on every s-th point along each axis, where an update costs a fraction; 1 trains on all of them. For models
     that are the same on both grids, such as factformer and factformer_plus; dilated_resnet is not."""
     coarse_until: float = Field(default=0.7, ge=0, le=1)
     """Part of training after which all points take part."""
 
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """All of them, from the smallest to the largest."""
+        return tuple(sorted({self.stride} if isinstance(self.stride, int) else set(self.stride)))
+
+    @property
+    def several_steps(self) -> bool:
+        """Whether the surrogate is for several time steps."""
+        return len(self.strides) > 1
+
 
 class BaseProtocol(ABC):
-    """How one batch of windows becomes a prediction and the truth it is compared with."""
+    """How one batch of windows becomes a prediction and the truth it is compared with.
+
+    ``problem`` is that of the surrogate: with a stride, its frames are as far apart as those of a window.
+    """
 
     def __init__(self, config: ProtocolConfig, problem: Problem) -> None:
         self.config = config
@@ -60,7 +79,7 @@ class BaseProtocol(ABC):
 
     @property
     def window_length(self) -> int:
-        """Frames of a training window."""
+        """Frames of a training window, ``config.strides`` apart in the data."""
         return self.problem.num_context_frames + self.num_target_frames
 
     @abstractmethod

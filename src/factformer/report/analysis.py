@@ -14,6 +14,7 @@ from factformer.evaluation.attention import Analysis
 from factformer.evaluation.cost import OUT_OF_MEMORY
 from factformer.evaluation.results import Evaluation
 from factformer.evaluation.run import is_our_figure
+from factformer.evaluation.solver.results import SolverBenchmark
 from factformer.report.planes import axis_name, components
 from factformer.report.runs import load_run
 from factformer.report.tables import Column, Table, is_steady
@@ -92,6 +93,8 @@ def benchmark_table(result: Mapping[str, Any]) -> Table:
         "label": ("Case", "text"),
         "contender": ("Method", "text"),
         "resolution": ("Points per axis", "count"),
+        "start": ("Start", "text"),
+        "dt": ("Time step", "number"),
         "batch_size": ("Batch", "count"),
         "precision": ("Precision", "text"),
         "parameters": ("Parameters", "count"),
@@ -121,12 +124,30 @@ def benchmark_table(result: Mapping[str, Any]) -> Table:
     return Table(f"Benchmark: {result['benchmark']}", [Column(key, *kinds[key]) for key in used], shown)
 
 
+def solver_figure(result: SolverBenchmark) -> Figure:
+    """Error against seconds per simulated second of the surrogate and of the solver from each start."""
+    from factformer.report import figures
+
+    curves: dict[str, list[tuple[float, float, str]]] = {}
+    marks: dict[str, tuple[float, float]] = {}
+    for row in result.rows:
+        if not row.error:  # of the reference, which is the truth
+            continue
+        if row.is_surrogate:
+            marks[f"surrogate, {row.precision}"] = (row.error, row.seconds_per_simulated_second)
+        else:
+            point = (row.error, row.seconds_per_simulated_second, str(row.resolution))
+            curves.setdefault(f"solver from the {row.start}", []).append(point)
+    return figures.pareto(curves, marks)
+
+
 def write_evaluation_figures(folder: str | Path) -> list[Path]:
     """Error trend, spectra and the first roll-out of an evaluated run folder, as PNG under ``figures/``."""
     from factformer.report import figures
 
     run = load_run(folder)
     frame_dt = None if is_steady(run) else run.evaluation.frame_dt
+    masked = run.problem is not None and run.problem.masked
     drawn: dict[str, Figure] = {}
     for name, values in run.evaluation.fields.items():
         errors, floor = known(values.relative_l2_per_frame), known(values.persistence.relative_l2_per_frame)
@@ -139,13 +160,31 @@ def write_evaluation_figures(folder: str | Path) -> list[Path]:
         predicted, true = (None, None) if spectrum is None else (known(spectrum.prediction), known(spectrum.truth))
         if spectrum is not None and predicted is not None and true is not None:
             drawn[f"spectrum-{file_stem(name)}"] = figures.spectra(
-                spectrum.wavenumber, {run.name: predicted}, true, field=name
+                spectrum.wavenumber, {run.name: predicted}, true, field=name, masked=masked
             )
     for part in components(run.fields) if run.rollouts else []:
         drawn[f"rollout-{file_stem(part.group)}-{part.channel}"] = figures.comparison(
             run.rollouts[0], part, frame_dt=frame_dt, grid=run.grid
         )
+    drawn |= {f"parameter-{file_stem(name)}": figure for name, figure in parameter_figures(run.evaluation).items()}
     return save_figures(drawn, Path(folder) / "figures")
+
+
+def parameter_figures(evaluation: Evaluation) -> dict[str, Figure]:
+    """Errors against each parameter that differs between the trajectories; none after a divergence."""
+    from factformer.report import figures
+
+    table = evaluation.trajectories
+    errors = {} if table is None else {name: known(values) for name, values in table.relative_l2.items()}
+    finite = {name: values for name, values in errors.items() if values is not None}
+    if table is None or not finite:
+        return {}
+    columns = {name: known(values) for name, values in table.parameters.items()}
+    return {
+        name: figures.errors_by_parameter(values, finite, name=name)
+        for name, values in columns.items()
+        if values is not None and len(set(values)) > 1
+    }
 
 
 def write_attention_figures(analysis: Analysis, folder: str | Path) -> list[Path]:

@@ -150,6 +150,9 @@ def facts(runs: Sequence[ReportRun]) -> list[str]:
         if run.evaluation.num_diverged:
             whose = "them" if len(runs) == 1 else f"those of {name}"
             result.append(f"{run.evaluation.num_diverged} of {whose} diverged")
+        if run.evaluation.stride > 1:
+            whose = "scored" if len(runs) == 1 else f"{name} scored"
+            result.append(f"{whose} at one in {run.evaluation.stride} frames of the data")
         if run.evaluation.other_parameters:
             whose = "other data than trained on" if len(runs) == 1 else f"other data than {name} was trained on"
             result.append(f"{whose}: {run.evaluation.other_parameters}")

@@ -31,9 +31,9 @@ def learned_kernels(bundle: str | Path, context: Array, *, head: int = 0) -> dic
     kernels: dict[tuple[int, int], Tensor] = {}
     with torch.no_grad():
         for layer, calls in enumerate(record_attention(surrogate, sample)):
-            for module, u, grid in calls[:1]:
+            for module, u, grid, mask in calls[:1]:
                 if isinstance(module, FactorizedAttention):
-                    for axis, kernel in enumerate(module.axial_kernels(u, grid)):
+                    for axis, kernel in enumerate(module.axial_kernels(u, grid, mask)):
                         kernels[layer, axis] = kernel[0]
     return captioned(kernels, head=head)
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from factformer import catalog
 from factformer._support.documents import read_json, read_yaml
-from factformer._support.run_names import BUNDLE, CONFIG, ENVIRONMENT, EVALUATION, ROLLOUTS
+from factformer._support.run_names import BUNDLE, CONFIG, ENVIRONMENT, EVALUATION, ROLLOUTS, SOLVER
 from factformer.bundle import DESCRIPTION, read_problem
 from factformer.errors import UserError
 from factformer.evaluation.results import Evaluation, read_evaluation
+from factformer.evaluation.solver.results import SolverBenchmark, read_solver_benchmark
 from factformer.grid import Grid
 from factformer.problem import Field, Problem
 from factformer.report.planes import Array
@@ -25,7 +26,7 @@ class ReportRun:
     """One model in a report.
 
     ``fields`` names the channels of the roll-outs; ``grid`` is the one they lie on; ``kernels`` maps captions to square
-    kernel matrices to show.
+    kernel matrices to show; ``solver`` is the benchmark against the solver, if there was one.
     """
 
     name: str
@@ -38,6 +39,7 @@ class ReportRun:
     problem: Problem | None = None
     grid: Grid | None = None
     kernels: Mapping[str, Array] = field(default_factory=dict)
+    solver: SolverBenchmark | None = None
 
     def __post_init__(self) -> None:
         if not self.fields and self.problem is not None:
@@ -50,6 +52,15 @@ class ReportRun:
                 raise UserError(
                     f"{self.name!r}: fields name {channels} channels, the roll-outs hold {rollout.truth.shape[-1]}"
                 )
+
+    @property
+    def sample_labels(self) -> list[str]:
+        """What tells the roll-outs apart: their numbers and, where they are known, their parameters."""
+        known = self.evaluation.trajectories
+        labels = [] if known is None else known.labels()
+        if len(labels) != len(self.rollouts):
+            labels = [""] * len(self.rollouts)
+        return [f"{index}: {text}" if text else str(index) for index, text in enumerate(labels, start=1)]
 
     @property
     def label(self) -> str:
@@ -95,6 +106,7 @@ def load_run(folder: str | Path, *, kernels: bool = True) -> ReportRun:
         problem=problem,
         grid=samples.grid,
         kernels=learned,
+        solver=read_solver_benchmark(path / SOLVER) if (path / SOLVER).exists() else None,
     )
 
 

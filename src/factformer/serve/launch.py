@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
 import logging
 import signal
@@ -12,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
+from factformer._support.extras import import_extra
 from factformer.bundle import load
 from factformer.errors import UserError
 from factformer.evaluation.timing import resolve_device
 from factformer.serve.limits import Limits
 
-PACKAGES = ("starlette", "uvicorn")
 LOOPBACK = "127.0.0.1"
 
 
@@ -44,10 +43,8 @@ def serve(
 
     An address that others can reach needs a ``token``. Port 0 takes any that is free; ``started`` is told which.
     """
-    if any(importlib.util.find_spec(package) is None for package in PACKAGES):
-        raise UserError("serve needs two packages more: pip install 'factformer[serve]'")
-    import uvicorn
-
+    import_extra("starlette", "serve")
+    uvicorn = import_extra("uvicorn", "serve")
     from factformer.serve.app import build_app
     from factformer.serve.connection import impatient
     from factformer.serve.gate import is_loopback

@@ -155,7 +155,7 @@ def run_fingerprint(run: Training, experiment: Experiment, scale: Scale) -> str:
 
 def describe_scale(run: Training, experiment: Experiment, scale: Scale, assignments: Sequence[str] = ()) -> str:
     """The status of a finished cell: ``paper scale``, or ``reduced`` and how."""
-    if scale == "paper" and not assignments:
+    if scale == "paper" and not assignments and experiment.training.budget_minutes is None:
         return "paper scale"
     preset, training = size_of(run, scale).preset, experiment.training
     num_axes = find_pde(experiment.problem).problem(preset.resolution).grid.num_axes

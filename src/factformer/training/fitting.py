@@ -18,7 +18,9 @@ from factformer.batch import as_tensor, joined, joined_parameters
 from factformer.bundle import load
 from factformer.config import assignments, unknown_name
 from factformer.data.agreement import require_open_end
+from factformer.data.formats.foreign import xarray_dataset
 from factformer.data.formats.mapped import is_mapped, mapped_dataset
+from factformer.data.formats.xarray_files import is_xarray
 from factformer.data.normalization import Normalizer
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
@@ -91,8 +93,9 @@ def fit(
     true inside the domain. A steady problem has ``num_context_frames=0``: its static fields decide its one frame.
 
     ``valid`` holds trajectories to validate on; where more than frames is known, it is a mapping such as
-    ``{"frames": …, "static": {"depth": …}}``. Instead of arrays, a `Dataset` such as one of The Well brings all of that
-    along. ``valid_array`` is its name in the first edition. Arrays that are mapped into memory stay on the disk.
+    ``{"frames": …, "static": {"depth": …}}``. The first edition called it ``valid_array``. Instead of arrays, a
+    `Dataset` such as one of The Well brings all of that along, and so does a DataArray or Dataset of xarray with names
+    and coordinates. Arrays that are mapped into memory stay on the disk.
 
     ``model`` is a name of the catalog, a `ModelConfig`, or a `Backbone` class of one's own. By default it is
     `factformer_plus`, trained frame by frame with Muon and a little noise on the context; the others march up to four
@@ -127,6 +130,21 @@ def fit(
         if said:
             raise UserError(f"a dataset says this itself, leave it out: {', '.join(said)}; open_dataset can change it")
         dataset: Dataset = train_array
+    elif is_xarray(train_array):
+        beside = {"static": static, "forcing": forcing, "parameters": parameters, "mask": mask}
+        for part, values in beside.items():
+            if values is not None:
+                raise UserError(f"xarray brings its own variables along: put {part} into a Dataset, or give arrays")
+        known: dict[str, Any] = {
+            "grid": grid,
+            "frame_dt": frame_dt,
+            "fields": None if fields is None else [item.name for item in _fields(fields)],
+            "num_context_frames": num_context_frames,
+            "horizon": horizon,
+            "boundary": boundary,
+            "name": name,
+        }
+        dataset = xarray_dataset(train_array, {key: value for key, value in known.items() if value is not None})
     else:
         frames = _frames(train_array)
         num_context_frames = 4 if num_context_frames is None else num_context_frames
@@ -171,7 +189,7 @@ def fit(
         raise UserError(f'settings= takes a mapping such as {{"model.dim": 64}}, got {settings!r}')
     if valid is not None and valid_array is not None:
         raise UserError("valid= and valid_array= are the same: give one of them")
-    held_out = _held_out(valid if valid is not None else valid_array, dataset)
+    held_out = _held_out(valid if valid is not None else valid_array, dataset, frame_dt)
 
     for key in settings or {}:
         if key in DECIDED:
@@ -208,12 +226,21 @@ def fit(
     return outcome.surrogate
 
 
-def _held_out(values: Array | Dataset | Mapping[str, Any] | None, dataset: Dataset) -> Dataset | None:
+def _held_out(
+    values: Array | Dataset | Mapping[str, Any] | None, dataset: Dataset, frame_dt: float | None
+) -> Dataset | None:
     if values is None:
         return None
     if isinstance(values, Dataset):
         values.require(dataset.problem)
         return values
+    if is_xarray(values):
+        problem = dataset.problem
+        said = {key: getattr(problem, key) for key in ("name", "grid", "num_context_frames", "horizon", "boundary")}
+        said |= {"fields": [item.name for item in problem.state]} | ({} if frame_dt is None else {"frame_dt": frame_dt})
+        held_out = xarray_dataset(values, said, "valid", dataset.normalizer())
+        held_out.require(problem)
+        return held_out
     given = dict(values) if isinstance(values, Mapping) else {"frames": values}
     for key in given:
         if key not in VALID_KEYS:

@@ -7,6 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from factformer.protocols import build_protocol
 from factformer.surrogate import build_surrogate
 from factformer.training.experiment.definition import Experiment
+from factformer.training.feed.steps import with_step
 from factformer.training.launch import wanted_problem
 
 
@@ -16,6 +17,8 @@ def count_parameters(experiment: Experiment) -> int:
     Half a billion weights need not be allocated to be counted: fake tensors carry shapes alone.
     """
     problem = wanted_problem(experiment)
+    if experiment.protocol.several_steps:
+        problem = with_step(problem)
     steps = build_protocol(experiment.protocol, problem).steps_per_call
     with FakeTensorMode():
         return build_surrogate(problem, experiment.model, marching_steps=steps).num_parameters

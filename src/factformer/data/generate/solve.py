@@ -68,7 +68,7 @@ class Solver:
         equation, preset = self.equation, self.preset
         problem = problem_at(equation, preset, preset.simulation_resolution, self.settings.shared)
         names = stored_problem(equation, preset, self.settings).parameters
-        with _threads_for(problem.grid.num_points), ExitStack() as stack:
+        with threads_for(problem.grid.num_points), ExitStack() as stack:
             generators = [torch.Generator().manual_seed(seed) for seed in seeds]
             known = self._known(problem.grid, generators)
             initial = equation.sample_initial(
@@ -116,7 +116,7 @@ class Solver:
 
 
 @contextmanager
-def _threads_for(num_points: int) -> Iterator[None]:
+def threads_for(num_points: int) -> Iterator[None]:
     """One thread on small grids: quicker, and the same bits whatever the number of threads."""
     before = torch.get_num_threads()
     if num_points < THREADED_POINTS:

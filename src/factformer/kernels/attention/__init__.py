@@ -25,13 +25,24 @@ def width(layer: FactorizedAttention) -> int:
     return min(layer.dim, head_dim(layer))
 
 
-def fits(layer: FactorizedAttention, *_: object) -> bool:
-    if layer.parallel or any(type(kernel) is not AxialKernel for kernel in layer.kernels):
+def fits(
+    layer: FactorizedAttention, u: Tensor, encoding: Tensor | None, grid: Grid, mask: Tensor | None = None
+) -> bool:
+    """Sequential contractions of small heads over all points of the grid; no masks."""
+    if mask is not None or layer.parallel or any(type(kernel) is not AxialKernel for kernel in layer.kernels):
         return False
     return layer.dim <= 128 and head_dim(layer) <= 64 and layer.axes()[0].kernel_dim <= 256
 
 
-def run(layer: FactorizedAttention, u: Tensor, encoding: Tensor | None, grid: Grid, *, dtype: torch.dtype) -> Tensor:
+def run(
+    layer: FactorizedAttention,
+    u: Tensor,
+    encoding: Tensor | None,
+    grid: Grid,
+    mask: None = None,
+    *,
+    dtype: torch.dtype,
+) -> Tensor:
     from factformer.kernels.attention.op import attention_block
 
     layer.check(u, grid)

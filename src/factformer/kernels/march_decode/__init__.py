@@ -23,11 +23,17 @@ def width(layer: LatentMarching) -> int:
 
 
 def fits(
-    layer: LatentMarching, z: Tensor, num_steps: int, decoder: Decoder, grid: Grid, forcing: Tensor | None = None
+    layer: LatentMarching,
+    z: Tensor,
+    num_steps: int,
+    decoder: Decoder,
+    grid: Grid,
+    forcing: Tensor | None = None,
+    mask: Tensor | None = None,
 ) -> bool:
-    """The kernels hold the hidden layer of a tile of points in registers, and know no forcing."""
+    """The kernels hold the hidden layer of a tile of points in registers, and know no forcing and no masks."""
     small = width(layer) <= 128 and layer.expand.out_features <= 256 and decoder.project.out_features <= 64
-    return small and forcing is None
+    return small and forcing is None and mask is None
 
 
 def run(
@@ -36,7 +42,8 @@ def run(
     num_steps: int,
     decoder: Decoder,
     grid: Grid,
-    forcing: Tensor | None = None,
+    forcing: None = None,
+    mask: None = None,
     *,
     dtype: torch.dtype,
 ) -> Tensor:

@@ -3,11 +3,12 @@
     z_i = Σ_j softmax_j( q̃_i · k̃_j / √d + log w_j ) v_j       on every line of the grid along the axis
 
 The quadrature weights ``w`` make the sum a mean over the axis rather than over its points; where they are
-equal they drop out.
+equal they drop out. With a mask the sum is over the points of the line that lie inside.
 """
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,6 +17,7 @@ from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.attention.rotary import Rotary, rotary_table, rotate
 from factformer.nn.grid_tables import TableCache, axis_weights
+from factformer.nn.masks import Mask, inside
 
 
 class AxialAttention(nn.Module):
@@ -43,8 +45,10 @@ class AxialAttention(nn.Module):
         self.to_output = nn.Linear(heads * head_dim, dim)
         self.tables = TableCache()
 
-    def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
-        lines = self.norm(u).movedim(self.m + 1, -2)  # batch, other axes, points, dim
+    def forward(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
+    ) -> Float[Tensor, "batch *grid dim"]:
+        lines = inside(self.norm(u), mask).movedim(self.m + 1, -2)  # batch, other axes, points, dim
         factors = self.to_factors(lines).unflatten(-1, (3, self.heads, -1)).movedim((-3, -2), (0, -3))
         queries, keys, values = factors.unbind(0)
         if self.rotary != "off":
@@ -54,6 +58,11 @@ class AxialAttention(nn.Module):
         bias = None
         if not grid.equal_weights(self.m):
             bias = axis_weights(self.tables, grid, self.m, u).log().to(values.dtype)[None]
+        if mask is not None:
+            within = mask.movedim(self.m + 1, -1).flatten(0, -2)
+            within = within | ~within.any(-1, keepdim=True)  # a line without any point inside is not read
+            weighted = values.new_zeros(within.shape) if bias is None else bias.expand_as(within)
+            bias = weighted.masked_fill(~within, -torch.inf)[:, None, None]
         leading = values.shape[:-3]
         attended = functional.scaled_dot_product_attention(
             queries.flatten(0, -4), keys.flatten(0, -4), values.flatten(0, -4), attn_mask=bias

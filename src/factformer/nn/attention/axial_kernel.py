@@ -5,6 +5,9 @@
 
 The paper applies the linear γ at every point and then takes the mean; both are linear, so the mean is taken
 first and γ acts on S rows instead of N points.
+
+With a mask the mean is over the points inside alone, ``⟨u⟩(x_i) = Σ_j w_j χ_ij u_ij / Σ_j w_j χ_ij``. A line without
+any has no part in the domain: its queries and keys are zero and, under a softmax, it gets no share.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.attention.rotary import Rotary, rotary_table, rotate
 from factformer.nn.grid_tables import TableCache, axis_weights
+from factformer.nn.masks import Mask, ratio
 from factformer.nn.mlp import GatedMLP
 
 QUERY_KEY_GAIN = 0.02
@@ -61,14 +65,16 @@ def axial_mean(
     return x.flatten(1, -2)
 
 
-def near_one(x: Float[Tensor, "batch head points kernel"]) -> Float[Tensor, "batch head points kernel"]:
+def near_one(
+    x: Float[Tensor, "batch head points kernel"], grid: Grid, m: int
+) -> Float[Tensor, "batch head points kernel"]:
     """``x`` times a power of two for each sample and head that brings its largest entry close to one.
 
     The head normalisation removes any factor common to a head, and nothing else holds the size of queries and keys:
     the product of the kernels of three axes starts near 1e-17 and grew by twenty orders of magnitude in 676 updates
     of a network for boxes. For the same reason the factor has no gradient, and a power of two changes no digit.
     """
-    largest = x.detach().abs().amax((-2, -1), keepdim=True)
+    largest = grid.largest(x.detach().abs().amax((-2, -1), keepdim=True), (m,))
     return x * torch.exp2(-largest.log2().floor().clamp(-100.0, 100.0))
 
 
@@ -103,14 +109,24 @@ class AxialKernel(nn.Module):
         self.tables = TableCache()
 
     def factors(
-        self, x: Float[Tensor, "batch *grid dim"], grid: Grid
+        self, x: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
     ) -> tuple[Float[Tensor, "batch head points kernel"], Float[Tensor, "batch head points kernel"]]:
-        """Encoded queries and keys ``q̃, k̃`` of every head, in float32; scaling is in the queries."""
+        """Encoded queries and keys ``q̃, k̃`` of every head, in float32; scaling is in the queries.
+
+        With a ``mask``, ``x`` is zero outside of it.
+        """
         weights = [
             None if grid.equal_weights(axis) else axis_weights(self.tables, grid, axis, x)
             for axis in range(grid.num_axes)
         ]
-        return self.encode(axial_mean(x, weights, self.m), grid)
+        others = [axis for axis in range(grid.num_axes) if axis != self.m]
+        mean = grid.total(axial_mean(x, weights, self.m), others)
+        if mask is None:
+            return self.encode(mean, grid)
+        share = grid.total(axial_mean(mask.unsqueeze(-1).to(mean.dtype), weights, self.m), others)
+        queries, keys = self.encode(ratio(mean, share), grid)
+        empty = (share == 0).unsqueeze(1)
+        return queries.masked_fill(empty, 0.0), keys.masked_fill(empty, 0.0)
 
     def encode(
         self, mean: Float[Tensor, "batch points dim"], grid: Grid
@@ -141,18 +157,26 @@ class AxialKernel(nn.Module):
             queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)
         return queries, keys
 
-    def matrix(self, queries: Tensor, keys: Tensor, grid: Grid) -> Float[Tensor, "batch head points points"]:
+    def matrix(
+        self, queries: Tensor, keys: Tensor, grid: Grid, mask: Mask | None = None
+    ) -> Float[Tensor, "batch head points points"]:
         """``A``, weights included; formed in float32 whatever autocast says."""
+        if self.m in grid.cut_axes:
+            raise UserError(f"axis {self.m} is cut into parts: its kernel cannot be formed in one process")
         weights = axis_weights(self.tables, grid, self.m, queries)
         with torch.autocast(queries.device.type, enabled=False):
             products = queries @ keys.transpose(-1, -2)
             if self.options.softmax:
-                return (products + weights.log()).softmax(-1)
+                logarithms = weights.log()
+                if mask is not None:
+                    met = mask.movedim(self.m + 1, 1).flatten(2).any(-1)
+                    logarithms = logarithms.where(met, -torch.inf)[:, None, None]
+                return (products + logarithms).softmax(-1)
             return products * weights
 
     def dense_is_cheaper(self, grid: Grid) -> bool:
         """``(q̃k̃ᵀ)V`` costs S per value, ``q̃(k̃ᵀV)`` costs 2 d_k; a softmax needs the matrix itself."""
-        return self.options.softmax or grid.shape[self.m] <= 2 * self.kernel_dim
+        return self.options.softmax or (grid.shape[self.m] <= 2 * self.kernel_dim and self.m not in grid.cut_axes)
 
     def apply_to(
         self,
@@ -161,19 +185,23 @@ class AxialKernel(nn.Module):
         grid: Grid,
         *,
         rescaled: bool = True,
+        mask: Mask | None = None,
     ) -> Float[Tensor, "batch head *grid channel"]:
         """``values ×_m A``, in the cheaper order; ``rescaled`` up to a factor that a normalisation removes."""
-        for matrix in self.operators(*self.factors(x, grid), grid, rescaled=rescaled):
+        matrices = self.operators(*self.factors(x, grid, mask), grid, rescaled=rescaled, mask=mask)
+        for index, matrix in enumerate(matrices, start=1):
             values = contract(matrix.to(values.dtype), values, self.m + 2)
+            if index < len(matrices):  # coefficients of the keys: a sum over the whole axis
+                values = grid.total(values, (self.m,))
         return values
 
     def operators(
-        self, queries: Tensor, keys: Tensor, grid: Grid, *, rescaled: bool = True
+        self, queries: Tensor, keys: Tensor, grid: Grid, *, rescaled: bool = True, mask: Mask | None = None
     ) -> list[Float[Tensor, "batch head out points"]]:
         """What to contract with, one after the other: the kernel, or in the low-rank order keys and queries."""
         if rescaled and not self.options.softmax:
-            queries, keys = near_one(queries), near_one(keys)
+            queries, keys = (near_one(factor, grid, self.m) for factor in (queries, keys))
         if self.dense_is_cheaper(grid):
-            return [self.matrix(queries, keys, grid)]
+            return [self.matrix(queries, keys, grid, mask)]
         weighted = keys * axis_weights(self.tables, grid, self.m, keys)[:, None]
         return [weighted.transpose(-1, -2), queries]

@@ -3,7 +3,8 @@
     z_j(x) = Σ_l q_l(x) ∫ k_l(ξ) v_j(ξ) dξ
 
 The columns of keys and values are functions on the grid and the integral is the grid's quadrature. Keys and
-values of each head are layer-normalised and the coordinates are appended to queries, keys and values.
+values of each head are layer-normalised and the coordinates are appended to queries, keys and values. With a mask
+the integral is the mean over the points inside.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from factformer.grid import Grid
-from factformer.nn.attention.linear import kernel_integral
+from factformer.nn.attention.linear import flat_domain_weights, kernel_integral
 from factformer.nn.grid_tables import TableCache
-from factformer.nn.norms import cached_domain_weights
+from factformer.nn.masks import Mask, inside
 
 
 class GalerkinAttention(nn.Module):
@@ -32,9 +33,11 @@ class GalerkinAttention(nn.Module):
         self.to_output = nn.Linear(heads * (head_dim + num_axes), dim)
         self.tables = TableCache()
 
-    def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
-        weights = cached_domain_weights(self.tables, grid, u)
-        attended = kernel_integral(*self.factors(u, grid), None if weights is None else weights.flatten())
+    def forward(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
+    ) -> Float[Tensor, "batch *grid dim"]:
+        weights = flat_domain_weights(self.tables, grid, u, mask)
+        attended = kernel_integral(*self.factors(inside(u, mask), grid), weights)
         merged = attended.transpose(1, 2).flatten(-2).unflatten(1, grid.shape)
         result: Tensor = self.to_output(merged.to(u.dtype))
         return result

@@ -2,6 +2,8 @@
 
     z_i = Σ_j w_j (q̃_i · k̃_j) v_j          w = quadrature weights, 1/N on a uniform grid
 
+With a mask the weights are ``w χ / Σ w χ`` of each sample, and the result is zero outside.
+
 Summed as ``Q̃(K̃ᵀ w V)`` the cost is linear in the number of points; the kernel ``w Q̃K̃ᵀ`` itself is there for
 analysis.
 """
@@ -18,16 +20,26 @@ from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.attention.rotary import Rotary, rotary_table, turn
 from factformer.nn.grid_tables import TableCache
+from factformer.nn.masks import Mask, inside
 from factformer.nn.mlp import MLP
 from factformer.nn.norms import cached_domain_weights
 
+Weights = Float[Tensor, " points"] | Float[Tensor, "batch points"]
+"""Those of a grid, or with masks of each sample."""
+
+
+def flat_domain_weights(tables: TableCache, grid: Grid, like: Tensor, mask: Mask | None) -> Weights | None:
+    """`cached_domain_weights` with all axes as one."""
+    weights = cached_domain_weights(tables, grid, like, mask)
+    return None if weights is None else weights.flatten(-grid.num_axes)
+
 
 def kernel_integral(
-    queries: Float[Tensor, "*batch points kernel"],
-    keys: Float[Tensor, "*batch points kernel"],
-    values: Float[Tensor, "*batch points channel"],
-    weights: Float[Tensor, " points"] | None,
-) -> Float[Tensor, "*batch points channel"]:
+    queries: Float[Tensor, "batch *head points kernel"],
+    keys: Float[Tensor, "batch *head points kernel"],
+    values: Float[Tensor, "batch *head points channel"],
+    weights: Weights | None,
+) -> Float[Tensor, "batch *head points channel"]:
     """``Q(Kᵀ w V)`` in the precision of ``values``; ``weights=None`` is the plain mean.
 
     Autocast has no say: it would round float32 factors of a sum over all points. Products of half-precision
@@ -38,8 +50,13 @@ def kernel_integral(
         if weights is None:
             moments = keys.transpose(-1, -2) @ (values / values.shape[-2])
         else:
-            moments = keys.transpose(-1, -2) @ (values * weights[:, None]).to(values.dtype)
+            moments = keys.transpose(-1, -2) @ (values * _per_sample(weights)[..., None]).to(values.dtype)
         return queries @ moments
+
+
+def _per_sample(weights: Weights) -> Tensor:
+    """Weights that broadcast over the heads of a sample."""
+    return weights if weights.ndim == 1 else weights[:, None]
 
 
 class Centred(NamedTuple):
@@ -53,10 +70,10 @@ class Centred(NamedTuple):
     covariance: Float[Tensor, "batch dim dim"]
 
     @classmethod
-    def of(cls, x: Float[Tensor, "batch points dim"], weights: Float[Tensor, " points"] | None) -> Centred:
+    def of(cls, x: Float[Tensor, "batch points dim"], weights: Weights | None) -> Centred:
         with torch.autocast(x.device.type, enabled=False):
             x = x if x.dtype == torch.float64 else x.float()
-            measure = 1 / x.shape[1] if weights is None else weights[:, None]
+            measure = 1 / x.shape[1] if weights is None else weights[..., None]
             field = x - (x * measure).sum(1, keepdim=True)
             return cls(field, field.transpose(1, 2) @ (field * measure))
 
@@ -105,35 +122,41 @@ class LinearAttention(nn.Module):
         self.to_output = MLP(heads * head_dim, dim, dim, bias=False)
         self.tables = TableCache()
 
-    def forward(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch *grid dim"]:
-        x = self.norm(u).flatten(1, -2)
-        centred = Centred.of(x, self._weights(grid, x))
+    def forward(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
+    ) -> Float[Tensor, "batch *grid dim"]:
+        x = inside(self.norm(u), mask).flatten(1, -2)
+        centred = Centred.of(x, self._weights(grid, x, mask))
         queries, keys = self._factors(x, centred, grid)
         values = self._per_head(centred.normalized(self.to_values)).transpose(1, 2)
         if self.explicit:
-            attended = self.matrix(queries, keys, grid) @ values.to(queries.dtype)
+            attended = self.matrix(queries, keys, grid, mask) @ values.to(queries.dtype)
         else:
-            attended = kernel_integral(queries, keys, values, self._weights(grid, queries))
+            attended = kernel_integral(queries, keys, values, self._weights(grid, queries, mask))
         merged = attended.transpose(1, 2).flatten(-2).unflatten(1, grid.shape)
         result: Tensor = self.to_output(merged.to(x.dtype))
         return result
 
-    def kernel(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch head points points"]:
+    def kernel(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
+    ) -> Float[Tensor, "batch head points points"]:
         """``Q̃K̃ᵀ w`` between all points, quadrature weights included."""
-        return self.matrix(*self.factors(self.norm(u), grid), grid)
+        return self.matrix(*self.factors(inside(self.norm(u), mask), grid, mask), grid, mask)
 
     def factors(
-        self, x: Float[Tensor, "batch *grid dim"], grid: Grid
+        self, x: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
     ) -> tuple[Float[Tensor, "batch head points kernel"], Float[Tensor, "batch head points kernel"]]:
         """Encoded queries and keys of every head, in float32 or better."""
         x = x.flatten(1, -2)
-        return self._factors(x, Centred.of(x, self._weights(grid, x)), grid)
+        return self._factors(x, Centred.of(x, self._weights(grid, x, mask)), grid)
 
-    def matrix(self, queries: Tensor, keys: Tensor, grid: Grid) -> Float[Tensor, "batch head points points"]:
-        weights = self._weights(grid, queries)
+    def matrix(
+        self, queries: Tensor, keys: Tensor, grid: Grid, mask: Mask | None = None
+    ) -> Float[Tensor, "batch head points points"]:
+        weights = self._weights(grid, queries, mask)
         with torch.autocast(queries.device.type, enabled=False):
             products = queries @ keys.transpose(-1, -2)
-            return products / keys.shape[-2] if weights is None else products * weights
+            return products / keys.shape[-2] if weights is None else products * _per_sample(weights)[..., None, :]
 
     def _factors(
         self, x: Float[Tensor, "batch points dim"], centred: Centred, grid: Grid
@@ -148,9 +171,8 @@ class LinearAttention(nn.Module):
         split: Tensor = x.unflatten(-1, (self.heads, -1))
         return split
 
-    def _weights(self, grid: Grid, like: Tensor) -> Float[Tensor, " points"] | None:
-        weights = cached_domain_weights(self.tables, grid, like)
-        return None if weights is None else weights.flatten()
+    def _weights(self, grid: Grid, like: Tensor, mask: Mask | None) -> Weights | None:
+        return flat_domain_weights(self.tables, grid, like, mask)
 
     def _encoded(
         self, x: Float[Tensor, "batch points head channel"], grid: Grid

@@ -14,7 +14,7 @@ from factformer.errors import UserError
 from factformer.grid import Grid
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, kw_only=True)
 class PatchedGrid(Grid):
     """Points at the centres of patches of ``fine``; their quadrature weights are the sums over the patch.
 
@@ -63,14 +63,16 @@ class PatchedGrid(Grid):
         self, m: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
     ) -> Float[Tensor, "points"]:
         weights = torch.nn.functional.pad(self.fine.weights(m), [0, self.missing[m]])
-        return weights.unflatten(0, (-1, self.patch[m])).sum(1).to(device=device, dtype=dtype)
+        sums: Tensor = weights.unflatten(0, (-1, self.patch[m])).sum(1)
+        return sums.to(device=device, dtype=dtype)
 
 
 def _centres(fine: Grid, m: int, p: int) -> Float[Tensor, "points"]:
     """Mean coordinate of each patch; beyond the end of the axis the last gap is repeated."""
     x = fine.axis(m)
     beyond = torch.arange(1, -len(x) % p + 1, dtype=x.dtype)
-    return torch.cat([x, x[-1] + beyond * (x[-1] - x[-2])]).unflatten(0, (-1, p)).mean(1)
+    centres: Tensor = torch.cat([x, x[-1] + beyond * (x[-1] - x[-2])]).unflatten(0, (-1, p)).mean(1)
+    return centres
 
 
 def _require_whole_patches(m: int, size: int, p: int, wraps: bool) -> None:

@@ -11,11 +11,13 @@ the grid is refined.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.convolution import pad_axis
 from factformer.nn.grid_tables import TableCache
@@ -41,8 +43,16 @@ class Patches(nn.Module):
         """Points of a patch."""
         return math.prod(self.patch)
 
-    def grid(self, grid: Grid) -> PatchedGrid:
+    def grid(self, grid: Grid) -> Grid:
         """The grid of patches of ``grid``; raises where there is none."""
+        return grid.coarsened(self.whole_grid(grid.whole), self.patch)
+
+    def missing(self, grid: Grid) -> list[int]:
+        """Points of the last patch of each axis that lie beyond its end."""
+        return [-size % p for size, p in zip(grid.shape, self.patch, strict=True)]
+
+    def whole_grid(self, grid: Grid) -> PatchedGrid:
+        """The grid of patches of a grid that is not cut."""
         if grid.key not in self.grids:
             if len(self.grids) >= MOST_GRIDS:
                 self.grids = {self.home.fine.key: self.home}
@@ -54,39 +64,38 @@ class Patches(nn.Module):
     ) -> Float[Tensor, "batch frame *coarse channels"]:
         """Frames on ``grid`` as channels of its patches, channel by channel for each position in the patch."""
         coarse = self.grid(grid)
-        for m, missing in enumerate(coarse.missing):
+        for m, missing in enumerate(self.missing(grid)):
             if self._is_home(grid, m):
                 frames = mirrored(frames, m + 2, missing)
             else:
-                (matrix,) = self.tables.get("split", grid, m, frames, lambda m=m: (self._to_places(coarse, m),))
-                frames = multiplied(matrix, frames, m + 2)
+                frames = multiplied(self._matrix("split", grid, m, frames), frames, m + 2)
         axes = grid.num_axes
         apart = frames.unflatten(2, (coarse.shape[0], self.patch[0]))
         for m in range(1, axes):
             apart = apart.unflatten(2 + 2 * m, (coarse.shape[m], self.patch[m]))
         order = [2 + 2 * m for m in range(axes)] + [3 + 2 * m for m in range(axes)]
-        return apart.permute(0, 1, *order, -1).flatten(axes + 2)
+        cut: Tensor = apart.permute(0, 1, *order, -1).flatten(axes + 2)
+        return cut
 
     def join(
         self, values: Float[Tensor, "batch frame *coarse channels"], grid: Grid
     ) -> Float[Tensor, "batch frame *grid channel"]:
         """Channels of the patches as fields on ``grid``: the reverse of `split`."""
-        coarse, axes = self.grid(grid), grid.num_axes
+        axes = grid.num_axes
         order = [place for m in range(axes) for place in (2 + m, 2 + axes + m)]
-        fields = values.unflatten(-1, (*self.patch, -1)).permute(0, 1, *order, -1)
+        fields: Tensor = values.unflatten(-1, (*self.patch, -1)).permute(0, 1, *order, -1)
         for m in range(axes):
             fields = fields.flatten(2 + m, 3 + m)
             if not self._is_home(grid, m):
-                (matrix,) = self.tables.get("join", grid, m, values, lambda m=m: (self._from_places(coarse, m),))
-                fields = multiplied(matrix, fields, m + 2)
-            elif coarse.missing[m]:
+                fields = multiplied(self._matrix("join", grid, m, values), fields, m + 2)
+            elif self.missing(grid)[m]:
                 fields = fields.narrow(2 + m, 0, grid.shape[m])
         return fields
 
     def inside(self, mask: Bool[Tensor, "batch *grid"], grid: Grid) -> Bool[Tensor, "batch *coarse"]:
         """Which patches have a point inside the domain."""
         coarse = self.grid(grid)
-        beyond = [width for missing in reversed(coarse.missing) for width in (0, missing)]
+        beyond = [width for missing in reversed(self.missing(grid)) for width in (0, missing)]
         mask = torch.nn.functional.pad(mask, beyond)
         for m, size in enumerate(coarse.shape):
             mask = mask.unflatten(m + 1, (size, self.patch[m])).any(m + 2)
@@ -97,6 +106,13 @@ class Patches(nn.Module):
         home = self.home.fine
         patched = self.patch[m] > 1 and home.is_even(m) and grid.is_even(m)
         return not patched or math.isclose(grid.spacing(m), home.spacing(m), rel_tol=1e-6)
+
+    def _matrix(self, way: Literal["split", "join"], grid: Grid, m: int, like: Tensor) -> Tensor:
+        """To the places of the patches along axis ``m`` or back from them, made once for each grid."""
+        make = self._to_places if way == "split" else self._from_places
+        if m in grid.cut_axes:
+            raise UserError("a grid that is cut over processes must have the spacing of the surrogate's own grid")
+        return self.tables.get(way, grid, m, like, lambda: (make(self.whole_grid(grid.whole), m),))[0]
 
     def _places(self, coarse: PatchedGrid, m: int) -> Float[Tensor, "patch position"]:
         """Where the values of each patch lie: about its centre as at home."""
@@ -134,18 +150,18 @@ def lagrange(
     """The matrix that interpolates from increasing ``points`` with the polynomial through the nearest `STENCIL`."""
     if period is not None:
         around = torch.cat([points - period, points, points + period])
-        matrix = lagrange(around, (wanted - points[0]) % period + points[0])
-        return matrix.unflatten(1, (3, -1)).sum(1)
+        matrix: Tensor = lagrange(around, (wanted - points[0]) % period + points[0]).unflatten(1, (3, -1)).sum(1)
+        return matrix
     count = min(STENCIL, len(points))
     left = torch.searchsorted(points, wanted, right=True) - 1
     columns = (left - (count // 2 - 1)).clamp(0, len(points) - count)[:, None] + torch.arange(count)
     nodes = points[columns]
-    matrix = torch.zeros(len(wanted), len(points), dtype=torch.float64)
+    shares = torch.zeros(len(wanted), len(points), dtype=torch.float64)
     for k in range(count):
         others = [j for j in range(count) if j != k]
         share = (wanted[:, None] - nodes[:, others]) / (nodes[:, k : k + 1] - nodes[:, others])
-        matrix.scatter_(1, columns[:, k : k + 1], share.prod(1, keepdim=True))
-    return matrix
+        shares.scatter_(1, columns[:, k : k + 1], share.prod(1, keepdim=True))
+    return shares
 
 
 def hats(points: Float[Tensor, "point"], wanted: Float[Tensor, "wanted"]) -> Float[Tensor, "wanted point"]:

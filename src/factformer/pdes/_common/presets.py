@@ -161,3 +161,22 @@ VLASOV_POISSON = {
     "small": Preset(64, 64, 61, 0.5, _splits(64, 8, 8), batch_size=8),
     "tiny": Preset(24, 24, 24, 0.5, _splits(4, 1, 1), batch_size=6),
 }
+
+OBSTACLE_FLOW_TASK = Task(0.25, num_context_frames=4, horizon=16)
+_VISCOSITIES = {"viscosity": "0.002..0.01:log"}
+OBSTACLE_FLOW = {
+    "paper": Preset(128, 128, 60, 0.25, _splits(400, 40, 60), warmup=8.0, batch_size=100, parameters=_VISCOSITIES),
+    "small": Preset(
+        64, 64, 32, 0.25, _splits(16, 2, 2), warmup=6.0, batch_size=4, parameters={**_VISCOSITIES, "penalisation": 5e-3}
+    ),
+    "tiny": Preset(
+        16, 16, 24, 0.25, _splits(4, 1, 1), batch_size=6, parameters={"viscosity": "0.02..0.04", "penalisation": 0.025}
+    ),
+}
+
+NAVIER_STOKES_TASK = Task(1.0, num_context_frames=10, horizon=10)
+NAVIER_STOKES = {
+    "paper": Preset(64, 256, 20, 1.0, _splits(1000, 50, 200), warmup=1.0, batch_size=50, downsampling="points"),
+    "small": Preset(64, 64, 20, 1.0, _splits(32, 4, 4), warmup=1.0, batch_size=4, parameters={"viscosity": 1e-4}),
+    "tiny": Preset(16, 32, 20, 1.0, _splits(4, 1, 1), warmup=1.0, batch_size=6, parameters={"viscosity": 1e-3}),
+}

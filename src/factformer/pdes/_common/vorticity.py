@@ -154,16 +154,24 @@ def nonlinear_term(spectrum: Spectrum, shape: Sequence[int], force: Tensor) -> F
 
 
 def random_vorticity(
-    grid: Grid, scale: float, inverse_length: float, decay: float, generators: Sequence[torch.Generator], **like: Any
+    grid: Grid,
+    scale: float,
+    inverse_length: float,
+    decay: float,
+    generators: Sequence[torch.Generator],
+    *,
+    whole: bool,
+    dtype: torch.dtype,
+    device: torch.device | str,
 ) -> State:
     """Gaussian fields of zero mean, ``E|ω̂_k|² = scale² (|k|² + τ²)^-α``, alike on every grid.
 
-    τ is ``inverse_length`` and α ``decay``. Modes with ``k2 = 0`` carry half of that, as in the public generators, a
-    real inverse transform of noise that is not symmetric.
+    τ is ``inverse_length`` and α ``decay``. Modes with ``k2 = 0`` carry the ``whole`` of that or half of it.
     """
-    spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), **like)
+    spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), dtype=dtype, device=device)
     amplitude = scale * (spectrum.squared + inverse_length**2) ** (-decay / 2)
-    amplitude[:, 0] *= 0.5**0.5
+    if not whole:
+        amplitude[:, 0] *= 0.5**0.5
     amplitude[0, 0] = 0
     # one by one, so that not even round-off depends on the batch
     states = [spectrum.values(periodic_field(spectrum, amplitude, [item]), grid.shape) for item in generators]

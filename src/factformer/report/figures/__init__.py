@@ -8,6 +8,8 @@ from factformer.report.figures.curves import (
     energy_curves,
     error_against_cost,
     error_trend,
+    errors_by_parameter,
+    pareto,
     resolution_study,
     spectra,
 )
@@ -22,8 +24,10 @@ __all__ = [
     "energy_curves",
     "error_against_cost",
     "error_trend",
+    "errors_by_parameter",
     "kernel_maps",
     "middle_slices",
+    "pareto",
     "resolution_study",
     "spectra",
 ]

@@ -50,7 +50,8 @@ function enlargeRows(values, width, height, places, periodic) {
       const start = row * width;
       let sum = 0;
       for (let tap = 0; tap < 4; tap++) if (weights[tap] !== 0) sum += weights[tap] * values[start + columns[tap]];
-      result[row * places.length + target] = sum;
+      // Between a body, which has no values, and its surroundings nothing is interpolated.
+      result[row * places.length + target] = Number.isNaN(sum) ? values[start + wrap(Math.round(place))] : sum;
     }
   });
   return result;

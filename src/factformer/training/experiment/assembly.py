@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from factformer import engine
 from factformer._support.limits import require_memory
+from factformer.data.normalization import Normalizer
+from factformer.data.statistics import Moments, shared_deviation
 from factformer.data.store import Dataset
+from factformer.data.windows import span
 from factformer.errors import UserError
 from factformer.grid import per_axis
 from factformer.problem import Problem
@@ -14,15 +19,19 @@ from factformer.protocols import BaseProtocol
 from factformer.surrogate import Surrogate, build_surrogate
 from factformer.training.experiment.definition import Experiment
 
+MEASURED = 32
+"""Trajectories whose increments over several frames are looked at."""
+
 
 def new_surrogate(experiment: Experiment, dataset: Dataset, protocol: BaseProtocol) -> Surrogate:
     """A fresh surrogate for the data, marching as far per call as the protocol trains it to."""
     surrogate = build_surrogate(
-        dataset.problem,
+        protocol.problem,
         experiment.model,
         marching_steps=protocol.steps_per_call,
-        normalizer=dataset.normalizer(),
+        normalizer=strided_normalizer(dataset, experiment.protocol.strides[0]),
     )
+    surrogate.latent_grid(protocol.problem.grid.every(experiment.protocol.coarse))  # raises where it has no patches
     engine.attach(surrogate)
     return surrogate
 
@@ -58,12 +67,32 @@ def take_weights(surrogate: Surrogate, source: Surrogate, where: str) -> list[st
     return [f"began with {len(taken)} of {len(ours)} tensors of {where}", *lines]
 
 
-def check_window(length: int, num_frames: int) -> None:
+def strided_normalizer(dataset: Dataset, stride: int) -> Normalizer:
+    """Statistics of the training split with the increments over ``stride`` frames, from all phases.
+
+    Those are of some trajectories spread over the split: stored statistics know the increments of neighbours alone.
+    """
+    known = dataset.normalizer()
+    if stride == 1:
+        return known
+    problem = dataset.problem
+    total = Moments.empty(problem.num_state_channels)
+    count = min(dataset.num_trajectories, MEASURED)
+    for index in range(count):
+        frames = dataset.read_exact([index * dataset.num_trajectories // count])[0]
+        for before, after in zip(frames, frames[stride:], strict=False):
+            total = total.merge(Moments.of(after.astype(np.float64) - before))
+    std = shared_deviation(total.std, 0 * total.std, problem.state, known.state_std.tolist())
+    return Normalizer(**{**known.to_dict(), "increment_std": std})
+
+
+def check_window(length: int, num_frames: int, stride: int = 1) -> None:
     """Raise where trajectories are too short to train on."""
-    if length > num_frames:
+    if span(length, stride) > num_frames:
+        apart, lower = (f" that lie {stride} apart", "protocol.stride, ") if stride > 1 else ("", "")
         raise UserError(
-            f"training windows of {length} frames do not fit into trajectories of {num_frames}; lower "
-            "protocol.marching_steps, protocol.pushforward, protocol.unroll or the number of context frames"
+            f"training windows of {length} frames{apart} do not fit into trajectories of {num_frames}; lower "
+            f"{lower}protocol.marching_steps, protocol.pushforward, protocol.unroll or the number of context frames"
         )
 
 

@@ -26,8 +26,14 @@ def default_experiment(
     dataset: Dataset, model: str | ModelConfig | type[Backbone], updates: int, assignments: Sequence[str] = ()
 ) -> Experiment:
     """Defaults that suit the data and the model, with ``"section.key=value"`` assignments on top."""
+    strides = _defaults(dataset, model, updates, 1).override(assignments).protocol.strides
+    return _defaults(dataset, model, updates, strides[-1]).override(assignments)
+
+
+def _defaults(dataset: Dataset, model: str | ModelConfig | type[Backbone], updates: int, stride: int) -> Experiment:
+    """What the model declares, as far as every ``stride``-th frame allows."""
     problem, config = dataset.problem, model_config(model)
-    room = dataset.num_frames - problem.num_context_frames
+    room = -(-dataset.num_frames // stride) - problem.num_context_frames
     backbone = backbone_of(config)
     training = {"learning_rate": 1e-3, **backbone.default_training.get("short" if updates < LONG else "long", {})}
     if not problem.num_context_frames:
@@ -40,7 +46,7 @@ def default_experiment(
         protocol = {"name": "latent_marching", "marching_steps": steps, "pushforward": pushed}
     every = max(1, updates // 10)
     in_time = {"residual": True} if problem.num_context_frames else {}
-    experiment = Experiment.parse(
+    return Experiment.parse(
         {
             "problem": problem.name,
             "model": {**in_time, **chosen},
@@ -54,7 +60,6 @@ def default_experiment(
             },
         }
     )
-    return experiment.override(assignments)
 
 
 def prolonged(

@@ -20,7 +20,7 @@ from factformer.training.runfolder.folder import RunFolder, check_same
 Build = Callable[[str, str, Sequence[str]], Experiment]
 
 
-def choose_machine(device: str, devices: int, num_nodes: int, strategy: str) -> Machine:
+def choose_machine(device: str, devices: int, num_nodes: int, strategy: str, domain: int = 1) -> Machine:
     """The machine by the names of the command line; ``gpu`` is another word for ``cuda``."""
     kind: Any = "cuda" if device == "gpu" else device
     name: Any = strategy
@@ -28,7 +28,7 @@ def choose_machine(device: str, devices: int, num_nodes: int, strategy: str) -> 
         raise unknown_name("device", device, get_args(DeviceKind))
     if name not in get_args(StrategyName):
         raise unknown_name("strategy", strategy, get_args(StrategyName))
-    machine = Machine(kind, devices, num_nodes, name)
+    machine = Machine(kind, devices, num_nodes, name, domain)
     machine.check()
     return machine
 

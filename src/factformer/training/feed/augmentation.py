@@ -29,10 +29,6 @@ class Augmentation:
         self.pde = find_pde(problem)
         self.grid = dataset.problem.grid
         self.seed = seed
-        if dataset.problem.masked:
-            raise UserError(
-                "training.augment=true would move the fields and not their mask; set training.augment=false"
-            )
         self.places, self.num_channels = _places(self.pde, dataset.problem)
         # What is symmetric depends on what the data were made with, which those of others may not tell.
         made_with = dataset.provenance.get("parameters", {})
@@ -46,23 +42,32 @@ class Augmentation:
         self.names = dataset.problem.parameters
 
     def __call__(self, window: Window, update: int, slots: Sequence[int]) -> Window:
-        drawn = generators("symmetry", self.seed, update, slots)
+        def drawn() -> list[torch.Generator]:
+            return generators("symmetry", self.seed, update, slots)
+
         frames, known = window
         parameters = self.settings.shared
         if known.parameters is not None:
             parameters = self.settings.of(self.names, known.parameters)
+        if known.mask is not None:
+            known = known._replace(mask=self._moved_mask(known.mask, drawn(), parameters))
         if known.static is None and known.forcing is None:
-            return window._replace(frames=self._moved(frames, drawn, parameters))
+            return Window(self._moved(frames, drawn(), parameters), known)
         # All fields move together, side by side in the channels; parameters have no place to be moved from.
         beside = [] if known.static is None else [known.static.unsqueeze(1).expand(*frames.shape[:-1], -1)]
         fields = [*beside, frames, *([] if known.forcing is None else [known.forcing])]
-        whole = self._moved(torch.cat(fields, dim=-1), drawn, parameters)
+        whole = self._moved(torch.cat(fields, dim=-1), drawn(), parameters)
         moved = list(whole.split([part.shape[-1] for part in fields], dim=-1))
         if known.forcing is not None:
             known = known._replace(forcing=moved.pop())
         if known.static is not None:
             known = known._replace(static=moved.pop(0)[:, 0])
         return Window(moved[0], known)
+
+    def _moved_mask(self, mask: Tensor, drawn: list[torch.Generator], parameters: Config) -> Tensor:
+        """A symmetry may turn the sign of a field or exchange fields, but moves the points of all alike."""
+        inside = mask.float()[:, None, ..., None].expand(-1, 1, *mask.shape[1:], self.num_channels)
+        return self.pde.augment(inside, self.grid, drawn, parameters)[:, 0, ..., 0].abs() > 0.5
 
     def _moved(self, frames: Tensor, drawn: list[torch.Generator], parameters: Config) -> Tensor:
         if self.places == list(range(self.num_channels)):

@@ -20,7 +20,7 @@ from factformer.batch import Batch, Window
 from factformer.data.agreement import require_finite
 from factformer.data.store import Dataset
 from factformer.data.windows import Windows
-from factformer.problem import num_channels
+from factformer.problem import STEP, num_channels
 from factformer.training.experiment.config import DataConfig
 
 PREFETCH = 4
@@ -91,25 +91,28 @@ class ResidentFeed(Feed):
         self.known = _stored(known, storage).to(device)
         """What does not depend on the frame."""
         self.offsets = torch.arange(visits.windows.length, device=device)
+        self.is_step = torch.tensor([name == STEP for name in dataset.problem.parameters], device=device)
 
     def batches(self, first_update: int) -> Generator[Window]:
         windows, num_frames, update = self.visits.windows, self.dataset.num_frames, first_update
         while True:
-            chosen = [windows[index] for index in self.visits.at(update)]
-            starts = torch.tensor([trajectory * num_frames + start for trajectory, start in chosen])
+            chosen = [(*windows[index], windows.frame_stride(index)) for index in self.visits.at(update)]
+            places = torch.tensor([[trajectory * num_frames + start, apart] for trajectory, start, apart in chosen])
             if self.device.type == "cuda":
-                starts = starts.pin_memory().to(self.device, non_blocking=True)
-            yield self.gather(starts)
+                places = places.pin_memory().to(self.device, non_blocking=True)
+            yield self.gather(*places.unbind(1))
             update += 1
 
-    def gather(self, starts: Tensor) -> Window:
-        """The windows that begin at the given places in the list of all frames."""
-        where = (starts[:, None] + self.offsets).flatten()
+    def gather(self, starts: Tensor, strides: Tensor) -> Window:
+        """The windows that begin at the given places in the list of all frames, of frames ``strides`` apart."""
+        where = (starts[:, None] + strides[:, None] * self.offsets).flatten()
         frames = self.frames.index_select(0, where).unflatten(0, (len(starts), -1)).float()
         known, num_frames = self.known, self.dataset.num_frames
         if known.names:
             owners = starts if num_frames == 1 else starts // num_frames
             known = known.map(lambda part: part.index_select(0, owners)).to(torch.float32)
+        if known.parameters is not None:
+            known = known._replace(parameters=known.parameters * torch.where(self.is_step, strides[:, None], 1))
         if self.forcing is not None:
             forcing = self.forcing.index_select(0, where).unflatten(0, (len(starts), -1)).float()
             known = known._replace(forcing=forcing)
@@ -155,8 +158,8 @@ class StreamingFeed(Feed):
     def read(self, update: int) -> Window:
         """The batch of ``update`` on the CPU."""
         windows = self.visits.windows
-        chosen = [windows[index] for index in self.visits.at(update)]
-        window = Window.cat([self.dataset.window([t], slice(start, start + windows.length)) for t, start in chosen])
+        chosen = [(windows[index][0], windows.frames(index)) for index in self.visits.at(update)]
+        window = Window.cat([self.dataset.window([t], frames) for t, frames in chosen])
         for part in (window.frames, *window.known.tensors):
             require_finite(part, self.dataset.split, [t for t, _ in chosen])
         kept = Window(window.frames.to(self.storage), _stored(window.known, self.storage))

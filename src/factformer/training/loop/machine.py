@@ -33,6 +33,8 @@ class Machine:
     devices: int = 1
     num_nodes: int = 1
     strategy: StrategyName = "auto"
+    domain: int = 1
+    """Processes that share the grid of a sample; the others train on samples of their own."""
 
     def __post_init__(self) -> None:
         for name, value, choices in (
@@ -46,6 +48,13 @@ class Machine:
         """Raise where the computer cannot give what is asked for."""
         if self.devices < 1 or self.num_nodes < 1:
             raise UserError(f"--devices and --num-nodes start at 1, got {self.devices} and {self.num_nodes}")
+        if self.domain < 1 or self.num_processes % self.domain:
+            raise UserError(
+                f"--domain {self.domain} processes share a grid, so that the {self.num_processes} processes of "
+                "--devices and --num-nodes must be a multiple of it"
+            )
+        if self.domain > 1 and self.strategy == "fsdp":
+            raise UserError("--domain cuts the grid and --strategy fsdp the weights: use one of them")
         available = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if self.device == "cuda" and available == 0:
             raise UserError("a GPU was asked for and there is none; use --device cpu or install torch with CUDA")

@@ -46,18 +46,21 @@ class Objective(nn.Module):
         """The loss of a batch, and its terms before they are weighted, detached."""
         every = window.every(plan.get("coarse", 1))
         prediction, target = self.protocol.predict(self.surrogate, every, plan)
-        return self.loss(prediction, target)
+        return self.loss(prediction, target, every.known.mask)
 
-    def loss(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(
+        self, prediction: Tensor, target: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Sum over field groups of the relative L2 error on the joint window, and the weighted further terms.
 
         The deviation of the channels keeps windows in check whose truth is zero (`metrics.LEAST`); an offset of theirs
-        is not part of what errors are relative to.
+        is not part of what errors are relative to. With a mask the points inside alone count.
         """
-        terms = metrics.grouped_relative_l2(prediction, target, self.slices, self.deviation, self.offset)
+        part = self.surrogate.part
+        terms = metrics.grouped_relative_l2(prediction, target, self.slices, self.deviation, self.offset, mask, part)
         total = torch.stack(list(terms.values())).sum()
         if GRADIENT in self.weights:
-            terms[GRADIENT] = self.gradient_loss(prediction, target)
+            terms[GRADIENT] = self.gradient_loss(prediction, target, mask)
         for name, weight in self.weights.items():
             total = total + weight * terms[name]
         for name, term in self.own.terms(prediction, target).items():
@@ -65,10 +68,10 @@ class Objective(nn.Module):
             total = total + term
         return total, {name: term.detach() for name, term in terms.items()}
 
-    def gradient_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+    def gradient_loss(self, prediction: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Sum over field groups of the relative error of the differences between neighbouring points."""
         errors = [
-            metrics.relative_h1(prediction[..., s], target[..., s], self.deviation[s]).mean()
+            metrics.relative_h1(prediction[..., s], target[..., s], self.deviation[s], mask).mean()
             for s in self.slices.values()
         ]
         return torch.stack(errors).sum()
@@ -78,6 +81,6 @@ class Objective(nn.Module):
         """The frames after the context as they are predicted outside of training."""
         self.surrogate.eval()
         try:
-            return torch.stack(list(rollout(self.surrogate, batch, num_frames)), dim=1)
+            return torch.stack(list(rollout(self.surrogate, batch, num_frames, warn=False)), dim=1)
         finally:
             self.surrogate.train()

@@ -58,7 +58,7 @@ def train(
         fabric = start(machine, experiment.training.precision)
         resumed = resume and checkpoint.latest(run.checkpoints) is not None
         init = None if resumed else experiment.training.init
-        trainer = Trainer(experiment, dataset, held_out, fabric, run, reporter or Reporter(), own, init)
+        trainer = Trainer(experiment, dataset, held_out, fabric, run, reporter or Reporter(), machine.domain, own, init)
         # Nothing is written before everything is known to fit together.
         if fabric.is_global_zero and not begun:
             if resume:

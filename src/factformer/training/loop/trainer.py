@@ -19,6 +19,9 @@ from factformer.bundle import load, save_bundle
 from factformer.data.store import Dataset
 from factformer.data.windows import Windows
 from factformer.errors import NonFinite, UserError
+from factformer.parallel.attaching import hold_part
+from factformer.parallel.part import GridPart, cut_window
+from factformer.problem import STEP
 from factformer.protocols import Plan, build_protocol
 from factformer.surrogate import Surrogate
 from factformer.training.experiment.assembly import check_batch, check_memory, check_window, new_surrogate, take_weights
@@ -26,6 +29,7 @@ from factformer.training.experiment.definition import Experiment
 from factformer.training.feed.augmentation import Augmentation
 from factformer.training.feed.feeding import Visits, open_feed
 from factformer.training.feed.noise import ContextNoise
+from factformer.training.feed.steps import SteppedDataset
 from factformer.training.loop.captured import CapturedStep
 from factformer.training.loop.clock import Clock
 from factformer.training.loop.failures import Diverged, exploded
@@ -62,16 +66,22 @@ class Trainer:
         fabric: Fabric,
         run: RunFolder,
         reporter: Reporter,
+        domain: int = 1,
         own: Own = NOTHING,
         init: str | None = None,
     ) -> None:
         """``init`` is the bundle that a new run begins with; a resumed one has its weights already."""
-        config, problem = experiment.training, dataset.problem
+        config, strides = experiment.training, experiment.protocol.strides
+        if experiment.protocol.several_steps or STEP in dataset.problem.parameters:
+            dataset = SteppedDataset(dataset, strides=strides)
+            held_out = None if held_out is None else SteppedDataset(held_out, strides=strides)
+        problem = dataset.problem.with_stride(strides[0])
         self.experiment, self.config, self.fabric, self.run = experiment, config, fabric, run
         self.reporter = reporter if fabric.is_global_zero else Reporter()
         self.dataset = dataset
         self.protocol = build_protocol(experiment.protocol, problem)
-        check_batch(config.batch_size, fabric.world_size, config.accumulate)
+        num_groups = fabric.world_size // domain  # each trains on samples of its own
+        check_batch(config.batch_size, num_groups, config.accumulate)
         on_cpu = fabric.device.type == "cpu"
         check_memory(experiment, problem, self.protocol.window_length, fabric.world_size, on_cpu=on_cpu)
 
@@ -79,6 +89,14 @@ class Trainer:
         if init is not None:
             for line in take_weights(self.surrogate, load(init), init):
                 self.reporter.message(line)
+        self.part: GridPart | None = None
+        if domain > 1:
+            check_cut(experiment)
+            self.part = hold_part(self.surrogate, num_groups, domain, fabric.device.type)
+        if domain > 1 and (own.loss_terms or own.metrics):
+            raise UserError(
+                "loss_terms= and metrics= see whole frames, and a domain that is cut has none: leave one out"
+            )
         self.own = own
         self.objective = Objective(self.surrogate, self.protocol, config.gradient_loss, own)
         wrapped = fabric.setup_module(self.objective)
@@ -102,17 +120,19 @@ class Trainer:
         self.clock = Clock(config, fabric.device)
 
         length = self.protocol.window_length
-        check_window(length, dataset.num_frames)
-        windows = Windows(dataset.num_trajectories, dataset.num_frames, length, experiment.data.stride)
+        check_window(length, dataset.num_frames, strides[-1])
+        windows = Windows(dataset.num_trajectories, dataset.num_frames, length, experiment.data.stride, strides)
         self.visits = Visits(
-            windows, config.seed, config.batch_size, rank=fabric.global_rank, num_ranks=fabric.world_size
+            windows, config.seed, config.batch_size, rank=fabric.global_rank // domain, num_ranks=num_groups
         )
         self.feed = open_feed(dataset, self.visits, fabric.device, experiment.data)
         self.validation = None
         if config.ship == "best" and held_out is None:
             raise UserError("training.ship=best is told by held-out trajectories, and there are none; use last")
         if held_out is not None:
-            self.validation = Validation(held_out, config.validation_windows, fabric.device)
+            self.validation = Validation(held_out, config.validation_windows, fabric.device, strides[0])
+            if self.part is not None:
+                self.validation.cut(self.part)
         self.augment = Augmentation(experiment.problem, dataset, config.seed) if config.augment else None
         self.noise = None
         if config.noise:
@@ -208,6 +228,8 @@ class Trainer:
                 window = self.augment(window, update, self.visits.slots)
             if self.noise is not None:
                 window = self.noise(window, update, self.visits.slots)
+            if self.part is not None:  # after what moves points and draws numbers for all of them
+                window = cut_window(window, self.part)
             try:
                 losses = self.step(self.parts, window, plan, learning_rate)
             except NonFinite as error:  # the feed gives finite frames, so the surrogate made these
@@ -369,3 +391,11 @@ class Trainer:
             rank=self.fabric.global_rank,
             last=counters.last,
         )
+
+
+def check_cut(experiment: Experiment) -> None:
+    """Raise where a setting cannot be had with a grid that is cut over processes."""
+    if experiment.training.gradient_loss:
+        raise UserError("training.gradient_loss compares neighbours of all points and cannot be cut; set it to 0")
+    if getattr(experiment.protocol, "coarse", 1) > 1:
+        raise UserError("protocol.coarse leaves out points and cannot be cut over processes; set it to 1")

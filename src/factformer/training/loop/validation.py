@@ -10,35 +10,45 @@ from factformer import metrics
 from factformer.batch import Window
 from factformer.data.agreement import require_finite
 from factformer.data.store import Dataset
+from factformer.data.windows import frames_from, span
 from factformer.errors import NonFinite, UserError
+from factformer.parallel.part import GridPart, cut_batch
 from factformer.training.loop.objective import Objective
 
 
 class Validation:
-    """A fixed batch of held-out windows, spread over trajectories and time, rolled out to the horizon."""
+    """A fixed batch of held-out windows, spread over trajectories and time, rolled out to the horizon.
 
-    def __init__(self, dataset: Dataset, num_windows: int, device: torch.device) -> None:
-        problem = dataset.problem
+    Their frames lie ``stride`` apart, as those that the surrogate predicts.
+    """
+
+    def __init__(self, dataset: Dataset, num_windows: int, device: torch.device, stride: int = 1) -> None:
+        problem = dataset.problem.with_stride(stride)
         self.problem = problem
         num_context = problem.num_context_frames
-        self.num_frames = min(problem.horizon, dataset.num_frames - num_context)
+        self.num_frames = min(problem.horizon, -(-dataset.num_frames // stride) - num_context)
         if self.num_frames < 1:
             raise UserError(
                 f"validation trajectories of {dataset.num_frames} frames leave none to predict after {num_context} of "
                 "context; give longer ones or none"
             )
         length = num_context + self.num_frames
-        last_start = dataset.num_frames - length
+        last_start = dataset.num_frames - span(length, stride)
         count = min(num_windows, dataset.num_trajectories * (last_start + 1))
         windows = []
         for trajectory, start in spread_windows(count, dataset.num_trajectories, last_start):
-            windows.append(dataset.window([trajectory], slice(start, start + length)))
+            windows.append(dataset.window([trajectory], frames_from(start, length, stride)))
             parts = (windows[-1].frames, *windows[-1].known.tensors)
             for part in parts:
                 require_finite(part, dataset.split, [trajectory])
         window = Window.cat(windows).to(device)
         self.batch = window.batch(num_context)
         self.target = window.frames[:, num_context:]
+
+    def cut(self, part: GridPart) -> None:
+        """Keep what this process holds of the windows."""
+        self.batch = cut_batch(self.batch, part)
+        self.target = part.cut(self.target, 2)
 
     def errors(self, objective: Objective) -> dict[str, float | None]:
         """Relative L2 of each field group over the joint window as in the loss, averaged over the windows.
@@ -53,7 +63,13 @@ class Validation:
             return dict.fromkeys([*self.problem.state_slices, *objective.own.metrics])
         prediction = torch.cat(predicted)
         errors = metrics.grouped_relative_l2(
-            prediction, self.target, self.problem.state_slices, objective.deviation, objective.offset
+            prediction,
+            self.target,
+            self.problem.state_slices,
+            objective.deviation,
+            objective.offset,
+            self.batch.mask,
+            objective.surrogate.part,
         )
         values = {name: float(error) for name, error in errors.items()}
         values |= objective.own.measured(prediction, self.target, self.problem)

@@ -19,15 +19,15 @@ import torch
 from factformer import __version__
 from factformer._support import run_names as names
 from factformer._support.files import MARK, write_atomically
+from factformer._support.lock import locked
 from factformer.bundle import DESCRIPTION
-from factformer.bundle import FILES as BUNDLE_FILES
 from factformer.config import assignment
 from factformer.data.agreement import describe_difference
 from factformer.errors import UserError
 from factformer.problem import Problem
 from factformer.training.experiment.definition import Experiment, differences
 from factformer.training.runfolder import checkpoint
-from factformer.training.runfolder.lock import locked
+from factformer.zoo.index import BUNDLE_FILES
 
 FREE_KEYS = ("data.path", "data.residence", "training.checkpoint_every", "training.keep_last")
 """Values that may change when a run is resumed: they do not decide its outcome."""
@@ -164,7 +164,7 @@ def _is_ours(path: Path) -> bool:
         return path.is_dir() and all(checkpoint.is_ours(item) for item in path.iterdir())
     if path.name == names.BUNDLE:
         found = {item.name for item in path.iterdir()} if path.is_dir() else {"a file"}
-        return not found or (found <= BUNDLE_FILES and DESCRIPTION in found)
+        return not found or (found <= set(BUNDLE_FILES) and DESCRIPTION in found)
     if not path.is_file():
         return False
     with path.open("rb") as file:

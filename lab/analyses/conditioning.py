@@ -1,6 +1,6 @@
 """Where parameters should act on a network: the same training with one number per trajectory given in other ways.
 
-    python -m lab.analyses.modulation --out results/cpu/modulation.json
+    python -m lab.analyses.conditioning --out results/cpu/modulation.json
 
 One-dimensional Burgers and advection-diffusion with a viscosity, or velocity, of each trajectory's own. The surrogate
 sees one frame, which says nothing of that number. The table gives the relative L2 error of 8-frame roll-outs on unseen
@@ -28,13 +28,22 @@ from factformer.data.store import ArrayDataset
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance
 from factformer.models import _backbone
-from factformer.nn.conditions import Conditions
-from factformer.nn.modulation import EMBEDDING_DIM, Modulation
+from factformer.nn.conditions import EMBEDDING_DIM, Conditions, Modulation
 from factformer.surrogate import Surrogate
 
 POINTS, FRAMES, DT = 32, 17, 0.1
 CASES = {"burgers": ("viscosity", 0.02, 0.6, True), "advection_diffusion": ("velocity", 0.3, 2.0, False)}
 """The parameter, its range, and whether it is drawn on a log scale."""
+
+
+def smooth_starts(count: int, drawn: torch.Generator) -> Tensor:
+    """Random waves ``(trajectory, x, 1)`` of wavenumbers 1 to 4."""
+    x = Grid(POINTS, 2 * math.pi, True).axis(0).double()
+    start = torch.zeros(count, POINTS, dtype=torch.float64)
+    for wave in range(1, 5):
+        amplitude, phase = torch.randn(2, count, 1, generator=drawn, dtype=torch.float64)
+        start += amplitude / wave * torch.cos(wave * x + 2 * math.pi * phase)
+    return start[..., None]
 
 
 def split(pde: str, count: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -43,12 +52,9 @@ def split(pde: str, count: int, seed: int) -> tuple[Tensor, Tensor]:
     drawn = torch.Generator().manual_seed(seed)
     share = torch.rand(count, generator=drawn, dtype=torch.float64)
     values = low * (high / low) ** share if log else low + (high - low) * share
-    x = Grid(POINTS, 2 * math.pi, True).axis(0).double()
-    start = torch.zeros(count, POINTS, dtype=torch.float64)
-    for wave in range(1, 5):
-        amplitude, phase = torch.randn(2, count, 1, generator=drawn, dtype=torch.float64)
-        start += amplitude / wave * torch.cos(wave * x + 2 * math.pi * phase)
-    frames = factformer.simulate(pde, start[..., None], FRAMES, DT, **{name: values})
+    start = smooth_starts(count, drawn)
+    varying: dict[str, Any] = {name: values}
+    frames = factformer.simulate(pde, start, FRAMES, DT, **varying)
     return frames.float(), values.float()
 
 
@@ -130,8 +136,10 @@ def variant(name: str) -> Iterator[None]:
 
 
 def _processed(self: Surrogate, z: Tensor, grid: Grid, conditions: Conditions) -> Tensor:
-    result = self.backbone(z, grid, conditions)
-    return result if self.around is None else self.around[1](result, conditions.parameters)
+    result: Tensor = self.backbone(z, grid, conditions)
+    if self.around is not None:
+        result = self.around[1](result, conditions.parameters)
+    return result
 
 
 def _with(layer: nn.Module, modulation: nn.Module) -> nn.Module:

@@ -1,0 +1,106 @@
+"""What the processes of a test of domain parallelism do: the same network whole and cut, forward and backward.
+
+``python domain_cases.py RENDEZVOUS RANK SIZE``: the first process prints the largest differences as JSON.
+"""
+
+import json
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from factformer import Batch, Field, Grid, Problem, build_surrogate
+from factformer.parallel.part import GridPart
+
+PERIODIC, WALLS = (True,) * 3, (False, True, False)
+SMALL = {"dim": 8, "depth": 2}
+ATTENTION = {**SMALL, "heads": 2, "head_dim": 4, "kernel_dim": 4}
+MODELS = {
+    "factformer": ATTENTION,
+    "factformer_plus": ATTENTION,
+    "dilated_resnet": {**SMALL, "norm_groups": 2, "dilations": [1, 3]},
+    "factformer_plus with patches": {**ATTENTION, "patch": 2},
+}
+GRIDS = {
+    "line": ((17,), PERIODIC),
+    "walled line": ((19,), WALLS),
+    "plane": ((13, 10), PERIODIC),
+    "walled plane": ((14, 9), WALLS),
+    "box": ((9, 6, 8), PERIODIC),
+    "walled box": ((8, 5, 9), WALLS),
+}
+
+
+def cuts(num_axes, size):
+    """The ways to cut a grid for so many processes: one axis, the last one, two of them."""
+    found = [tuple(size if m == axis else 1 for m in range(num_axes)) for axis in {0, num_axes - 1}]
+    if num_axes > 1 and size == 4:
+        found.append((2, 2, *[1] * (num_axes - 2)))
+    return found
+
+
+def largest_differences(model, options, shape, periodic, cut, masked, boundary):
+    """Of the prediction and of the gradients of weights and context, relative to the largest value."""
+    num_axes = len(shape)
+    wraps = periodic[:num_axes]
+    grid = Grid(shape, [1.0 + m for m in range(num_axes)], wraps)
+    kind = "periodic" if all(wraps) else boundary
+    problem = Problem(
+        "cut", grid, (Field("u", 2),), parameters=("speed",), num_context_frames=2, boundary=kind, masked=masked
+    )
+    torch.manual_seed(1)
+    surrogate = build_surrogate(problem, model, marching_steps=2, **options).double()
+    frames = torch.randn(2, 2, *shape, 2, dtype=torch.float64)
+    target = torch.randn(2, 2, *shape, 2, dtype=torch.float64)
+    numbers = torch.rand(2, 1, dtype=torch.float64)
+    mask = torch.rand(2, *shape) > 0.3 if masked else None
+    whole = prediction_and_gradients(surrogate, Batch(frames, parameters=numbers, mask=mask), target, grid)
+    patch = options.get("patch", 1)
+    part = GridPart.of(grid, init_device_mesh("cpu", cut), [2 * patch] * num_axes)
+    mine = Batch(part.cut(frames, 2).clone(), parameters=numbers, mask=None if mask is None else part.cut(mask, 1))
+    cut_up = prediction_and_gradients(surrogate, mine, part.cut(target, 2), part)
+    assert torch.allclose(part.put_together(cut_up[0], 2), whole[0], rtol=0, atol=1e-9)
+    differences = [relative(cut_up[0], part.cut(whole[0], 2)), relative(cut_up[1], part.cut(whole[1], 2))]
+    for ours, theirs in zip(cut_up[2], whole[2], strict=True):
+        dist.all_reduce(ours)  # the loss is a sum over processes, so the gradient of a weight is one too
+        differences.append((ours - theirs).abs().max().item() / max(theirs.abs().max().item(), 1e-3))
+    return max(differences)
+
+
+def relative(ours, theirs):
+    return (ours - theirs).abs().max().item() / theirs.abs().max().item()
+
+
+def prediction_and_gradients(surrogate, batch, target, grid):
+    batch = batch._replace(context=batch.context.detach().clone().requires_grad_())
+    surrogate.zero_grad()
+    predicted = surrogate(batch, 2, grid)
+    (predicted * target).sum().backward()
+    weights = [p.grad.clone() if p.grad is not None else torch.zeros_like(p) for p in surrogate.parameters()]
+    return predicted.detach(), batch.context.grad.clone(), weights
+
+
+def main(rendezvous, rank, size):
+    dist.init_process_group(
+        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=120)
+    )
+    found = {}
+    for model, options in MODELS.items():
+        for name, (shape, periodic) in GRIDS.items():
+            if "patch" in options:
+                shape = tuple(2 * points - (not wraps) for points, wraps in zip(shape, periodic, strict=False))
+            for number, cut in enumerate(cuts(len(shape), size)):
+                boundary = ("zero", "reflect")[number % 2]
+                for masked in (False, True):
+                    key = f"{model}, {name}, {'x'.join(map(str, cut))}{', masked' * masked}"
+                    found[key] = largest_differences(model.split()[0], options, shape, periodic, cut, masked, boundary)
+    if rank == 0:
+        print(json.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
