@@ -166,7 +166,25 @@ def write_evaluation_figures(folder: str | Path) -> list[Path]:
         drawn[f"rollout-{file_stem(part.group)}-{part.channel}"] = figures.comparison(
             run.rollouts[0], part, frame_dt=frame_dt, grid=run.grid
         )
+    drawn |= {f"parameter-{file_stem(name)}": figure for name, figure in parameter_figures(run.evaluation).items()}
     return save_figures(drawn, Path(folder) / "figures")
+
+
+def parameter_figures(evaluation: Evaluation) -> dict[str, Figure]:
+    """Errors against each parameter that differs between the trajectories; none after a divergence."""
+    from factformer.report import figures
+
+    table = evaluation.trajectories
+    errors = {} if table is None else {name: known(values) for name, values in table.relative_l2.items()}
+    finite = {name: values for name, values in errors.items() if values is not None}
+    if table is None or not finite:
+        return {}
+    columns = {name: known(values) for name, values in table.parameters.items()}
+    return {
+        name: figures.errors_by_parameter(values, finite, name=name)
+        for name, values in columns.items()
+        if values is not None and len(set(values)) > 1
+    }
 
 
 def write_attention_figures(analysis: Analysis, folder: str | Path) -> list[Path]:

@@ -118,6 +118,7 @@ class _Encoder:
             "runs": list(self.labels),
             "truth_of_run": self.sources,
             "samples": detail.samples,
+            "sample_labels": first.sample_labels[: detail.samples],
             "frames": int(shape[0]),
             "stride": detail.stride,
             "fields": self.fields,

@@ -89,7 +89,7 @@ def play_page(surrogate: Surrogate, reference: Reference | str) -> str:
         *([] if problem.steady else [f"frames at intervals of {problem.frame_dt:g}"]),
         *shown,
     ]
-    no_start = reference if isinstance(reference, str) else reference.why_no_start
+    no_start = reference if isinstance(reference, str) else ""
     data = {"maps": color_tables(), "has_start": not no_start, "why_no_start": no_start}
     page = environment().get_template("play.html")
     return page.render(

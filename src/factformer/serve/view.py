@@ -7,6 +7,7 @@ names, one after the other, each ``(up, right)``. Points outside the domain are 
 from __future__ import annotations
 
 import json
+import math
 import struct
 from typing import Any
 
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer._support.documents import finite
+from factformer.data.normalization import UNBOUNDED
+from factformer.problem import STEP
 from factformer.report.clips import describe_plane
 from factformer.report.planes import Plane, color_limits, components
 from factformer.serve.flow import Flow
@@ -54,15 +57,23 @@ def _input(flow: Flow) -> dict[str, Any] | None:
 
 
 def parameter_ranges(flow: Flow) -> list[dict[str, Any]]:
-    """Name, value and range of each parameter: as far as √3 deviations from the mean, as even values reach."""
-    normalizer, values = flow.surrogate.normalizer, flow.parameters
-    if normalizer.parameters_mean is None or normalizer.parameters_std is None:
-        return []
-    means, deviations = normalizer.parameters_mean.tolist(), normalizer.parameters_std.tolist()
-    return [
-        {"name": name, "value": value, "low": mean - 3**0.5 * std, "high": mean + 3**0.5 * std, "log": False}
-        for (name, value), mean, std in zip(values.items(), means, deviations, strict=True)
-    ]
+    """Name, value and trained range of each parameter; without a range as far as √3 deviations, as even values reach.
+
+    The time between frames stays what it is: the frames that are seen have it.
+    """
+    found = []
+    for index, (name, value) in enumerate(flow.parameters.items()):
+        if name == STEP:
+            continue
+        mean, std, log, low, high = (
+            float(getattr(flow.surrogate.normalizer, f"parameters_{kind}")[index])
+            for kind in ("mean", "std", "log", "min", "max")
+        )
+        if max(abs(low), abs(high)) >= UNBOUNDED:
+            low, high = mean - 3**0.5 * std, mean + 3**0.5 * std
+            low, high = (math.exp(low), math.exp(high)) if log else (low, high)
+        found.append({"name": name, "value": value, "low": low, "high": high, "log": bool(log)})
+    return found
 
 
 def message(flow: Flow, component: int, plane: int, seconds: float) -> bytes:

@@ -86,6 +86,27 @@ def spectra(
 
 
 @styled
+def errors_by_parameter(values: Sequence[float], errors: Mapping[str, Sequence[float]], *, name: str) -> Figure:
+    """The error of each trajectory against one of its parameters, a colour for each field; logarithmic over decades."""
+    figure = new_figure(5.2, 3.5)
+    axes = figure.subplots()
+    order = np.argsort(values, kind="stable")
+    x = np.asarray(values, dtype=float)[order]
+    for i, (field, found) in enumerate(errors.items()):
+        y = np.asarray(found, dtype=float)[order]
+        axes.plot(
+            x, y, color=series_color(i), linestyle="", marker="osD^v<>p"[i % 8], markersize=5, label=literal(field)
+        )
+    if x.min() > 0 and x.max() > 10 * x.min():
+        axes.set_xscale("log")
+    axes.set_xlabel(literal(name))
+    axes.set_ylabel("relative $L^2$ error of a trajectory")
+    axes.set_ylim(bottom=0)
+    _legend(axes, len(errors))
+    return figure
+
+
+@styled
 def resolution_study(resolutions: Sequence[int], errors: Mapping[str, Sequence[float | None]], *, field: str) -> Figure:
     """Error against the number of points per axis; a model's missing resolutions are left out of its line."""
     figure = new_figure(5.2, 3.5)
