@@ -424,3 +424,19 @@ def test_long_names_stay_inside_their_cards(browser, tmp_path):
     )
     assert len(widths) >= 4
     assert all(inner <= outer for inner, outer in widths)
+
+
+def test_bodies_are_grey_and_as_large_as_they_are(browser, tmp_path):
+    run = make_run(shape=(16, 12), num_frames=2, num_samples=1)
+    body = np.zeros((16, 12), dtype=bool)
+    body[5:9, 3:6] = True
+    whole = run.rollouts[0]
+    cut = [np.where(body[..., None], np.float32(np.nan), values) for values in (whole.truth, whole.prediction)]
+    run = replace(run, rollouts=[type(whole)(*cut)])
+    browser.get(write_report(tmp_path, title="body", runs=[run]).as_uri())
+    wait(browser, lambda: text(browser, "clock") != "")
+    for kind in ("truth", "prediction", "difference"):
+        drawn = canvas(browser, kind)
+        factor = drawn.shape[1] // 16
+        grey = (drawn == 128).all(-1)
+        assert np.array_equal(grey, body.T[::-1].repeat(factor, 0).repeat(factor, 1))
