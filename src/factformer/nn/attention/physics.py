@@ -10,13 +10,14 @@ mean over its part of the domain, whatever the resolution. The published sums co
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from factformer.grid import Grid
 from factformer.nn.convolution import Convolution
 from factformer.nn.grid_tables import TableCache
+from factformer.nn.masks import Mask
 from factformer.nn.norms import cached_domain_weights
 from factformer.problem import Boundary
 
@@ -54,10 +55,10 @@ class PhysicsAttention(nn.Module):
         self,
         u: Float[Tensor, "batch *grid dim"],
         grid: Grid,
-        mask: Bool[Tensor, "batch *grid"] | None = None,
+        mask: Mask | None = None,
     ) -> Float[Tensor, "batch *grid dim"]:
-        values = self._per_head(self.to_values(u, grid))
-        slices = self.slices(u, grid)
+        values = self._per_head(self.to_values(u, grid, mask))
+        slices = self.slices(u, grid, mask)
         tokens = self.tokens(values, slices, grid, mask)
         queries, keys, mixed = self.to_factors(tokens).chunk(3, dim=-1)
         answers = functional.scaled_dot_product_attention(queries, keys, mixed)
@@ -65,9 +66,11 @@ class PhysicsAttention(nn.Module):
         result: Tensor = self.to_output(attended.transpose(1, 2).flatten(-2).unflatten(1, grid.shape))
         return result
 
-    def slices(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch head points slice"]:
+    def slices(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
+    ) -> Float[Tensor, "batch head points slice"]:
         """``p``: what part of each point belongs to each slice."""
-        logits = self.to_slices(self._per_head(self.to_points(u, grid)))
+        logits = self.to_slices(self._per_head(self.to_points(u, grid, mask)))
         shares: Tensor = (logits / self.temperature.clamp(*TEMPERATURES)).softmax(-1)
         return shares
 
@@ -76,15 +79,16 @@ class PhysicsAttention(nn.Module):
         values: Float[Tensor, "batch head points channel"],
         slices: Float[Tensor, "batch head points slice"],
         grid: Grid,
-        mask: Bool[Tensor, "batch *grid"] | None = None,
+        mask: Mask | None = None,
     ) -> Float[Tensor, "batch head slice channel"]:
         """``s``: the mean of the values over each slice, in float32 or better."""
-        weights = cached_domain_weights(self.tables, grid, values)
+        weights = cached_domain_weights(self.tables, grid, values, mask)
         with torch.autocast(values.device.type, enabled=False):
             dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
-            measure = slices.to(dtype) / slices.shape[-2] if weights is None else slices * weights.flatten()[:, None]
-            if mask is not None:
-                measure = measure * mask.flatten(1)[:, None, :, None]
+            if weights is None:
+                measure = slices.to(dtype) / slices.shape[-2]
+            else:  # with a mask those of each sample
+                measure = slices * (weights.flatten() if mask is None else weights.flatten(1)[:, None])[..., None]
             share = measure.sum(-2).unsqueeze(-1)
             return (measure.transpose(-1, -2) @ values.to(dtype)) / (share + NOTHING)
 
