@@ -107,8 +107,8 @@ class Model(PositionedBackbone):
         for level, blocks in enumerate(self.down):
             if level:
                 above = known[level - 1].mask
-                doubled = None if above is None else double_short_axes(above.unsqueeze(-1)).squeeze(-1)
-                z = self.descents[level - 1](double_short_axes(z), None, doubled)
+                within = None if above is None else double_short_axes(above.unsqueeze(-1)).squeeze(-1)
+                z = self.descents[level - 1](double_short_axes(z), None, within)
                 skips.append(z)
             for block in blocks:  # type: ignore[attr-defined]
                 z = self.run(block, z, grids[level], known[level])
@@ -119,6 +119,5 @@ class Model(PositionedBackbone):
             for block in self.up[level]:  # type: ignore[attr-defined]
                 z = self.run(block, torch.cat([z, skips.pop()], dim=-1), grids[level], known[level])
             if level:
-                above = known[level - 1].mask
-                z = self.ascents[level - 1](upsample_nearest(z, grids[level - 1].shape), None, above)
+                z = self.ascents[level - 1](upsample_nearest(z, grids[level - 1].shape), None, known[level - 1].mask)
         return z

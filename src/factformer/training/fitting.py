@@ -126,16 +126,16 @@ def fit(
             "boundary": boundary,
             "name": name,
         }
-        said = [f"{key}=" for key, value in given.items() if value is not None]
-        if said:
-            raise UserError(f"a dataset says this itself, leave it out: {', '.join(said)}; open_dataset can change it")
+        twice = [f"{key}=" for key, value in given.items() if value is not None]
+        if twice:
+            raise UserError(f"a dataset says this itself, leave it out: {', '.join(twice)}; open_dataset can change it")
         dataset: Dataset = train_array
     elif is_xarray(train_array):
         beside = {"static": static, "forcing": forcing, "parameters": parameters, "mask": mask}
         for part, values in beside.items():
             if values is not None:
                 raise UserError(f"xarray brings its own variables along: put {part} into a Dataset, or give arrays")
-        known: dict[str, Any] = {
+        said: dict[str, Any] = {
             "grid": grid,
             "frame_dt": frame_dt,
             "fields": None if fields is None else [item.name for item in _fields(fields)],
@@ -144,9 +144,11 @@ def fit(
             "boundary": boundary,
             "name": name,
         }
-        dataset = xarray_dataset(train_array, {key: value for key, value in known.items() if value is not None})
+        dataset = xarray_dataset(train_array, {key: value for key, value in said.items() if value is not None})
     else:
         frames = _frames(train_array)
+        known = {"static": static, "forcing": forcing, "parameters": parameters, "mask": mask}
+        _require_named(known)
         num_context_frames = 4 if num_context_frames is None else num_context_frames
         if not num_context_frames and (horizon is not None or frame_dt is not None):
             raise UserError("num_context_frames=0 is a steady problem, which has no horizon= and no frame_dt=")
@@ -179,7 +181,6 @@ def fit(
             boundary=boundary or ("periodic" if all(grid.periodic) else "reflect"),
             masked=mask is not None,
         )
-        known = {"static": static, "forcing": forcing, "parameters": parameters, "mask": mask}
         dataset = _dataset(frames, known, problem, "train")
     if resume and out is None:
         raise UserError("resume=True needs out=, the folder of the run to resume")
@@ -250,13 +251,17 @@ def _held_out(
     return _dataset(given.pop("frames"), given, dataset.problem, "valid", dataset.normalizer())
 
 
+def _require_named(known: Mapping[str, Any]) -> None:
+    for part, values in known.items():
+        if values is not None and part != "mask" and not isinstance(values, Mapping):
+            raise UserError(f"{part}= takes arrays by name, such as {EXAMPLES[part]}; got {type(values).__name__}")
+
+
 def _dataset(
     frames: Array, known: Mapping[str, Any], problem: Problem, split: str, normalizer: Normalizer | None = None
 ) -> Dataset:
     """A dataset from frames and what is known beside them, by name; arrays that lie in files stay there."""
-    for part, values in known.items():
-        if values is not None and part != "mask" and not isinstance(values, Mapping):
-            raise UserError(f"{part}= takes arrays by name, such as {EXAMPLES[part]}; got {type(values).__name__}")
+    _require_named(known)
     if any(map(is_mapped, [frames, *(known.get("forcing") or {}).values(), *(known.get("static") or {}).values()])):
         return mapped_dataset(frames, known, problem, split, normalizer)
     axes, count = problem.grid.num_axes, len(frames)
@@ -283,12 +288,8 @@ def _fields(names: Sequence[str] | Mapping[str, int]) -> tuple[Field, ...]:
 
 def _given_fields(arrays: Mapping[str, Array] | None, num_leading: int, what: str) -> tuple[Field, ...]:
     """Fields with as many channels as their arrays have behind ``num_leading`` axes."""
-    if arrays is None:
-        return ()
-    if not isinstance(arrays, Mapping):
-        raise UserError(f"{what}= takes arrays by name, such as {EXAMPLES[what]}; got {type(arrays).__name__}")
     fields = []
-    for name, array in arrays.items():
+    for name, array in (arrays or {}).items():
         shape = tuple(array.shape if is_mapped(array) else as_tensor(array, f"{what} {name!r}").shape)
         if len(shape) not in (num_leading, num_leading + 1):
             raise UserError(

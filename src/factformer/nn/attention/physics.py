@@ -10,14 +10,13 @@ mean over its part of the domain, whatever the resolution. The published sums co
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from factformer.grid import Grid
 from factformer.nn.convolution import Convolution
 from factformer.nn.grid_tables import TableCache
-from factformer.nn.masks import Mask
 from factformer.nn.norms import cached_domain_weights
 from factformer.problem import Boundary
 
@@ -55,7 +54,7 @@ class PhysicsAttention(nn.Module):
         self,
         u: Float[Tensor, "batch *grid dim"],
         grid: Grid,
-        mask: Mask | None = None,
+        mask: Bool[Tensor, "batch *grid"] | None = None,
     ) -> Float[Tensor, "batch *grid dim"]:
         values = self._per_head(self.to_values(u, grid, mask))
         slices = self.slices(u, grid, mask)
@@ -67,7 +66,7 @@ class PhysicsAttention(nn.Module):
         return result
 
     def slices(
-        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Bool[Tensor, "batch *grid"] | None = None
     ) -> Float[Tensor, "batch head points slice"]:
         """``p``: what part of each point belongs to each slice."""
         logits = self.to_slices(self._per_head(self.to_points(u, grid, mask)))
@@ -79,16 +78,15 @@ class PhysicsAttention(nn.Module):
         values: Float[Tensor, "batch head points channel"],
         slices: Float[Tensor, "batch head points slice"],
         grid: Grid,
-        mask: Mask | None = None,
+        mask: Bool[Tensor, "batch *grid"] | None = None,
     ) -> Float[Tensor, "batch head slice channel"]:
         """``s``: the mean of the values over each slice, in float32 or better."""
-        weights = cached_domain_weights(self.tables, grid, values, mask)
+        weights = cached_domain_weights(self.tables, grid, values)
         with torch.autocast(values.device.type, enabled=False):
             dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
-            if weights is None:
-                measure = slices.to(dtype) / slices.shape[-2]
-            else:  # with a mask those of each sample
-                measure = slices * (weights.flatten() if mask is None else weights.flatten(1)[:, None])[..., None]
+            measure = slices.to(dtype) / slices.shape[-2] if weights is None else slices * weights.flatten()[:, None]
+            if mask is not None:
+                measure = measure * mask.flatten(1)[:, None, :, None]
             share = measure.sum(-2).unsqueeze(-1)
             return (measure.transpose(-1, -2) @ values.to(dtype)) / (share + NOTHING)
 

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
 from factformer.grid import Grid
 from factformer.nn.grid_tables import TableCache
-from factformer.nn.masks import Mask
+from factformer.nn.masks import inside
 
 BIAS_WIDTH = 512
 """Width of the network of the distances, as published."""
@@ -120,10 +120,10 @@ class WindowAttention(nn.Module):
         self,
         u: Float[Tensor, "batch *grid dim"],
         grid: Grid,
-        mask: Mask | None = None,
+        mask: Bool[Tensor, "batch *grid"] | None = None,
     ) -> Float[Tensor, "batch *grid dim"]:
         axes = self.axes(grid)
-        queries, keys, values = self.to_factors(to_windows(u, axes)).chunk(3, dim=-1)
+        queries, keys, values = self.to_factors(to_windows(inside(u, mask), axes)).chunk(3, dim=-1)
         queries, keys, values = (
             x.unflatten(-1, (self.heads, -1)).transpose(-2, -3)
             for x in (queries + self.query_bias, keys, values + self.value_bias)
@@ -150,7 +150,9 @@ class WindowAttention(nn.Module):
         bias: Tensor = table[index.flatten()].unflatten(0, index.shape).movedim(-1, 0)
         return bias[None, None]
 
-    def hidden(self, grid: Grid, mask: Mask | None, like: Tensor) -> Float[Tensor, "batch window 1 1 token"] | None:
+    def hidden(
+        self, grid: Grid, mask: Bool[Tensor, "batch *grid"] | None, like: Tensor
+    ) -> Float[Tensor, "batch window 1 1 token"] | None:
         """What hides the places of windows that lie behind a wall or outside the domain; ``None``: there are none."""
         axes = self.axes(grid)
         if mask is not None:
