@@ -251,3 +251,12 @@ def test_the_page_stands_alone(client):
             known = text.replace("http://www.w3.org/2000/svg", "").replace("http://127.0.0.1:8000/predict", "")
             assert address not in known
     assert "reynolds 100" in page
+
+
+def test_a_flow_that_leaves_the_finite_numbers_says_so_each_time(surrogate):
+    """The second time it was taken for the end of the forcing."""
+    with client_of(surrogate) as client:
+        page = Page(client, npz(context=np.full((1, 2, 24, 24, 1), 3e38, np.float32)))
+        for _ in range(2):
+            refused(page.post(steps=4), 422, "left the finite numbers by frame", "restart it")
+        page.do(restart=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from factformer.batch import Batch
-from factformer.errors import UserError
+from factformer.errors import NonFinite, UserError
 from factformer.metrics import energy_spectrum, relative_l2_per_frame
 from factformer.pdes import check_finite
 from factformer.report.planes import Component, Plane, components, middle_planes
@@ -35,7 +35,8 @@ class Flow:
 
     def restart(self) -> None:
         """Back to the first state, with the parameters of the start."""
-        self.batch, self.number, self.has_ended = self.start, 0, False
+        self.batch, self.number = self.start, 0
+        self.has_ended = self.has_failed = False
         self.truth: Tensor | None = None
         self.began = 0
         self._follow()
@@ -74,7 +75,13 @@ class Flow:
         """One frame on, with the solver where it is compared; nothing where the known forcing ends."""
         if self.problem_is_steady:
             return
-        frame = next(self._predicted, None)
+        try:
+            frame = next(self._predicted, None)
+        except NonFinite:
+            self._predicted = iter(())
+            self.has_failed = True
+        if self.has_failed:
+            raise UserError(f"the flow left the finite numbers by frame {self.number}; restart it")
         if frame is None:
             self.has_ended = True
             return
@@ -84,8 +91,9 @@ class Flow:
         self.batch = self.batch.from_frame(1, context)
         self.number += 1
         if self.truth is not None:
-            self.truth = next(self._solved).float()
-            check_finite(self.surrogate.problem.name, self.truth.unsqueeze(1))
+            truth, self.truth = next(self._solved).float(), None
+            check_finite(self.surrogate.problem.name, truth.unsqueeze(1))
+            self.truth = truth
 
     def compare(self, wanted: bool) -> None:
         """Start the solver from the frame that is shown, or leave it."""

@@ -27,7 +27,7 @@ from factformer.serve.stirring import Stroke
 from factformer.serve.view import description, message
 
 MOST_STROKES = 32
-MOST_STEPS = 8
+MOST_STEPS = 4
 LONGEST = 2**16
 """Bytes of a request that says what to do."""
 Share = Annotated[float, Value(ge=0, le=1)]
@@ -67,8 +67,8 @@ class Play:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/play", self.new, methods=["POST"]),
-            Route("/play/{key}", self.go_on, methods=["POST"]),
+            Route("/play", self.predictor.placed(self.new), methods=["POST"]),
+            Route("/play/{key}", self.predictor.placed(self.go_on), methods=["POST"]),
             Route("/play/{key}", self.close, methods=["DELETE"]),
             Route("/play/{key}/state.npz", self.state, methods=["GET"]),
         ]
@@ -76,7 +76,7 @@ class Play:
     async def new(self, request: Request) -> Response:
         """A flow from the arrays in the body or, where there is none, a random one from ``?seed=``."""
         limits, surrogate = self.predictor.limits, self.predictor.surrogate
-        async with self.predictor.place(), self.predictor.in_time("a first state", "give one, as an npz archive"):
+        async with self.predictor.in_time("a first state", "give one, as an npz archive"):
             body = await read_body(request, limits.body_bytes, limits.body_seconds)
             if body:
                 asked = await asyncio.to_thread(read_asked, body, surrogate.problem, limits)
@@ -102,17 +102,17 @@ class Play:
         session = self.sessions.find(request.path_params["key"])
         body = await read_body(request, LONGEST, self.predictor.limits.body_seconds)
         doings = _doings(body)
-        async with self.predictor.place(), self.predictor.in_time("a step", "try a smaller bundle"), session.lock:
+        async with self.predictor.in_time("a step", "try a smaller bundle"), session.lock:
             picture = await self._perform(session, doings)
         return Response(picture, media_type="application/octet-stream")
 
     async def _perform(self, session: Session, doings: Doings) -> bytes:
-        flow, compute = session.flow, self.predictor.compute
+        flow = session.flow
         if doings.component >= len(flow.components) or doings.plane >= len(flow.planes):
             raise UserError(f"there are {len(flow.components)} components and {len(flow.planes)} planes")
         component, plane = flow.components[doings.component], flow.planes[doings.plane]
 
-        def prepare() -> None:
+        def perform() -> bytes:
             if doings.restart:
                 flow.restart()
             if doings.parameters:
@@ -121,17 +121,13 @@ class Play:
                 flow.stir(component, plane, stir.stroke())
             if doings.compare is not None:
                 flow.compare(doings.compare)
-
-        def step() -> float:
             began = time.perf_counter()
-            flow.step()
-            return time.perf_counter() - began
+            for _ in range(doings.steps):
+                flow.step()
+            seconds = (time.perf_counter() - began) / max(1, doings.steps)
+            return message(flow, doings.component, doings.plane, seconds)
 
-        await compute(prepare)
-        seconds = 0.0
-        for _ in range(doings.steps):
-            seconds = await compute(step)
-        return await compute(lambda: message(flow, doings.component, doings.plane, seconds))
+        return await self.predictor.compute(perform)
 
     async def state(self, request: Request) -> Response:
         """What the surrogate sees now, as an archive that ``/predict`` and a new flow take."""

@@ -6,12 +6,15 @@ import asyncio
 import math
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import torch
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from torch import Tensor
 
 from factformer.batch import Batch
@@ -23,10 +26,23 @@ from factformer.serve.limits import Limits, Refusal, busy
 from factformer.surrogate import Surrogate
 
 T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
 POINTS_AT_ONCE = 2**16
 """Points of the samples that one call of the surrogate predicts: more at once take memory and save no time."""
 QUICK = 20.0
 """Seconds of a first frame below which it is worth trying with one thread."""
+
+
+class Endpoint:
+    """A handler that answers one request at each of a predictor's places."""
+
+    def __init__(self, predictor: Predictor, handler: Handler) -> None:
+        self.predictor, self.handler = predictor, handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self.predictor.place():
+            response = await self.handler(Request(scope, receive, send))
+            await response(scope, receive, send)
 
 
 class Predictor:
@@ -40,6 +56,10 @@ class Predictor:
         self.taken = 0
         self._turns = asyncio.Semaphore(limits.running)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="factformer-predictor")
+
+    def placed(self, handler: Handler) -> Endpoint:
+        """An endpoint whose requests hold a place until their answer has been taken: answers need memory too."""
+        return Endpoint(self, handler)
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
