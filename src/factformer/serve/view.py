@@ -37,7 +37,7 @@ def description(flow: Flow) -> dict[str, Any]:
         "parameters": parameter_ranges(flow),
         "steady": problem.steady,
         "input": _input(flow),
-        "frame_dt": problem.frame_dt,
+        "frame_dt": flow.batch.frame_dt(problem),
         "can_compare": flow.reference is not None,
         "num_parameters": surrogate.num_parameters,
     }
