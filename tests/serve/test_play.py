@@ -138,7 +138,12 @@ def test_everything_that_a_problem_can_have():
     with client_of(surrogate) as client:
         refused(client.post("/play"), 422, "no equation of the catalog", "npz")
         page = Page(client, npz(**as_arrays(batch)))
-        assert [field["label"] for field in page.description["fields"]] == ["velocity₁", "velocity₂", "pressure"]
+        assert [field["label"] for field in page.description["fields"]] == [
+            "velocity₁",
+            "velocity₂",
+            "pressure",
+            "vorticity",
+        ]
         assert not page.description["can_compare"]
         (parameter,) = page.description["parameters"]
         assert parameter["name"] == "reynolds" and parameter["low"] < parameter["high"]
@@ -188,6 +193,12 @@ def test_bodies_and_a_parameter_reach_the_solver():
         error = relative_l2_per_frame(predicted, truth[:, 1:], mask=batch.mask)[0, -1].item()
         header, planes = page.do(component=1, steps=3)
         assert header["errors"]["velocity"] == pytest.approx(error, rel=1e-4)
+        _, turning = page.do(component=2)
+        assert page.description["fields"][2]["label"] == "vorticity"
+        u1, u2 = truth[0, -1].unbind(-1)
+        spacing = 2 * 8 / 32
+        expected = (u2.roll(-1, 0) - u2.roll(1, 0) - u1.roll(-1, 1) + u1.roll(1, 1)) / spacing
+        np.testing.assert_allclose(turning["truth"], expected.where(batch.mask[0], np.nan).T, atol=1e-5)
         for frames, kind in ((predicted[0, -1], "prediction"), (truth[0, -1], "truth")):
             np.testing.assert_allclose(planes[kind], frames[..., 1].where(batch.mask[0], np.nan).T, atol=1e-5)
 
