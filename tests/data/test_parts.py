@@ -15,11 +15,11 @@ import factformer
 from factformer import Grid
 from factformer.bundle import save_bundle
 from factformer.cli import build_app
-from factformer.context import read_context
 from factformer.data import convert, import_dataset, open_dataset
 from factformer.data.formats.importers import ImportedDataset
 from factformer.data.formats.parts import Parts
 from factformer.errors import UserError
+from factformer.prediction.context import read_context
 
 GRID = Grid((6, 5), 1.0, True)
 COUNT, FRAMES = 4, 9
@@ -167,7 +167,7 @@ def test_values_outside_of_the_domain_may_be_anything(tmp_path: Path) -> None:
         convert(tmp_path / "flow.npz", tmp_path / "other.hdf5", FLOW, parts=ALL)
 
 
-def fitted(frames: np.ndarray, out: Path | None = None, **changes) -> factformer.Surrogate:
+def fitted(frames: np.ndarray, held_out: dict | None = None, **changes) -> factformer.Surrogate:
     given = arrays()
     known = {
         "static": {"depth": given["depth"]},
@@ -178,14 +178,55 @@ def fitted(frames: np.ndarray, out: Path | None = None, **changes) -> factformer
     options = {"grid": GRID, "fields": {"u": 2}, "num_context_frames": 2, "horizon": 3, "name": "channel"}
     return factformer.fit(
         frames,
-        valid={"frames": frames, **known},
+        valid={"frames": frames, **known, **(held_out or {})},
         **options,
         **{**known, **changes},
         updates=2,
         settings=TINY,
         progress=False,
-        out=out,
     )
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "words"),
+    [
+        ("static", {"depth": np.full((COUNT, 6, 5), np.nan)}, "static hold NaN or infinite values in trajectory 0"),
+        ("static", {"depth": np.ones((3, 6, 5))}, "static must hold 4 trajectory entries"),
+        ("static", {"depth": np.ones((COUNT, 4, 5))}, r"static must have shape \(trajectory, 6, 5, 1\)"),
+        ("static", np.ones((COUNT, 6, 5)), "static= takes arrays by name"),
+        ("static", {"u": np.ones((COUNT, 6, 5))}, "uses the name 'u' twice"),
+        ("forcing", {"inflow": np.ones((COUNT, 5, 6, 5))}, "4 trajectory entries and 9 frame entries"),
+        ("forcing", {"inflow": np.full((COUNT, FRAMES, 6, 5), np.inf)}, "forcing hold NaN or infinite values"),
+        ("parameters", {"reynolds": np.ones(3)}, "'reynolds' must hold one number per sample, 4"),
+        ("parameters", {"reynolds": np.full(COUNT, np.nan)}, "parameters hold NaN or infinite values"),
+        ("parameters", np.ones(COUNT), "parameters= takes arrays by name"),
+        ("parameters", {"Re number": np.ones(COUNT)}, "needs a name such as 'reynolds'"),
+        ("mask", np.ones((3, 5)), "mask must have shape"),
+        ("mask", np.full((6, 5), 0.5), "a mask holds 1 inside the domain and 0 outside"),
+    ],
+)
+def test_fit_names_a_part_that_is_wrong(part: str, values: object, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        fitted(arrays()["u"], **{part: values})
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"static": {"height": arrays()["depth"]}}, "static must be given for depth; got height"),
+        ({"static": None}, r"needs static fields depth \(1\) beside the frames"),
+        ({"parameters": None}, "needs parameters reynolds beside the frames"),
+        ({"mask": None}, "needs a mask of the points inside its domain"),
+    ],
+)
+def test_held_out_data_bring_the_same_parts(change: dict, words: str, mapped: bool, tmp_path: Path) -> None:
+    frames = arrays()["u"]
+    if mapped:
+        np.save(tmp_path / "u.npy", frames)
+        frames = np.load(tmp_path / "u.npy", mmap_mode="r")
+    with pytest.raises(UserError, match=words):
+        fitted(frames, held_out=change)
 
 
 def test_from_arrays_to_a_roll_out_by_name(source: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -43,9 +44,21 @@ COMPLEX = {"fno", "ffno", "linear_attention"}
 """Models that ONNX cannot hold."""
 
 
+@pytest.fixture(autouse=True, scope="module")
+def shapes_are_not_compared():
+    """The checks of shapes in tests compare the open number of samples with sizes, which a trace takes for a promise."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 def surrogate(problem, model="factformer_plus", **options):
     known = catalog.lookup("models", model).config_class.model_fields
-    sizes = {key: value for key, value in {**SMALL, "modes": 2, "norm_groups": 4}.items() if key in known}
+    sizes = {
+        key: value
+        for key, value in {**SMALL, "modes": 2, "norm_groups": 4, "multipliers": (1, 2)}.items()
+        if key in known
+    }
     return build_surrogate(problem, model, marching_steps=1 if problem.steady else 2, **sizes, **options).eval()
 
 

@@ -12,6 +12,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from factformer import Batch, Field, Grid, Problem, build_surrogate
+from factformer.nn import FactorizedAttention
+from factformer.nn.convolution import Convolution
+from factformer.parallel.collectives import sent_bytes
 from factformer.parallel.part import GridPart
 
 PERIODIC, WALLS = (True,) * 3, (False, True, False)
@@ -82,6 +85,27 @@ def prediction_and_gradients(surrogate, batch, target, grid):
     return predicted.detach(), batch.context.grad.clone(), weights
 
 
+def bytes_given_away(size):
+    """What a layer of attention and a convolution exchange in one call on a plane, and what the documentation says."""
+    batch, first, second, dim, heads, head_dim, kernel_dim = 2, 4 * size, 6, 8, 2, 4, 4
+    grid = Grid((first, second), 1.0, True)
+    part = GridPart.of(grid, init_device_mesh("cpu", (size, 1)), [1, 1])
+    attention = FactorizedAttention(2, dim, heads, head_dim, kernel_dim).double()
+    convolution = Convolution(("periodic", "periodic"), dim, dim, 5).double()
+    u = part.cut(torch.randn(batch, first, second, dim, dtype=torch.float64), 1)
+    sent_bytes.clear()
+    with torch.no_grad():
+        attention(u, part)
+        convolution(u, part)
+    projection, coefficients = dim * second, heads * kernel_dim * head_dim * second
+    statistics, largest = 2 * heads, 2 * heads
+    expected = {
+        "reduce": 8 * batch * (projection + coefficients + statistics + largest),
+        "halo": 8 * batch * 2 * 2 * dim * second,
+    }
+    return dict(sent_bytes), expected
+
+
 def main(rendezvous, rank, size):
     dist.init_process_group(
         "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=120)
@@ -96,6 +120,8 @@ def main(rendezvous, rank, size):
                 for masked in (False, True):
                     key = f"{model}, {name}, {'x'.join(map(str, cut))}{', masked' * masked}"
                     found[key] = largest_differences(model.split()[0], options, shape, periodic, cut, masked, boundary)
+    counted, expected = bytes_given_away(size)
+    assert counted == expected, (counted, expected)
     if rank == 0:
         print(json.dumps(found))
     dist.destroy_process_group()

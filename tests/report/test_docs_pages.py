@@ -101,6 +101,16 @@ def test_adding_a_metric(tmp_path, monkeypatch):
     assert "largest_error" in (tmp_path / "report" / "comparison.md").read_text(encoding="utf-8")
 
 
+def test_fine_tuning(tmp_path, monkeypatch):
+    from factformer.data import generate
+
+    generate("kolmogorov_flow", tmp_path / "data" / "flow", preset="tiny", trajectories=1, settings=["num_frames=28"])
+    names = run_page("how-to/fine-tune.md", tmp_path, monkeypatch)
+    assert names["finer"].config.dim == 16
+    assert len(names["logged"]) == 3
+    assert names["surrogate"].provenance["updates"] == 3
+
+
 def test_comparing_models_over_seeds(tmp_path, monkeypatch):
     names = run_page("how-to/studies.md", tmp_path, monkeypatch)
     assert [row["seeds"] for row in names["summary"]] == [2, 2]

@@ -35,8 +35,9 @@ from factformer.evaluation.own_metrics import Metric
 from factformer.evaluation.provenance import provenance
 from factformer.evaluation.results import Evaluation
 from factformer.evaluation.timing import resolve_device
-from factformer.problem import Problem
+from factformer.problem import STEP, Problem
 from factformer.surrogate import Surrogate
+from factformer.training.feed.steps import SteppedDataset
 
 DRAWN = ("error-*.png", "spectrum-*.png", "rollout-*.png", "parameter-*.png")
 """What is drawn of an evaluation, under ``figures/``."""
@@ -71,6 +72,7 @@ def evaluate_run(
     out: str | Path | None = None,
     num_frames: int | None = None,
     num_starts: int = DEFAULT_STARTS,
+    stride: int | None = None,
     batch_size: int | None = None,
     device: torch.device | str | None = None,
     precision: str = "32-true",
@@ -85,7 +87,8 @@ def evaluate_run(
     Writes ``evaluation.json`` and, of ``num_samples`` trajectories, ``rollouts.npz`` into ``out``, by default the
     run folder; a bundle without a run folder is left as it is. ``data`` defaults to the test split of the folder that
     the run trained on; the windows of a single file that it trained on are evaluated only if ``data`` or ``split``
-    asks for them. An evaluation on other data or settings is replaced, with what was drawn of it, only with
+    asks for them. A surrogate for several time steps is evaluated on every ``stride``-th frame. An evaluation on other
+    data or settings is replaced, with what was drawn of it, only with
     ``overwrite``; files that no evaluation wrote are never replaced.
     """
     began = time.perf_counter()
@@ -96,7 +99,11 @@ def evaluate_run(
         check_ours(folder)
         clean_leftovers(folder)
         clean_leftovers(folder / "figures")
-    dataset = chosen_data(path, data, split, surrogate.problem)
+    dataset: Dataset = chosen_data(path, data, split, surrogate.problem)
+    if stride is not None:
+        if STEP not in surrogate.problem.parameters:
+            raise UserError(f"{path} is for one time step: leave out --stride, which is for surrogates of several")
+        dataset = SteppedDataset(dataset, stride)
     if data is None and split is None and Path(file := trained_on(path)).is_file():
         raise UserError(
             f"{path} trained on the one file {file}: name the data to evaluate on with --data, "

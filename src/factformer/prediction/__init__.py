@@ -14,7 +14,6 @@ import torch
 from factformer._support.files import clean_leftovers, require_free, write_together
 from factformer._support.limits import require_memory
 from factformer.bundle import load
-from factformer.context import read_context
 from factformer.data.formats.foreign import NO_PARTS
 from factformer.data.formats.parts import Parts
 from factformer.data.generate.progress import ProgressBar
@@ -23,6 +22,7 @@ from factformer.evaluation.accuracy import other_parameters
 from factformer.evaluation.memory import memory_explained
 from factformer.evaluation.run import check_writable
 from factformer.evaluation.timing import autocast, resolve_device
+from factformer.prediction.context import read_context
 from factformer.report.animation import write_animation
 from factformer.report.planes import components
 from factformer.rollout import rollout
