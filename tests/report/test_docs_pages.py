@@ -122,11 +122,28 @@ def test_comparing_models_over_seeds(tmp_path, monkeypatch):
     assert len(study.trainings()) == 2 * 3 * 1 * 2 * 3
 
 
+def test_running_without_factformer(tmp_path, monkeypatch):
+    import jaxtyping
+
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its comparisons would fix the number of samples
+    names = run_page("how-to/export.md", tmp_path, monkeypatch)
+    sys.modules.pop("waves_pt2_rollout", None)
+    assert names["frames"].shape == (3, 8, 32, 1)
+
+
+def test_bundles_by_name(tmp_path, monkeypatch):
+    monkeypatch.delenv("FACTFORMER_ZOO_URL", raising=False)
+    run_page("how-to/zoo.md", tmp_path, monkeypatch)
+
+
 def test_parameters_and_geometry(tmp_path, monkeypatch):
     names = run_page("how-to/parameters-and-geometry.md", tmp_path, monkeypatch)
     assert names["thick"][-1].std() < names["thin"][-1].std()
     assert len(names["predicted"]) == 6
     assert names["several"].problem.parameters == ("viscosity", "frame_dt") and len(names["coarse"]) == 4
+    assert names["temperature"].isnan().any()
+    for frame in names["unseen"]:
+        assert frame.isfinite().all() and bool((frame[~names["mask"][10:]] == 0).all())
 
 
 def test_the_tutorial(tmp_path, monkeypatch):
