@@ -76,13 +76,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--updates", type=int, default=600)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--increments", nargs="+", default=list(POWERS), choices=list(POWERS))
     options = parser.parse_args()
     torch.set_num_threads(1)
     began, rows = time.perf_counter(), []
     for pde in CASES:
         for seed in range(options.seeds):
-            for name, power in POWERS.items():
-                with scaled(power):
+            for name in options.increments:
+                with scaled(POWERS[name]):
                     surrogate = trained(pde, list(STRIDES), seed, options.updates)
                     errors = {str(stride): error(surrogate, pde, stride) for stride in (*STRIDES, 2.5)}
                 rows.append({"problem": pde, "seed": seed, "increments": name, "errors": errors})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
 
 import h5py
@@ -13,11 +14,11 @@ from vtk_files import VtkWriter, write_collection
 
 import factformer
 from factformer import Grid
-from factformer.context import read_context
 from factformer.data import convert, import_dataset, open_dataset
 from factformer.data.formats.parts import Parts
 from factformer.data.formats.vtk import read_grid
 from factformer.errors import UserError
+from factformer.prediction.context import read_context
 
 TINY = {"model.dim": 8, "model.depth": 1, "model.heads": 2, "model.head_dim": 4, "model.kernel_dim": 4}
 FLOW = {"name": "flow", "num_axes": 2, "state": {"u": 1}, "num_context_frames": 2, "periodic": True}
@@ -76,6 +77,14 @@ def test_whether_axes_are_periodic_must_be_said(tmp_path: Path) -> None:
     assert grid.periodic == (False, True) and grid.extent[1] == pytest.approx(360.0)
 
 
+@pytest.mark.parametrize("package", ["xarray", "h5netcdf"])
+def test_a_missing_package_names_its_extra(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ocean().to_netcdf(tmp_path / "sea.nc", engine="h5netcdf")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=rf"this needs the package {package}: pip install 'factformer\[xarray\]'"):
+        import_dataset(tmp_path / "sea.nc")
+
+
 def test_fit_takes_xarray(tmp_path: Path) -> None:
     given = ocean()
     options = {"updates": 1, "settings": TINY, "progress": False}
@@ -85,6 +94,8 @@ def test_fit_takes_xarray(tmp_path: Path) -> None:
     moments = np.datetime64("2000-01-01", "ns") + np.arange(8) * np.timedelta64(30, "s")
     dates = given["height"].assign_coords(time=moments)
     assert factformer.fit(dates, grid=Grid((6, 5), 1.0, True), **options).problem.frame_dt == 30.0
+    said = given["height"].assign_attrs(periodic=[0, 0])
+    assert factformer.fit(said, **options).problem.grid.periodic == (False, False)
     with pytest.raises(UserError, match="does not say whether its axes are periodic: give grid="):
         factformer.fit(ocean(None)["height"], **options)
     with pytest.raises(UserError, match="has no name"):

@@ -103,6 +103,16 @@ def test_adding_a_metric(tmp_path, monkeypatch):
     assert "largest_error" in (tmp_path / "report" / "comparison.md").read_text(encoding="utf-8")
 
 
+def test_fine_tuning(tmp_path, monkeypatch):
+    from factformer.data import generate
+
+    generate("kolmogorov_flow", tmp_path / "data" / "flow", preset="tiny", trajectories=1, settings=["num_frames=28"])
+    names = run_page("how-to/fine-tune.md", tmp_path, monkeypatch)
+    assert names["finer"].config.dim == 16
+    assert len(names["logged"]) == 3
+    assert names["surrogate"].provenance["updates"] == 3
+
+
 def test_comparing_models_over_seeds(tmp_path, monkeypatch):
     names = run_page("how-to/studies.md", tmp_path, monkeypatch)
     assert [row["seeds"] for row in names["summary"]] == [2, 2]
@@ -133,6 +143,9 @@ def test_parameters_and_geometry(tmp_path, monkeypatch):
     assert names["thick"][-1].std() < names["thin"][-1].std()
     assert len(names["predicted"]) == 6
     assert names["several"].problem.parameters == ("viscosity", "frame_dt") and len(names["coarse"]) == 4
+    assert names["temperature"].isnan().any()
+    for frame in names["unseen"]:
+        assert frame.isfinite().all() and bool((frame[~names["mask"][10:]] == 0).all())
 
 
 def run_notebook(name, folder, monkeypatch):

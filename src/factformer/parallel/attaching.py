@@ -41,8 +41,6 @@ def check_cuttable(surrogate: Surrogate) -> None:
         raise UserError(f"the model {surrogate.config.name!r} cannot be cut over processes; leave out --domain")
     if getattr(surrogate.config, "softmax", False):
         raise UserError("model.softmax needs whole rows of a kernel and cannot be cut over processes")
-    if surrogate.patches is not None:
-        raise UserError("model.patch cannot be cut over processes yet; set it to 1 or leave out --domain")
 
 
 def hold_part(surrogate: Surrogate, data_parallel: int, domain: int, device_type: str) -> GridPart:
@@ -52,6 +50,8 @@ def hold_part(surrogate: Surrogate, data_parallel: int, domain: int, device_type
     cut = cut_shape(grid.shape, domain)
     names = ("data", *(f"axis{m}" for m in range(grid.num_axes)))
     mesh = init_device_mesh(device_type, (data_parallel, *cut), mesh_dim_names=names)
-    part = GridPart(grid, mesh[names[1:]], multiple=2)
+    # Whole patches in every part, and an even number of them: the boundary block takes every second point.
+    patch = surrogate.patches.patch if surrogate.patches is not None else (1,) * grid.num_axes
+    part = GridPart.of(grid, mesh[names[1:]], [2 * p for p in patch])
     surrogate.part = part
     return part

@@ -40,10 +40,7 @@ class GridPart(Grid):
     those of the whole grid, so that sums over all parts are the quadrature.
     """
 
-    def __init__(self, whole: Grid, mesh: DeviceMesh, multiple: int = 1) -> None:
-        if mesh.ndim != whole.num_axes:
-            raise UserError(f"a grid of {whole.num_axes} axes is cut by as many numbers, got {tuple(mesh.shape)}")
-        cuts = [cut_points(size, parts, multiple) for size, parts in zip(whole.shape, mesh.shape, strict=True)]
+    def __init__(self, whole: Grid, mesh: DeviceMesh, cuts: Sequence[tuple[int, ...]]) -> None:
         place = mesh.get_coordinate()
         assert place is not None
         kept = [slice(points[at], points[at + 1]) for points, at in zip(cuts, place, strict=True)]
@@ -63,6 +60,19 @@ class GridPart(Grid):
             ("processes", mesh),
         ):
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, whole: Grid, mesh: DeviceMesh, multiples: Sequence[int]) -> GridPart:
+        """The part of this process where cuts lie at multiples of so many points of each axis."""
+        if mesh.ndim != whole.num_axes:
+            raise UserError(f"a grid of {whole.num_axes} axes is cut by as many numbers, got {tuple(mesh.shape)}")
+        axes = zip(whole.shape, mesh.shape, multiples, strict=True)
+        return cls(whole, mesh, [cut_points(size, parts, multiple) for size, parts, multiple in axes])
+
+    def coarsened(self, whole: Grid, steps: Sequence[int]) -> GridPart:
+        """The same part of a grid ``whole`` whose points stand for ``steps`` points along each axis of this one."""
+        cuts = [tuple(-(-at // step) for at in points) for points, step in zip(self.cuts, steps, strict=True)]
+        return GridPart(whole, self.processes, cuts)
 
     _whole: Grid
     slices: tuple[slice, ...]

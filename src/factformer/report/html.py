@@ -21,7 +21,7 @@ from factformer._support.documents import finite
 from factformer._support.files import clean_leftovers, require_free, write_together
 from factformer.errors import UserError
 from factformer.report import content
-from factformer.report.analysis import solver_figure
+from factformer.report.analysis import parameter_figures, solver_figure
 from factformer.report.clips import player_data
 from factformer.report.figures import kernel_maps
 from factformer.report.runs import ReportRun, load_run, unique_names
@@ -95,7 +95,12 @@ def render_page(
 ) -> str:
     """The page as text."""
     names = unique_names(runs)
-    pictures = [_picture(name, figure) for name, figure in (figures or {}).items()]
+    over = {
+        f"Error over {parameter}" + (f", {name}" if len(runs) > 1 else ""): figure
+        for run, name in zip(runs, names, strict=True)
+        for parameter, figure in parameter_figures(run.evaluation).items()
+    }
+    pictures = [_picture(name, figure) for name, figure in {**over, **(figures or {})}.items()]
     with_kernels = [(name, run) for name, run in zip(names, runs, strict=True) if run.kernels]
     kernels = [
         _picture(name, kernel_maps(run.kernels)) | {"dark": _png(kernel_maps(run.kernels, dark=True))}
@@ -123,6 +128,7 @@ def render_page(
             player_hint=content.player_hint(data["player"]),
             trend=data["trend"],
             spectra=data["spectra"],
+            masked=any(run.problem is not None and run.problem.masked for run in runs),
             windows=content.windows(runs),
             floor=runs[0].evaluation.floor,
             protocols={run.protocol for run in runs},

@@ -45,20 +45,19 @@ def build_app(predictor: Predictor, *, token: str | None = None, local: bool = T
         return Response(script(), media_type="text/javascript")
 
     async def predict(request: Request) -> Response:
-        async with predictor.place():
-            body = await read_body(request, limits.body_bytes, limits.body_seconds)
-            asked = await asyncio.to_thread(read_asked, body, problem, limits)
-            frames = (await predictor.predict(asked)).numpy()
-            answer = {
-                "frames": frames,
-                "frame_dt": asked.batch.frame_dt(problem),
-                "fields": [f.name for f in problem.state],
-            }
-            if JSON not in request.headers.get("accept", ""):
-                return Response(await asyncio.to_thread(write_npz, answer), media_type=NPZ)
-            if frames.nbytes > limits.json_bytes:
-                raise Refusal(413, f"answers in JSON hold at most {limits.json_bytes // MEGABYTE} MB; accept {NPZ}")
-            return Response(await asyncio.to_thread(write_json, answer), media_type=JSON)
+        body = await read_body(request, limits.body_bytes, limits.body_seconds)
+        asked = await asyncio.to_thread(read_asked, body, problem, limits)
+        frames = (await predictor.predict(asked)).numpy()
+        answer = {
+            "frames": frames,
+            "frame_dt": asked.batch.frame_dt(problem),
+            "fields": [f.name for f in problem.state],
+        }
+        if JSON not in request.headers.get("accept", ""):
+            return Response(await asyncio.to_thread(write_npz, answer), media_type=NPZ)
+        if frames.nbytes > limits.json_bytes:
+            raise Refusal(413, f"answers in JSON hold at most {limits.json_bytes // MEGABYTE} MB; accept {NPZ}")
+        return Response(await asyncio.to_thread(write_json, answer), media_type=JSON)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -72,7 +71,7 @@ def build_app(predictor: Predictor, *, token: str | None = None, local: bool = T
             Route("/", page),
             Route("/assets/page.css", style_sheet),
             Route("/assets/page.js", page_script),
-            Route("/predict", predict, methods=["POST"]),
+            Route("/predict", predictor.placed(predict), methods=["POST"]),
             *play.routes(),
         ],
         exception_handlers={

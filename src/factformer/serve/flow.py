@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from factformer.batch import Batch
-from factformer.errors import UserError
+from factformer.errors import NonFinite, UserError
 from factformer.metrics import energy_spectrum, relative_l2_per_frame
+from factformer.pdes import check_finite
 from factformer.report.planes import Component, Plane, components, middle_planes
 from factformer.rollout import rollout
 from factformer.serve.reference import ENDLESS, Reference
@@ -34,7 +35,8 @@ class Flow:
 
     def restart(self) -> None:
         """Back to the first state, with the parameters of the start."""
-        self.batch, self.number, self.has_ended = self.start, 0, False
+        self.batch, self.number = self.start, 0
+        self.has_ended = self.has_failed = False
         self.truth: Tensor | None = None
         self.began = 0
         self._follow()
@@ -66,14 +68,20 @@ class Flow:
     def _solve(self, state: Tensor) -> None:
         """Let the solver start from ``state``."""
         assert self.reference is not None
-        self._solved = self.reference.frames(state, self.parameters)
+        self._solved = self.reference.frames(self.batch, state, self.parameters)
         self.truth = next(self._solved).float()
 
     def step(self) -> None:
         """One frame on, with the solver where it is compared; nothing where the known forcing ends."""
         if self.problem_is_steady:
             return
-        frame = next(self._predicted, None)
+        try:
+            frame = next(self._predicted, None)
+        except NonFinite:
+            self._predicted = iter(())
+            self.has_failed = True
+        if self.has_failed:
+            raise UserError(f"the flow left the finite numbers by frame {self.number}; restart it")
         if frame is None:
             self.has_ended = True
             return
@@ -83,7 +91,9 @@ class Flow:
         self.batch = self.batch.from_frame(1, context)
         self.number += 1
         if self.truth is not None:
-            self.truth = next(self._solved).float()
+            truth, self.truth = next(self._solved).float(), None
+            check_finite(self.surrogate.problem.name, truth.unsqueeze(1))
+            self.truth = truth
 
     def compare(self, wanted: bool) -> None:
         """Start the solver from the frame that is shown, or leave it."""
@@ -144,7 +154,10 @@ class Flow:
             return {}
         predicted, truth = self.frame.unsqueeze(1), self.truth.unsqueeze(1)
         slices = self.surrogate.problem.state_slices
-        return {name: float(relative_l2_per_frame(predicted[..., s], truth[..., s])) for name, s in slices.items()}
+        return {
+            name: float(relative_l2_per_frame(predicted[..., s], truth[..., s], mask=self.batch.mask))
+            for name, s in slices.items()
+        }
 
     def spectra(self, group: str) -> dict[str, list[float]]:
         """Energy spectra of a field of the surrogate and, where it is compared, of the solver."""

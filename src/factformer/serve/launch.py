@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import sys
@@ -99,8 +100,15 @@ def open_port(host: str, port: int) -> socket.socket:
         is_new = ipaddress.ip_address(host).version == 6
     except ValueError:
         is_new = False
+    # The protocol is named, as asyncio sends small packets at once only then: otherwise every answer waits 40 ms.
+    listener = socket.socket(socket.AF_INET6 if is_new else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if is_new else socket.AF_INET, backlog=256)
+        if os.name == "posix":  # elsewhere it would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(256)
+        return listener
     except (OSError, OverflowError) as error:
+        listener.close()
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot listen on {host}, port {port}: {reason}; choose another with --port") from None

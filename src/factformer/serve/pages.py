@@ -81,7 +81,7 @@ def play_page(surrogate: Surrogate, reference: Reference | str) -> str:
     """The page to play with."""
     problem = surrogate.problem
     why = reference if isinstance(reference, str) else reference.why_no_solver
-    made_with = {} if isinstance(reference, str) else reference.parameters.model_dump()
+    made_with = {} if isinstance(reference, str) else reference.parameters.model_dump(exclude=set(problem.parameters))
     shown = [f"{name.replace('_', ' ')} {value:g}" for name, value in made_with.items() if _is_physics(name, value)]
     facts = [
         f"{surrogate.config.name}, {format_count(surrogate.num_parameters)} parameters",
@@ -89,7 +89,7 @@ def play_page(surrogate: Surrogate, reference: Reference | str) -> str:
         *([] if problem.steady else [f"frames at intervals of {problem.frame_dt:g}"]),
         *shown,
     ]
-    no_start = reference if isinstance(reference, str) else reference.why_no_start
+    no_start = reference if isinstance(reference, str) else ""
     data = {"maps": color_tables(), "has_start": not no_start, "why_no_start": no_start}
     page = environment().get_template("play.html")
     return page.render(

@@ -7,12 +7,10 @@ import json
 import time
 from typing import Annotated
 
-import torch
 from pydantic import Field as Value
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from torch import Tensor
 
 from factformer._support.text import first_line
 from factformer.batch import Batch
@@ -22,14 +20,14 @@ from factformer.serve.arrays import write_json, write_npz
 from factformer.serve.asked import read_asked, read_body
 from factformer.serve.flow import Flow
 from factformer.serve.limits import Refusal
-from factformer.serve.predictor import Predictor, blank_batch
+from factformer.serve.predictor import Predictor, typical_parameters
 from factformer.serve.reference import find_reference
 from factformer.serve.sessions import Session, Sessions
 from factformer.serve.stirring import Stroke
-from factformer.serve.view import description, message
+from factformer.serve.view import choices, description, message
 
 MOST_STROKES = 32
-MOST_STEPS = 8
+MOST_STEPS = 4
 LONGEST = 2**16
 """Bytes of a request that says what to do."""
 Share = Annotated[float, Value(ge=0, le=1)]
@@ -69,8 +67,8 @@ class Play:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/play", self.new, methods=["POST"]),
-            Route("/play/{key}", self.go_on, methods=["POST"]),
+            Route("/play", self.predictor.placed(self.new), methods=["POST"]),
+            Route("/play/{key}", self.predictor.placed(self.go_on), methods=["POST"]),
             Route("/play/{key}", self.close, methods=["DELETE"]),
             Route("/play/{key}/state.npz", self.state, methods=["GET"]),
         ]
@@ -78,7 +76,7 @@ class Play:
     async def new(self, request: Request) -> Response:
         """A flow from the arrays in the body or, where there is none, a random one from ``?seed=``."""
         limits, surrogate = self.predictor.limits, self.predictor.surrogate
-        async with self.predictor.place(), self.predictor.in_time("a first state", "give one, as an npz archive"):
+        async with self.predictor.in_time("a first state", "give one, as an npz archive"):
             body = await read_body(request, limits.body_bytes, limits.body_seconds)
             if body:
                 asked = await asyncio.to_thread(read_asked, body, surrogate.problem, limits)
@@ -93,36 +91,29 @@ class Play:
 
     async def _random_start(self, seed: int) -> Batch:
         """A flow of the equation's own, frame by frame, so that others have their turn in between."""
-        problem = self.predictor.surrogate.problem
-        reference = self.reference
-        if isinstance(reference, str) or reference.why_no_start:
-            why = reference if isinstance(reference, str) else reference.why_no_start
-            raise Refusal(422, f"{why}: give the arrays to start from, as an npz archive")
-        blank = blank_batch(self.predictor.surrogate)
-        numbers = [] if blank.parameters is None else blank.parameters[0].tolist()
-        states = reference.start(seed, dict(zip(problem.parameters, numbers, strict=True)))
-        frames: list[Tensor] = []
-        while (state := await self.predictor.compute(lambda: next(states, None))) is not None:
-            frames = [*frames, state.float()][-max(1, problem.num_context_frames) :]
-        if problem.steady:
-            return Batch(static=frames[0], parameters=blank.parameters)
-        return Batch(context=torch.stack(frames, dim=1), parameters=blank.parameters)
+        if isinstance(self.reference, str):
+            raise Refusal(422, f"{self.reference}: give the arrays to start from, as an npz archive")
+        making = self.reference.start(seed, typical_parameters(self.predictor.surrogate))
+        while (start := await self.predictor.compute(lambda: next(making))) is None:
+            pass
+        return start
 
     async def go_on(self, request: Request) -> Response:
         session = self.sessions.find(request.path_params["key"])
         body = await read_body(request, LONGEST, self.predictor.limits.body_seconds)
         doings = _doings(body)
-        async with self.predictor.place(), self.predictor.in_time("a step", "try a smaller bundle"), session.lock:
+        async with self.predictor.in_time("a step", "try a smaller bundle"), session.lock:
             picture = await self._perform(session, doings)
         return Response(picture, media_type="application/octet-stream")
 
     async def _perform(self, session: Session, doings: Doings) -> bytes:
-        flow, compute = session.flow, self.predictor.compute
-        if doings.component >= len(flow.components) or doings.plane >= len(flow.planes):
-            raise UserError(f"there are {len(flow.components)} components and {len(flow.planes)} planes")
-        component, plane = flow.components[doings.component], flow.planes[doings.plane]
+        flow = session.flow
+        shown = choices(flow)
+        if doings.component >= len(shown) or doings.plane >= len(flow.planes):
+            raise UserError(f"there are {len(shown)} components and {len(flow.planes)} planes")
+        component, plane = shown[doings.component].component, flow.planes[doings.plane]
 
-        def prepare() -> None:
+        def perform() -> bytes:
             if doings.restart:
                 flow.restart()
             if doings.parameters:
@@ -131,17 +122,13 @@ class Play:
                 flow.stir(component, plane, stir.stroke())
             if doings.compare is not None:
                 flow.compare(doings.compare)
-
-        def step() -> float:
             began = time.perf_counter()
-            flow.step()
-            return time.perf_counter() - began
+            for _ in range(doings.steps):
+                flow.step()
+            seconds = (time.perf_counter() - began) / max(1, doings.steps)
+            return message(flow, doings.component, doings.plane, seconds)
 
-        await compute(prepare)
-        seconds = 0.0
-        for _ in range(doings.steps):
-            seconds = await compute(step)
-        return await compute(lambda: message(flow, doings.component, doings.plane, seconds))
+        return await self.predictor.compute(perform)
 
     async def state(self, request: Request) -> Response:
         """What the surrogate sees now, as an archive that ``/predict`` and a new flow take."""

@@ -136,7 +136,7 @@ def describe_xarray(given: Any, path: Path) -> Found:
     if hasattr(given, "to_dataset") and hasattr(given, "name"):
         if given.name is None:
             raise UserError(f"{path}: the DataArray has no name; give it one with .rename('height')")
-        given = given.to_dataset()
+        given = given.to_dataset().assign_attrs(given.attrs)
     variables = {str(name): values for name, values in given.data_vars.items() if values.dtype.kind in NUMBERS}
     if not variables:
         raise UserError(f"{path} holds no variable of numbers")

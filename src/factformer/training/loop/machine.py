@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from factformer.config import unknown_name
 from factformer.errors import UserError
 from factformer.models._backbone import Backbone
+from factformer.nn.conditions import Modulation
 
 DeviceKind = Literal["auto", "cpu", "cuda", "mps"]
 StrategyName = Literal["auto", "ddp", "fsdp"]
@@ -132,14 +133,23 @@ def shard(module: nn.Module, mesh: Any) -> nn.Module:
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     for part in list(module.modules()):
+        if isinstance(part, Modulation):  # it runs before the layer that holds it
+            fully_shard(part, mesh=mesh["data_parallel"])
+    for part in list(module.modules()):
         if isinstance(part, Backbone):
-            for layers in part.children():
-                if isinstance(layers, nn.ModuleList):
-                    for layer in layers:
-                        fully_shard(layer, mesh=mesh["data_parallel"])
+            for layer in _layers(part):
+                fully_shard(layer, mesh=mesh["data_parallel"])
     fully_shard(module, mesh=mesh["data_parallel"])
     register_fsdp_forward_method(module, "roll_out")
     return module
+
+
+def _layers(module: nn.Module) -> Iterator[nn.Module]:
+    """The layers in the lists of a backbone, and in lists of such lists."""
+    for child in module.children():
+        if isinstance(child, nn.ModuleList):
+            yield from (layer for layer in child if not isinstance(layer, nn.ModuleList))
+            yield from _layers(child)
 
 
 class Agreement:

@@ -15,7 +15,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from factformer.bundle import save_bundle
+from factformer.bundle import load, save_bundle
 from factformer.data.store import Dataset
 from factformer.data.windows import Windows
 from factformer.errors import NonFinite, UserError
@@ -24,7 +24,7 @@ from factformer.parallel.part import GridPart, cut_window
 from factformer.problem import STEP
 from factformer.protocols import Plan, build_protocol
 from factformer.surrogate import Surrogate
-from factformer.training.experiment.assembly import check_batch, check_memory, check_window, new_surrogate
+from factformer.training.experiment.assembly import check_batch, check_memory, check_window, new_surrogate, take_weights
 from factformer.training.experiment.definition import Experiment
 from factformer.training.feed.augmentation import Augmentation
 from factformer.training.feed.feeding import Visits, open_feed
@@ -38,13 +38,14 @@ from factformer.training.loop.objective import Objective
 from factformer.training.loop.optimizer.ema import WeightAverage
 from factformer.training.loop.optimizer.schedule import learning_rate_factor
 from factformer.training.loop.outcome import Outcome, provenance
+from factformer.training.loop.own import NOTHING, Own
 from factformer.training.loop.signals import StopRequest
 from factformer.training.loop.state import RunState, Tally, build_optimizer, shipped
 from factformer.training.loop.step import Step, StepParts, train_step
 from factformer.training.loop.validation import Validation
 from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.checkpoint import Snapshot
-from factformer.training.runfolder.folder import RunFolder, check_identity
+from factformer.training.runfolder.folder import RunFolder, check_identity, prolonged
 from factformer.training.runfolder.reporting import Reporter
 
 MAX_ROLLBACKS = 10
@@ -66,7 +67,10 @@ class Trainer:
         run: RunFolder,
         reporter: Reporter,
         domain: int = 1,
+        own: Own = NOTHING,
+        init: str | None = None,
     ) -> None:
+        """``init`` is the bundle that a new run begins with; a resumed one has its weights already."""
         config, strides = experiment.training, experiment.protocol.strides
         if experiment.protocol.several_steps or STEP in dataset.problem.parameters:
             dataset = SteppedDataset(dataset, strides=strides)
@@ -82,11 +86,19 @@ class Trainer:
         check_memory(experiment, problem, self.protocol.window_length, fabric.world_size, on_cpu=on_cpu)
 
         self.surrogate = new_surrogate(experiment, dataset, self.protocol)
+        if init is not None:
+            for line in take_weights(self.surrogate, load(init), init):
+                self.reporter.message(line)
         self.part: GridPart | None = None
         if domain > 1:
             check_cut(experiment)
             self.part = hold_part(self.surrogate, num_groups, domain, fabric.device.type)
-        self.objective = Objective(self.surrogate, self.protocol, config.gradient_loss)
+        if domain > 1 and (own.loss_terms or own.metrics):
+            raise UserError(
+                "loss_terms= and metrics= see whole frames, and a domain that is cut has none: leave one out"
+            )
+        self.own = own
+        self.objective = Objective(self.surrogate, self.protocol, config.gradient_loss, own)
         wrapped = fabric.setup_module(self.objective)
         optimizer = build_optimizer(self.surrogate, config)  # after the setup: sharding replaces the parameters
         self.parts = StepParts(
@@ -97,7 +109,8 @@ class Trainer:
             config.clip,
             config.accumulate,
         )
-        self.step: Step = CapturedStep(self.objective, self.parts) if CapturedStep.suits(self.parts) else train_step
+        recorded = CapturedStep.suits(self.parts) and not own.loss_terms  # these may do what a graph cannot hold
+        self.step: Step = CapturedStep(self.objective, self.parts) if recorded else train_step
 
         self.agreement = Agreement(fabric)
         parameters = dict(self.surrogate.named_parameters())
@@ -145,6 +158,15 @@ class Trainer:
         if self.fabric.is_global_zero:
             self.run.reset_log(snapshot.metrics)
         self.reporter.message(f"resumed after update {self.state.counters.update}")
+        counters, more = self.state.counters, prolonged(snapshot.state, self.experiment)
+        if more:
+            rate = self.learning_rate(self.clock.progress(counters.update + 1, counters.seconds))
+            last = counters.last.get("learning_rate")
+            was = "" if last is None else f", where the last line of the log has {last:.3g}"
+            self.reporter.message(
+                f"{more}: schedule, curriculum and pushforward stretch over the whole, and the learning rate "
+                f"goes on at {rate:.3g}{was}"
+            )
         before, now = snapshot.state.get("num_threads"), torch.get_num_threads()
         if self.fabric.device.type == "cpu" and before not in (None, now):
             self.reporter.message(
@@ -184,6 +206,8 @@ class Trainer:
                     if stop:
                         return self.stop(request.reason or "another process was asked to stop")
                     self.advance(update, progress)
+                    if self.own.wants_end(update, self.surrogate):
+                        return self.finish(command)
                 except Diverged as trouble:
                     self.roll_back(trouble)
         finally:
@@ -256,7 +280,8 @@ class Trainer:
             assert self.validation is not None
             with self.clock.paused(), self.fabric.autocast(), self.averaged():
                 errors = self.validation.errors(self.objective)
-            total = None if None in errors.values() else sum(e for e in errors.values() if e is not None)
+            fields = [errors[name] for name in self.objective.slices]
+            total = None if None in fields else sum(e for e in fields if e is not None)
             line |= {"validation": total, **{f"validation_{name}": error for name, error in errors.items()}}
             if total is not None and (counters.best_error is None or total < counters.best_error):
                 counters.best, counters.best_error = self.checkpoint_name(), total

@@ -53,15 +53,17 @@ class Validation:
     def errors(self, objective: Objective) -> dict[str, float | None]:
         """Relative L2 of each field group over the joint window as in the loss, averaged over the windows.
 
-        None where a roll-out left the numbers, as that of a barely trained model may.
+        A user's own metrics come after them. None where a roll-out left the numbers, as that of a barely trained model
+        may.
         """
         try:
             # One window at a time: validation must fit wherever training fits.
             predicted = [objective.roll_out(batch, self.num_frames) for batch in self.batch.split(1)]
         except NonFinite:
-            return dict.fromkeys(self.problem.state_slices)
+            return dict.fromkeys([*self.problem.state_slices, *objective.own.metrics])
+        prediction = torch.cat(predicted)
         errors = metrics.grouped_relative_l2(
-            torch.cat(predicted),
+            prediction,
             self.target,
             self.problem.state_slices,
             objective.deviation,
@@ -70,6 +72,7 @@ class Validation:
             objective.surrogate.part,
         )
         values = {name: float(error) for name, error in errors.items()}
+        values |= objective.own.measured(prediction, self.target, self.problem)
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
