@@ -142,7 +142,8 @@ def _surrogate_row(surrogate: Surrogate, rival: Rival, precision: str) -> Measur
     (predicted,) = predicted_batches(
         surrogate, rival.dataset, problem.horizon, [0], rival.size, rival.device, precision, chosen
     )
-    errors = metrics.grouped_relative_l2(predicted.prediction, predicted.truth, problem.state_slices)
+    mask = predicted.batch.mask
+    errors = metrics.grouped_relative_l2(predicted.prediction, predicted.truth, problem.state_slices, mask=mask)
     cost = inference_cost(surrogate, predicted.batch, problem.horizon, precision=precision)
     return Measured(cost.seconds, {name: float(value) for name, value in errors.items()}, None)
 
