@@ -21,6 +21,7 @@ from factformer.errors import UserError
 from factformer.evaluation.cost import random_batch
 from factformer.export import program
 from factformer.export.exporting import export, fresh_batch, read_helper, relative_difference
+from small_models import small_sizes
 from small_zoo import SMALL, save_small_bundle
 
 GRID = Grid((8, 6), 2 * math.pi, True)
@@ -53,12 +54,7 @@ def shapes_are_not_compared():
 
 
 def surrogate(problem, model="factformer_plus", **options):
-    known = catalog.lookup("models", model).config_class.model_fields
-    sizes = {
-        key: value
-        for key, value in {**SMALL, "modes": 2, "norm_groups": 4, "multipliers": (1, 2)}.items()
-        if key in known
-    }
+    sizes = small_sizes(model, **SMALL, modes=2, num_halvings=1)
     return build_surrogate(problem, model, marching_steps=1 if problem.steady else 2, **sizes, **options).eval()
 
 
