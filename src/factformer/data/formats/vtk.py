@@ -60,10 +60,15 @@ class VtkGrid:
     other: tuple[str, ...] = ()
 
 
-@lru_cache(maxsize=2)  # all fields of a frame are read from it, one after the other
 def read_grid(path: Path) -> VtkGrid:
     """What a file holds; whatever is wrong with it is said in one line."""
-    size = regular_file(path).stat().st_size
+    found = regular_file(path).stat()
+    return _read(path, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=2)  # all fields of a frame are read from it, one after the other
+def _read(path: Path, size: int, changed: int) -> VtkGrid:
+    """The file as it was ``changed`` last."""
     require_memory(2 * size, f"{path}, {size_text(size)},", "write smaller files")
     try:
         return _Reader(path, path.read_bytes()).grid()

@@ -8,6 +8,7 @@ parameters. Coordinates cannot tell whether an axis is periodic: an attribute ``
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -62,6 +63,8 @@ CODECS = frozenset(
     ]
 )
 """Ways to pack numbers; others, such as pickles, may run code."""
+SMALL = 2**24
+"""Bytes of a variable that is read at once: a small read through xarray takes milliseconds."""
 METADATA = (".zarray", ".zmetadata", "zarr.json")
 
 
@@ -72,9 +75,12 @@ class Variable:
         self._source = source.variable
         self.shape: tuple[int, ...] = tuple(self._source.shape)
         self.dtype: np.dtype[Any] = np.dtype(self._source.dtype)
+        self._values: NDArray[Any] | None = None
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        return np.asarray(self._source[index].values)
+        if self._values is None and math.prod(self.shape) * self.dtype.itemsize <= SMALL:
+            self._values = np.asarray(self._source.values)
+        return np.asarray(self._source[index].values if self._values is None else self._values[index])
 
 
 def is_xarray(values: Any) -> bool:
