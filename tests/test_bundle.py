@@ -15,9 +15,10 @@ from safetensors.torch import load_file, save_file
 
 import factformer
 from factformer import Field, Grid, Problem, build_surrogate
-from factformer.bundle import description_checksum, load, save_bundle, zoo
+from factformer.bundle import description_checksum, load, save_bundle
 from factformer.data.normalization import Normalizer
 from factformer.errors import UserError
+from factformer.zoo.lookup import installed
 
 SMALL = {"dim": 16, "depth": 1, "heads": 2, "head_dim": 8, "kernel_dim": 8}
 
@@ -143,7 +144,7 @@ def test_damage_is_one_clear_line(surrogate, tmp_path, kind, words):
 def test_names_and_missing_paths(surrogate, tmp_path, monkeypatch):
     save_bundle(surrogate, tmp_path / "box-4")
     monkeypatch.setenv("FACTFORMER_ZOO", str(tmp_path))
-    assert "box-4" in zoo()
+    assert "box-4" in installed()
     assert load("box-4").problem.name == "box"
     with pytest.raises(ValueError, match=r"no bundle at .*box-5"):
         load("box-5")

@@ -55,11 +55,11 @@ def test_removing_any_block_changes_the_output(block, monkeypatch):
     x, before = frames(p), surrogate(frames(p), 1)
     layer = surrogate.backbone.layers[1]
     if block == "boundary_block":
-        monkeypatch.setattr(surrogate.boundary_block.last, "forward", lambda z, grid: torch.zeros(*z.shape[:-1], 8))
+        monkeypatch.setattr(surrogate.boundary_block.last, "forward", lambda z, *rest: torch.zeros(*z.shape[:-1], 8))
     elif block == "positions":
         monkeypatch.setattr(layer.positions, "forward", lambda grid: torch.zeros(*grid.shape, 16))
     elif block == "attention":
-        monkeypatch.setattr(layer.attention, "add_to", lambda u, encoding, grid: u + encoding)
+        monkeypatch.setattr(layer.attention, "add_to", lambda u, encoding, *rest: u + encoding)
     elif block == "marching.mlp":
         monkeypatch.setattr(surrogate.marching.mlp, "forward", torch.zeros_like)
     else:

@@ -2,8 +2,9 @@
 
     python -m lab.pages.make [--picture]
 
-Writes docs/results.md, docs/research-log.md, the block of results in README.md, the cards of the zoo and the figure
-of the resolution study; with ``--picture`` also the README's animation, from a flow that is simulated for it.
+Writes docs/results.md, docs/research-log.md, the block of results in README.md, the cards of the zoo, the figure of
+the resolution study, and docs/reference/settings.md from the configurations. With ``--picture`` also the README's
+animation, from a flow that is simulated for it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from factformer.report.planes import components
 from factformer.report.samples import read_rollouts
 from lab import ROOT
 from lab.campaign.groups import GROUPS
-from lab.pages import measurements, resolutions, sections
+from lab.pages import measurements, resolutions, sections, settings
 from lab.pages.cards import leaves, run_of, write_cards
 from lab.pages.findings import Finding, paragraph, read_findings
+from lab.pages.notebook import notebook
 
 FIGURE = ROOT / "docs" / "images" / "darcy-resolutions.png"
 BLOCK = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
@@ -211,6 +213,8 @@ def written() -> dict[Path, str]:
             ]
         ),
         front: readme(front.read_text(encoding="utf-8"), found),
+        ROOT / "docs" / "tutorial.ipynb": notebook((ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")),
+        settings.PAGE: settings.settings_page(),
         **write_cards(ROOT / "zoo", found),
     }
 

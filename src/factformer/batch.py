@@ -150,6 +150,12 @@ class Batch(NamedTuple):
         """The batch without the forcing of frames beyond the first ``num_frames``."""
         return self if self.forcing is None else self._replace(forcing=self.forcing[:, :num_frames])
 
+    def frame_dt(self, problem: Problem) -> float:
+        """The time between the frames of the first sample: a parameter of it, or the problem's."""
+        if self.parameters is None or STEP not in problem.parameters:
+            return problem.frame_dt
+        return float(self.parameters[0, problem.parameters.index(STEP)])
+
     def with_parameter(self, problem: Problem, name: str, values: Array | float | int) -> Batch:
         """The batch with other values of one of its parameters; a single number holds for all samples."""
         if name not in problem.parameters:

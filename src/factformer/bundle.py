@@ -31,12 +31,12 @@ from factformer.errors import UserError
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.problem import Problem
 from factformer.surrogate import Surrogate
+from factformer.zoo import lookup
+from factformer.zoo.index import BUNDLE_FILES, WEIGHTS
+from factformer.zoo.index import DESCRIPTION as DESCRIPTION
 
 FORMAT = "factformer bundle"
 FORMAT_VERSION = 2
-WEIGHTS = "model.safetensors"
-DESCRIPTION = "bundle.json"
-FILES = {WEIGHTS, DESCRIPTION, "README.md"}
 CHECKSUM = "description_sha256"
 """The key of `bundle.json` that holds the checksum of all others; version 1 had none."""
 STATISTICS = "normalizer."
@@ -93,7 +93,7 @@ def save_bundle(
         _clean_up(target)
     if target.exists() and not overwrite:
         raise UserError(f"{target} exists already; choose another path or pass overwrite=True (--overwrite)")
-    if target.exists() and not (target.is_dir() and {item.name for item in target.iterdir()} <= FILES):
+    if target.exists() and not (target.is_dir() and {item.name for item in target.iterdir()} <= set(BUNDLE_FILES)):
         raise UserError(f"{target} holds other things than a bundle and is not replaced; choose another path")
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in surrogate.state_dict().items()}
     _require_finite(state, "the surrogate")
@@ -138,7 +138,9 @@ def save_bundle(
 def load(path: str | Path, *, models: Iterable[type[Backbone]] = ()) -> Surrogate:
     """The surrogate of a bundle, ready to predict; ``path`` is its folder or the name of one in the zoo.
 
-    A bundle holds no code. If its model is not in the catalog, its class must be among ``models``.
+    A name is looked up in the folders of ``FACTFORMER_ZOO``, in the installed zoo, among the bundles that were fetched
+    before, and in the index of the zoo, from whose address it is fetched and checked. A bundle holds no code. If its
+    model is not in the catalog, its class must be among ``models``.
     """
     folder = _find(path)
     description = read_description(folder, models)
@@ -198,17 +200,6 @@ def _require_described(surrogate: Surrogate) -> None:
             )
 
 
-def zoo() -> dict[str, Path]:
-    """Bundles that can be loaded by name: those under ``zoo/`` and ``$FACTFORMER_ZOO``."""
-    folders = [Path(p) for p in os.environ.get("FACTFORMER_ZOO", "").split(os.pathsep) if p]
-    folders += [Path.cwd() / "zoo", Path(__file__).parents[2] / "zoo"]
-    found: dict[str, Path] = {}
-    for folder in folders:
-        for item in sorted(folder.glob(f"*/{DESCRIPTION}")):
-            found.setdefault(item.parent.name, item.parent)
-    return found
-
-
 def _find(path: str | Path) -> Path:
     folder = Path(path)
     if folder.is_dir():
@@ -220,11 +211,7 @@ def _find(path: str | Path) -> Path:
         raise UserError(f"{folder} is a file; a bundle is a folder with {WEIGHTS} and {DESCRIPTION}")
     if _aside(folder).is_dir():  # a process was killed while it replaced the bundle
         return _aside(folder)
-    known = zoo()
-    if str(path) in known:
-        return known[str(path)]
-    names = f" Bundles by name: {', '.join(sorted(known))}." if known else ""
-    raise UserError(f"there is no bundle at {folder}.{names}")
+    return lookup.find(str(path))
 
 
 def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Description:

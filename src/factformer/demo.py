@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from factformer import recipes
 from factformer._support.files import explained
 from factformer._support.run_names import ROLLOUTS
-from factformer.bundle import load, zoo
+from factformer.bundle import load
 from factformer.config import assignment
 from factformer.data.generate.run import generate
 from factformer.errors import UserError
@@ -26,6 +26,7 @@ from factformer.report.runs import load_run
 from factformer.report.samples import read_rollouts
 from factformer.training.launch import run_experiment
 from factformer.training.runfolder.reporting import LiveReporter
+from factformer.zoo.lookup import installed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,7 +89,7 @@ def run_demo(
 
 def show_bundle(name: str, folder: Path, say: Callable[[str], None] = print) -> dict[str, Figure]:
     """Roll a bundle of the zoo out on a flow made anew; its pictures by heading, none where it is not there."""
-    path = zoo().get(name)
+    path = installed().get(name)
     if path is None:
         say(f"4/5  no bundle {name} here to show")
         return {}

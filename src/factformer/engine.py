@@ -145,6 +145,8 @@ class StageExecution:
         row, mode = TABLE[self.stage], self.mode or environment_mode()
         if mode == "off" or torch.compiler.is_compiling():
             return "plain", None
+        if any(isinstance(argument, Grid) and argument.cut_axes for argument in arguments):
+            return "plain", None
         if mode == "compiled":
             return ("compiled" if row.compiled else "plain"), None
         x = next((a for a in arguments if isinstance(a, Tensor)), None)

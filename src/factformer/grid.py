@@ -229,6 +229,10 @@ class Grid:
         """The tensor of the whole grid of which each process gives its part."""
         return x
 
+    def coarsened(self, whole: Grid, steps: Sequence[int]) -> Grid:
+        """This part of a grid ``whole`` whose points stand for ``steps`` points along each axis of this one."""
+        return whole
+
     def total(self, sums: Tensor, axes: Sequence[int]) -> Tensor:
         """Sums over ``axes`` of all parts of the grid, from those of this part; a whole grid is its only part."""
         return sums

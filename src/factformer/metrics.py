@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from factformer.grid import Grid
+
 Frames = Float[Tensor, "batch frame *grid channel"]
 Deviation = Float[Tensor, " channel"] | None
 """Standard deviations of the fields, where they are known: `LEAST` of them is the least that errors are relative to."""
@@ -23,11 +25,25 @@ LEAST = 0.01
 
 
 def relative_l2(
-    prediction: Frames, target: Frames, deviation: Deviation = None, mask: Mask = None
+    prediction: Frames, target: Frames, deviation: Deviation = None, mask: Mask = None, grid: Grid | None = None
 ) -> Float[Tensor, "batch"]:
-    """``‖p - t‖₂ / ‖t‖₂`` of each sample on the joint window of frames, points and channels (eq. of §4.2)."""
+    """``‖p - t‖₂ / ‖t‖₂`` of each sample on the joint window of frames, points and channels (eq. of §4.2).
+
+    Of frames on a part of a ``grid`` the norms are those over all of it.
+    """
     error, target, deviation = _in_units(within(prediction - target, mask), within(target, mask), deviation)
-    return _norm(_flat(error, 1)) / _scale(_flat(target, 1), deviation, _share(mask))
+    if grid is None or not grid.cut_axes:
+        return _norm(_flat(error, 1)) / _scale(_flat(target, 1), deviation, _share(mask))
+    axes = range(grid.num_axes)
+    squares = torch.stack([_flat(values, 1).square().sum(-1) for values in (error, target)])
+    # The square root has no slope at zero.
+    numerator, norm = grid.total(squares, axes).clamp_min(_tiny(target)).sqrt().unbind()
+    if deviation is None:
+        return numerator / norm
+    parts = grid.whole.num_points / grid.num_points
+    share = None if mask is None else grid.total(_flat(mask, 1).sum(1), axes) / grid.whole.num_points
+    least = _least(deviation, round(parts * target[0].numel()), share).to(norm.dtype)
+    return numerator / norm.maximum(least)
 
 
 def relative_l2_per_frame(
@@ -69,6 +85,7 @@ def grouped_relative_l2(
     deviation: Deviation = None,
     offset: Float[Tensor, " channel"] | None = None,
     mask: Mask = None,
+    grid: Grid | None = None,
 ) -> dict[str, Tensor]:
     """`relative_l2` of each field group, averaged over the batch; ``deviation`` is that of all channels.
 
@@ -77,7 +94,9 @@ def grouped_relative_l2(
     if offset is not None:
         prediction, target = prediction - offset, target - offset
     return {
-        name: relative_l2(prediction[..., s], target[..., s], None if deviation is None else deviation[s], mask).mean()
+        name: relative_l2(
+            prediction[..., s], target[..., s], None if deviation is None else deviation[s], mask, grid
+        ).mean()
         for name, s in slices.items()
     }
 

@@ -22,12 +22,11 @@ from factformer.errors import NonFinite, UserError
 from factformer.grid import Grid, per_axis
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
-from factformer.nn.conditions import UNCONDITIONED, Conditions
+from factformer.nn.conditions import UNCONDITIONED, Conditions, Modulation, ParameterEmbedding
 from factformer.nn.decoder import Decoder
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.marching import LatentMarching
 from factformer.nn.masks import WallCloseness
-from factformer.nn.modulation import Modulation, ParameterEmbedding
 from factformer.nn.patches import Patches
 from factformer.nn.stage import Network
 from factformer.problem import STEP, Problem
@@ -62,6 +61,8 @@ class Surrogate(Network):
         self.config = config
         self.marching_steps = marching_steps
         self.provenance: dict[str, Any] = {}
+        self.part: Grid | None = None
+        """What this process holds of the grid, where that is cut over several (`factformer.parallel`)."""
         self.normalizer = normalizer or Normalizer.identity(problem)
         self.normalizer.require(problem)
         if config.residual is True and steady:
@@ -179,13 +180,13 @@ class Surrogate(Network):
         return normalized if self.patches is None else self.patches.split(normalized, grid)
 
     def increment_scale(self, batch: Batch) -> Tensor:
-        """The size of increments; a surrogate for several time steps predicts rates of change."""
+        """The size of increments; that of a surrogate for several time steps grows with the root of the step."""
         scale = self.normalizer.increment_std
         if STEP not in self.problem.parameters:
             return scale
         assert batch.parameters is not None
         step = batch.parameters[:, self.problem.parameters.index(STEP)] / self.problem.frame_dt
-        return scale * step.reshape(-1, *[1] * (self.problem.grid.num_axes + 2))
+        return scale * step.sqrt().reshape(-1, *[1] * (self.problem.grid.num_axes + 2))
 
     def _encoded(self) -> tuple[str, ...]:
         """The parts of a batch that the frame encoder reads, in the order of their channels.
@@ -255,7 +256,7 @@ class Surrogate(Network):
                 f"asked for {num_steps} frames in one call; this surrogate was built for 1 to {self.marching_steps} "
                 "(use factformer.rollout for longer predictions)"
             )
-        grid = grid or problem.grid
+        grid = grid or self.part or problem.grid
         if shape != grid.shape:
             grid = grid.resample(shape)
         self.latent_grid(grid)  # refuses what cannot be cut into patches

@@ -10,7 +10,7 @@ OPTIONS = {
     ),
     "convert x.npy --out c": ["--resolution"],
     "train demo --out r": ["--devices", "--num-nodes"],
-    "evaluate run": ["--frames", "--starts", "--batch-size", "--samples"],
+    "evaluate run": ["--frames", "--starts", "--stride", "--batch-size", "--samples"],
     "inspect run": ["--samples"],
     "rollout bundle --input x.npy --out p.npy": ["--frames", "--start"],
     "demo": ["--updates"],

@@ -341,3 +341,42 @@ def test_a_signal_ends_the_process_well_and_says_how_to_go_on(data, tmp_path, nu
     assert len(out.strip().splitlines()) == 1
     stopped = int(out.split("update ")[1].split()[0])
     assert sorted((run / "checkpoints").iterdir())[-1].name == f"update-{stopped:08d}"
+
+
+WITHOUT_RECIPE = [setting for setting in SMALL if not setting.startswith(("data.", "protocol."))]
+
+
+def test_data_alone_are_trained_as_fit_does(capsys, data, tmp_path):
+    from factformer import fit
+    from factformer.data.store import open_dataset
+
+    run = tmp_path / "run"
+    code, out, _ = call(capsys, "--data", data, "--out", run, "--quiet", settings=WITHOUT_RECIPE)
+    assert (code, "trained 6 updates" in out) == (0, True)
+    settings = dict(setting.split("=") for setting in WITHOUT_RECIPE if "updates" not in setting)
+    train, valid = (open_dataset(data, split) for split in ("train", "valid"))
+    same = fit(train, valid=valid, updates=6, settings=settings, progress=False)
+    trained = load(run)
+    assert trained.config == same.config
+    assert trained.config.name == "factformer_plus"
+    pairs = zip(trained.parameters(), same.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_finished_run_is_prolonged_and_fine_tuned(capsys, data, tmp_path):
+    run, finer = tmp_path / "run", tmp_path / "finer"
+    call(capsys, "--data", data, "--out", run, "--quiet", settings=WITHOUT_RECIPE)
+    code, out, err = call(capsys, "--resume", "--out", run, settings=["training.updates=8"])
+    assert (code, "trained 8 updates" in out) == (0, True)
+    assert "training.updates was 6 and is 8 now" in err
+    code, out, err = call(capsys, "--data", data, "--init", run, "--out", finer, settings=["training.updates=2"])
+    assert (code, "trained 2 updates" in out) == (0, True)
+    assert load(finer).config == load(run).config
+    assert "began with" in err
+
+
+def test_without_recipe_and_data_both_are_asked_for(capsys, data, tmp_path):
+    assert "or give --data DIR" in complaint(capsys, settings=[])
+    assert "there is no data at nowhere" in complaint(capsys, "--data", "nowhere", "--out", tmp_path / "r", settings=[])
+    assert "--scale is for recipes" in complaint(capsys, "--data", data, "--scale", "small", settings=[])
+    assert "there is no bundle at nowhere" in complaint(capsys, "--data", data, "--init", "nowhere", settings=[])

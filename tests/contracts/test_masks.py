@@ -18,9 +18,12 @@ from factformer.data.layout import Contents
 from factformer.data.writer import SplitWriter
 from factformer.errors import NonFinite, UserError
 from factformer.evaluation import accuracy
+from factformer.evaluation.run import sample_arrays
+from factformer.kernels import attention, local, march_decode
 from factformer.nn.conditions import Conditions
 from factformer.pdes import find_pde
 from factformer.protocols import build_protocol, parse_protocol
+from factformer.report.samples import read_rollouts
 from factformer.training.feed.augmentation import Augmentation
 from factformer.training.loop.objective import Objective
 from factformer.training.loop.validation import Validation
@@ -376,3 +379,43 @@ def test_data_with_an_empty_mask_are_named():
     mask[2] = False
     with pytest.raises(UserError, match="mask of trajectory 2 has no point inside the domain"):
         ArrayDataset(frames_of(MASKED), MASKED, mask=mask)
+
+
+def test_the_roll_outs_of_an_evaluation_hold_the_bodies(tmp_path):
+    surrogate = small("factformer", MASKED).eval()
+    arrays = sample_arrays(surrogate, spoiled_dataset(0.0), 2, 3, "32-true")
+    path = tmp_path / "rollouts.npz"
+    np.savez_compressed(path, allow_pickle=False, **arrays)
+    found = read_rollouts(path).rollouts
+    assert len(found) == 3
+    for one, mask in zip(found, holes(MASKED, 3).numpy(), strict=True):
+        for values in (one.truth, one.prediction, one.context):
+            assert np.array_equal(np.isnan(values), np.broadcast_to(~mask[..., None], values.shape))
+    np.savez_compressed(path, allow_pickle=False, **{**arrays, "mask": arrays["mask"][:, 1:]})
+    with pytest.raises(UserError, match="its mask is bool of shape"):
+        read_rollouts(path)
+
+
+def test_memory_of_a_solver_holds_zeros_outside_and_the_statistics_of_the_inside():
+    from factformer.data.generate.simulated import _Memory
+
+    frames, mask = frames_of(MASKED), holes(MASKED, 3)
+    memory = _Memory(Contents(MASKED, "train", 3, 6), torch.device("cpu"), torch.float32)
+    memory.close(range(3), frames, Batch(mask=mask))
+    expected = spoiled_dataset(0.0)
+    assert torch.equal(memory.frames, expected.read(slice(None)))
+    for name, values in expected.normalizer().to_dict().items():
+        assert memory.normalizer().to_dict()[name] == pytest.approx(values, rel=1e-5), name
+
+
+def test_fused_kernels_leave_masked_stages_to_the_others():
+    surrogate = small("factformer_plus", MASKED)
+    layer, grid, mask = surrogate.backbone.layers[0], MASKED.grid, holes(MASKED)
+    z = random(2, *grid.shape, 16, dtype=torch.float32)
+    for kernels, stage, arguments in (
+        (attention, layer.attention.attention, (z, None, grid)),
+        (local, layer.local, (z, grid)),
+        (march_decode, surrogate.marching, (z, 2, surrogate.decoder, grid, None)),
+    ):
+        assert kernels.fits(stage, *arguments)
+        assert not kernels.fits(stage, *arguments, mask)

@@ -11,7 +11,7 @@ from factformer.batch import Batch
 from factformer.bundle import load, save_bundle
 from factformer.data.normalization import Normalizer
 from factformer.models._backbone import Backbone, ModelConfig
-from factformer.nn.modulation import Modulation
+from factformer.nn.conditions import Modulation
 from factformer.surrogate import Surrogate, build_surrogate
 from small_models import SMALL, small_sizes
 

@@ -15,11 +15,11 @@ import factformer
 from factformer import Grid
 from factformer.bundle import save_bundle
 from factformer.cli import build_app
-from factformer.context import read_context
 from factformer.data import convert, import_dataset, open_dataset
 from factformer.data.formats.importers import ImportedDataset
 from factformer.data.formats.parts import Parts
 from factformer.errors import UserError
+from factformer.prediction.context import read_context
 
 GRID = Grid((6, 5), 1.0, True)
 COUNT, FRAMES = 4, 9
@@ -167,7 +167,7 @@ def test_values_outside_of_the_domain_may_be_anything(tmp_path: Path) -> None:
         convert(tmp_path / "flow.npz", tmp_path / "other.hdf5", FLOW, parts=ALL)
 
 
-def fitted(frames: np.ndarray, out: Path | None = None, **changes) -> factformer.Surrogate:
+def fitted(frames: np.ndarray, held_out: dict | None = None, **changes) -> factformer.Surrogate:
     given = arrays()
     known = {
         "static": {"depth": given["depth"]},
@@ -178,14 +178,55 @@ def fitted(frames: np.ndarray, out: Path | None = None, **changes) -> factformer
     options = {"grid": GRID, "fields": {"u": 2}, "num_context_frames": 2, "horizon": 3, "name": "channel"}
     return factformer.fit(
         frames,
-        valid={"frames": frames, **known},
+        valid={"frames": frames, **known, **(held_out or {})},
         **options,
         **{**known, **changes},
         updates=2,
         settings=TINY,
         progress=False,
-        out=out,
     )
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "words"),
+    [
+        ("static", {"depth": np.full((COUNT, 6, 5), np.nan)}, "static hold NaN or infinite values in trajectory 0"),
+        ("static", {"depth": np.ones((3, 6, 5))}, "static must hold 4 trajectory entries"),
+        ("static", {"depth": np.ones((COUNT, 4, 5))}, r"static must have shape \(trajectory, 6, 5, 1\)"),
+        ("static", np.ones((COUNT, 6, 5)), "static= takes arrays by name"),
+        ("static", {"u": np.ones((COUNT, 6, 5))}, "uses the name 'u' twice"),
+        ("forcing", {"inflow": np.ones((COUNT, 5, 6, 5))}, "4 trajectory entries and 9 frame entries"),
+        ("forcing", {"inflow": np.full((COUNT, FRAMES, 6, 5), np.inf)}, "forcing hold NaN or infinite values"),
+        ("parameters", {"reynolds": np.ones(3)}, "'reynolds' must hold one number per sample, 4"),
+        ("parameters", {"reynolds": np.full(COUNT, np.nan)}, "parameters hold NaN or infinite values"),
+        ("parameters", np.ones(COUNT), "parameters= takes arrays by name"),
+        ("parameters", {"Re number": np.ones(COUNT)}, "needs a name such as 'reynolds'"),
+        ("mask", np.ones((3, 5)), "mask must have shape"),
+        ("mask", np.full((6, 5), 0.5), "a mask holds 1 inside the domain and 0 outside"),
+    ],
+)
+def test_fit_names_a_part_that_is_wrong(part: str, values: object, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        fitted(arrays()["u"], **{part: values})
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"static": {"height": arrays()["depth"]}}, "static must be given for depth; got height"),
+        ({"static": None}, r"needs static fields depth \(1\) beside the frames"),
+        ({"parameters": None}, "needs parameters reynolds beside the frames"),
+        ({"mask": None}, "needs a mask of the points inside its domain"),
+    ],
+)
+def test_held_out_data_bring_the_same_parts(change: dict, words: str, mapped: bool, tmp_path: Path) -> None:
+    frames = arrays()["u"]
+    if mapped:
+        np.save(tmp_path / "u.npy", frames)
+        frames = np.load(tmp_path / "u.npy", mmap_mode="r")
+    with pytest.raises(UserError, match=words):
+        fitted(frames, held_out=change)
 
 
 def test_from_arrays_to_a_roll_out_by_name(source: Path, tmp_path: Path) -> None:
@@ -210,6 +251,13 @@ def test_from_arrays_to_a_roll_out_by_name(source: Path, tmp_path: Path) -> None
     words = ["rollout", bundle, "--input", source, "--start", 1, "--frames", 4, "--mask", "inside", "--device", "cpu"]
     run(*words, "--out", tmp_path / "from-arrays.npy")
     assert np.allclose(np.load(tmp_path / "from-arrays.npy"), frames, atol=1e-5)
+    run(*words, "--set", "parameters.reynolds=350", "--out", tmp_path / "faster.npy")
+    batch = read_context(source, loaded.problem, 4, start=1, parts=Parts(mask="inside")).batch
+    with torch.no_grad():
+        faster = list(factformer.rollout(loaded, batch._replace(parameters=torch.full((COUNT, 1), 350.0)), 4))
+    assert np.allclose(np.load(tmp_path / "faster.npy"), torch.stack(faster, dim=1), atol=1e-5)
+    with pytest.raises(UserError, match="unknown setting of a roll-out 'horizon'"):
+        run(*words, "--set", "horizon=3", "--out", tmp_path / "none.npy")
     convert(source, tmp_path / "data" / "test.hdf5", FLOW, parts=ALL)
     stored = ["rollout", bundle, "--input", tmp_path / "data" / "test.hdf5", "--start", 1, "--frames", 4]
     run(*stored, "--device", "cpu", "--out", tmp_path / "from-a-file.npy")
@@ -239,10 +287,15 @@ def test_train_and_evaluate_with_parts_on_the_command_line(source: Path, tmp_pat
     }
     (tmp_path / "run.yaml").write_text(json.dumps(experiment), encoding="utf-8")
     run("train", tmp_path / "run.yaml", "--data", tmp_path / "data", "--out", tmp_path / "run", "--device", "cpu")
-    evaluation = json.loads(
-        run("evaluate", tmp_path / "run", "--frames", 3, "--device", "cpu", "--no-figures", "--json")
-    )
-    assert evaluation["num_trajectories"] == COUNT
+    evaluation = json.loads(run("evaluate", tmp_path / "run", "--frames", 3, "--device", "cpu", "--json"))
+    found = evaluation["trajectories"]
+    assert found["parameters"]["reynolds"] == pytest.approx([100, 200, 300, 400])
+    assert len(found["relative_l2"]["u"]) == COUNT and found["shown"] == [0, 1, 2, 3]
+    assert np.mean(found["relative_l2"]["u"]) == pytest.approx(evaluation["fields"]["u"]["relative_l2"])
+    assert (tmp_path / "run" / "figures" / "parameter-reynolds.png").is_file()
+    page = Path(run("report", tmp_path / "run", "--out", tmp_path / "report").split()[-1])
+    text = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert page.name and ">1: reynolds 100</option>" in text and "Error over reynolds" in text
 
 
 def test_a_parameter_may_be_set_for_a_roll_out(source: Path, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_arrays_in_memory_are_checked() -> None:
     assert ArrayDataset(good, problem, "test", normalizer=constant).normalizer() is constant
 
 
-@pytest.mark.parametrize(("level", "round_off"), [(1.0, 1e-10), (-300.0, 1e-8), (0.0, 1e-60)])
+@pytest.mark.parametrize(("level", "round_off"), [(1.0, 1e-10), (-300.0, 1e-8)])
 def test_fields_that_are_constant_but_for_round_off_are_taken_as_constant(level: float, round_off: float) -> None:
     noise = np.random.default_rng(0).normal(size=(2, 3, 9, 1))
     data = ArrayDataset(level + round_off * noise, PROBLEMS["one axis"])
@@ -199,8 +199,8 @@ def test_whole_numbers_hold_no_round_off(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 def test_numbers_near_the_ends_of_float32(kind: str) -> None:
     noise = np.random.default_rng(0).normal(size=(2, 3, 9, 1))
-    tiny = ArrayDataset((1e-41 * noise).astype(kind), PROBLEMS["one axis"]).normalizer()
-    assert (tiny.context_std.tolist(), tiny.state_std.tolist()) == ([1.0], [0.0])
+    with pytest.raises(UserError, match="which float32 keeps as zero"):
+        ArrayDataset((1e-41 * noise).astype(kind), PROBLEMS["one axis"])
     with pytest.raises(UserError, match="beyond the numbers of float32"):
         ArrayDataset((1e37 * noise).astype(kind), PROBLEMS["one axis"])
 

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
-from tests.small_zoo import SMALL, save_small_bundle
 
 import factformer
 from factformer import Field, Grid, Problem, build_surrogate, catalog, rollout
@@ -21,6 +21,7 @@ from factformer.errors import UserError
 from factformer.evaluation.cost import random_batch
 from factformer.export import program
 from factformer.export.exporting import export, fresh_batch, read_helper, relative_difference
+from small_zoo import SMALL, save_small_bundle
 
 GRID = Grid((8, 6), 2 * math.pi, True)
 LINE = Problem("line", Grid(8, 1.0, True), (Field("u"),), num_context_frames=2, horizon=4)
@@ -43,9 +44,21 @@ COMPLEX = {"fno", "ffno", "linear_attention"}
 """Models that ONNX cannot hold."""
 
 
+@pytest.fixture(autouse=True, scope="module")
+def shapes_are_not_compared():
+    """The checks of shapes in tests compare the open number of samples with sizes; a trace would keep that."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 def surrogate(problem, model="factformer_plus", **options):
     known = catalog.lookup("models", model).config_class.model_fields
-    sizes = {key: value for key, value in {**SMALL, "modes": 2, "norm_groups": 4}.items() if key in known}
+    sizes = {
+        key: value
+        for key, value in {**SMALL, "modes": 2, "norm_groups": 4, "multipliers": (1, 2)}.items()
+        if key in known
+    }
     return build_surrogate(problem, model, marching_steps=1 if problem.steady else 2, **sizes, **options).eval()
 
 

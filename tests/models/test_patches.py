@@ -186,6 +186,19 @@ def test_masks_of_patches_hold_every_point_inside():
     assert Patches((2, 2), grid).inside(mask, grid).int().tolist() == [[[1, 0, 0], [0, 1, 0]]]
 
 
+@pytest.mark.parametrize("model", ["factformer_plus", "fno"])
+def test_what_lies_outside_the_domain_does_not_matter(model):
+    problem = flow(Grid((8, 7), 1.0, (True, False)), masked=True)
+    torch.manual_seed(0)
+    surrogate = build_surrogate(problem, model, patch=2, dim=16, depth=1, marching_steps=2)
+    inside = torch.rand(2, 8, 7, generator=torch.Generator().manual_seed(1)) > 0.4
+    frames = frames_of(problem)
+    other = torch.where(inside[:, None, ..., None], frames, torch.full_like(frames, 7.0))
+    first, second = (surrogate(Batch(context, mask=inside)) for context in (frames, other))
+    torch.testing.assert_close(first, second)
+    assert (first.masked_select(~inside[:, None, ..., None]) == 0).all()
+
+
 def smooth(grid: Grid) -> Tensor:
     wave = 2 * math.pi if all(grid.periodic) else 2.0
     x, y = (wave * grid.mesh()).unbind(-1)

@@ -12,6 +12,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from factformer import Batch, Field, Grid, Problem, build_surrogate
+from factformer.nn import FactorizedAttention
+from factformer.nn.convolution import Convolution
+from factformer.parallel.collectives import sent_bytes
 from factformer.parallel.part import GridPart
 
 PERIODIC, WALLS = (True,) * 3, (False, True, False)
@@ -21,6 +24,7 @@ MODELS = {
     "factformer": ATTENTION,
     "factformer_plus": ATTENTION,
     "dilated_resnet": {**SMALL, "norm_groups": 2, "dilations": [1, 3]},
+    "factformer_plus with patches": {**ATTENTION, "patch": 2},
 }
 GRIDS = {
     "line": ((17,), PERIODIC),
@@ -56,7 +60,8 @@ def largest_differences(model, options, shape, periodic, cut, masked, boundary):
     numbers = torch.rand(2, 1, dtype=torch.float64)
     mask = torch.rand(2, *shape) > 0.3 if masked else None
     whole = prediction_and_gradients(surrogate, Batch(frames, parameters=numbers, mask=mask), target, grid)
-    part = GridPart(grid, init_device_mesh("cpu", cut), multiple=2)
+    patch = options.get("patch", 1)
+    part = GridPart.of(grid, init_device_mesh("cpu", cut), [2 * patch] * num_axes)
     mine = Batch(part.cut(frames, 2).clone(), parameters=numbers, mask=None if mask is None else part.cut(mask, 1))
     cut_up = prediction_and_gradients(surrogate, mine, part.cut(target, 2), part)
     assert torch.allclose(part.put_together(cut_up[0], 2), whole[0], rtol=0, atol=1e-9)
@@ -80,6 +85,27 @@ def prediction_and_gradients(surrogate, batch, target, grid):
     return predicted.detach(), batch.context.grad.clone(), weights
 
 
+def bytes_given_away(size):
+    """What a layer of attention and a convolution exchange in one call on a plane, and what the documentation says."""
+    batch, first, second, dim, heads, head_dim, kernel_dim = 2, 4 * size, 6, 8, 2, 4, 4
+    grid = Grid((first, second), 1.0, True)
+    part = GridPart.of(grid, init_device_mesh("cpu", (size, 1)), [1, 1])
+    attention = FactorizedAttention(2, dim, heads, head_dim, kernel_dim).double()
+    convolution = Convolution(("periodic", "periodic"), dim, dim, 5).double()
+    u = part.cut(torch.randn(batch, first, second, dim, dtype=torch.float64), 1)
+    sent_bytes.clear()
+    with torch.no_grad():
+        attention(u, part)
+        convolution(u, part)
+    projection, coefficients = dim * second, heads * kernel_dim * head_dim * second
+    statistics, largest = 2 * heads, 2 * heads
+    expected = {
+        "reduce": 8 * batch * (projection + coefficients + statistics + largest),
+        "halo": 8 * batch * 2 * 2 * dim * second,
+    }
+    return dict(sent_bytes), expected
+
+
 def main(rendezvous, rank, size):
     dist.init_process_group(
         "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=120)
@@ -87,11 +113,15 @@ def main(rendezvous, rank, size):
     found = {}
     for model, options in MODELS.items():
         for name, (shape, periodic) in GRIDS.items():
+            if "patch" in options:
+                shape = tuple(2 * points - (not wraps) for points, wraps in zip(shape, periodic, strict=False))
             for number, cut in enumerate(cuts(len(shape), size)):
                 boundary = ("zero", "reflect")[number % 2]
                 for masked in (False, True):
                     key = f"{model}, {name}, {'x'.join(map(str, cut))}{', masked' * masked}"
-                    found[key] = largest_differences(model, options, shape, periodic, cut, masked, boundary)
+                    found[key] = largest_differences(model.split()[0], options, shape, periodic, cut, masked, boundary)
+    counted, expected = bytes_given_away(size)
+    assert counted == expected, (counted, expected)
     if rank == 0:
         print(json.dumps(found))
     dist.destroy_process_group()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import factformer
 from factformer.errors import UserError
 from factformer.parallel.part import cut_points
 
@@ -24,6 +25,36 @@ def test_a_cut_grid_gives_the_same_prediction_and_gradients(tmp_path, size):
     assert all(process.returncode == 0 for process in processes), "\n".join(error[-3000:] for _, error in answers)
     found = json.loads(answers[0][0].splitlines()[-1])
     assert {name: value for name, value in found.items() if value > 1e-10} == {}
+
+
+def train(folder, devices, domain, model, *flags, code=0):
+    words = [sys.executable, str(CASES.with_name("domain_run.py")), str(folder), str(devices), str(domain), model]
+    done = subprocess.run([*words, *flags], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("alone") / "run", 1, 1, "factformer_plus")
+
+
+def same(ours, theirs):
+    for key in ("loss", "gradient_norm", "validation"):
+        values = [[line[key] for line in lines if key in line] for lines in (ours, theirs)]
+        assert values[0] == pytest.approx(values[1], rel=1e-4, abs=1e-6), key
+
+
+@pytest.mark.parametrize(("devices", "domain"), [(2, 2), (4, 2)])
+def test_training_on_a_cut_grid_follows_that_of_one_process(alone, tmp_path, devices, domain):
+    same(train(tmp_path / "run", devices, domain, "factformer_plus"), alone)
+
+
+def test_a_run_is_resumed_on_another_cut_and_loads_on_one_process(alone, tmp_path):
+    folder = tmp_path / "run"
+    assert len(train(folder, 2, 2, "factformer_plus", "stop")) == 4
+    same(train(folder, 1, 1, "factformer_plus", "resume"), alone)
+    assert factformer.load(folder / "bundle").part is None
 
 
 def test_cuts_are_even_and_at_multiples():

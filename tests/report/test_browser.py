@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 from dataclasses import replace
 
@@ -17,43 +16,21 @@ from factformer.problem import Field
 from factformer.report.html import write_report
 from factformer.report.style import difference_map, diverging_map, sequential_map
 
-selenium = pytest.importorskip("selenium", reason="needs selenium, a development dependency")
+pytest.importorskip("selenium", reason="needs selenium, a development dependency")
 
-from selenium import webdriver  # noqa: E402
-from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
+from tests.browsers import chromium, use_scheme, wait
 
-QUIET = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--window-size=1200,1000",
-)
 FIELDS = (Field("pressure"), Field("velocity", 3))
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    names = ("chromium", "chromium-browser", "google-chrome")
-    program = next((path for path in map(shutil.which, names) if path), None)
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no Chromium with chromedriver is installed: the report was not opened in a browser")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in (*QUIET, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield chrome
-    chrome.quit()
+    with chromium(tmp_path_factory.mktemp("profile")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +53,6 @@ def page(browser, report):
     browser.get(report.as_uri())
     wait(browser, lambda: text(browser, "clock") != "")
     return browser
-
-
-def use_scheme(browser, scheme):
-    features = [
-        {"name": "prefers-color-scheme", "value": scheme},
-        {"name": "prefers-reduced-motion", "value": "reduce"},  # no smooth scrolling: clicks land where they aim
-    ]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-
-
-def wait(browser, condition, seconds=20):
-    WebDriverWait(browser, seconds, poll_frequency=0.02).until(lambda _: condition())
 
 
 def text(browser, name):

@@ -132,3 +132,32 @@ def test_mixed_problems_are_refused(plane_run, box_run):
 
 def test_no_rollouts_no_player(plane_run):
     assert player_data([ReportRun("a", plane_run.evaluation)], ["a"], 10**6) is None
+
+
+def with_body(run: ReportRun) -> ReportRun:
+    """The run with a body, where there are no values."""
+    body = np.zeros(run.rollouts[0].truth.shape[1:-1], dtype=bool)
+    body[4:9, 6:10] = True
+    cut = [
+        Rollout(*(np.where(body[..., None], np.float32(np.nan), values) for values in (one.truth, one.prediction)))
+        for one in run.rollouts
+    ]
+    return replace(run, rollouts=cut)
+
+
+def test_bodies_have_no_values_and_do_not_count(plane_run):
+    import torch
+
+    run = with_body(plane_run)
+    data = player_data([run], ["a"], 10**7)
+    place = data["planes"][0]
+    shape = (data["frames"], place["height"], place["width"])
+    for kind in ("truth", "difference"):
+        levels = unpack(data[kind][0][0][0][0], shape)
+        assert np.array_equal(levels == NOT_FINITE, np.isnan(np.swapaxes(run.rollouts[0].truth[..., 0], 1, 2)))
+    inside = torch.from_numpy(~np.isnan(run.rollouts[0].truth[0, ..., 0]))[None]
+    whole = plane_run.rollouts[0]
+    expected = metrics.relative_l2_per_frame(
+        torch.from_numpy(whole.prediction)[None], torch.from_numpy(whole.truth)[None], mask=inside
+    )
+    np.testing.assert_allclose(data["errors"][0][0]["vorticity"], expected[0].numpy(), rtol=1e-5)

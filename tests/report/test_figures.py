@@ -247,3 +247,17 @@ def test_figures_keep_out_of_pyplot():
     figures.error_trend([TrendLine("a", [0.1, 0.2])], field="u")
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or pyplot.get_fignums() == []
+
+
+def test_bodies_are_grey(plane_run):
+    rollout, part = plane_run.rollouts[0], components(plane_run.fields)[0]
+    body = np.zeros(rollout.truth.shape[1:-1], dtype=bool)
+    body[2:5, 3:9] = True
+    cut = [np.where(body[..., None], np.float32(np.nan), values) for values in (rollout.truth, rollout.prediction)]
+    for panel in images(figures.comparison(type(rollout)(*cut), part, frames=[0])):
+        drawn = panel.to_rgba(panel.get_array())
+        grey = (np.abs(drawn[..., :3] - 128 / 255) < 0.01).all(-1)
+        assert grey[body.T].all()
+        assert to_hex(panel.get_cmap().get_bad()) == style.BODY
+    line = figures.spectra([0, 1, 2], {"model": [1, 1, 1]}, [1, 1, 1], field="u", masked=True)
+    assert "zero outside the domain" in line.axes[0].get_ylabel()

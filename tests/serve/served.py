@@ -7,7 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
+
+import torch
 
 DEADLINE = 120
 """Seconds that any answer may take on a busy machine."""
@@ -71,3 +74,27 @@ def serving(bundle, **limits):
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+@contextmanager
+def serving_here(surrogate):
+    """A server of a surrogate in a thread of this process; its address."""
+    import uvicorn
+
+    from factformer.serve.app import build_app
+    from factformer.serve.connection import impatient
+    from factformer.serve.launch import open_port
+    from factformer.serve.limits import Limits
+    from factformer.serve.predictor import Predictor
+
+    limits = Limits()
+    app = build_app(Predictor(surrogate, torch.device("cpu"), limits))
+    server = uvicorn.Server(uvicorn.Config(app, http=impatient(limits), ws="none", log_level="warning"))
+    with open_port("127.0.0.1", 0) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(DEADLINE)

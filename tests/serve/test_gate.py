@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import sys
+
 import pytest
 from serve_bundles import flow
 from serve_client import client_of, refused
@@ -77,7 +80,13 @@ def test_a_port_in_use_is_one_line():
         open_port("no-such-host.invalid", 0)
 
 
+def test_answers_do_not_wait_for_more_bytes():
+    """asyncio switches Nagle's algorithm off for sockets that name their protocol; others waited 40 ms an answer."""
+    with open_port("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+
+
 def test_missing_packages_are_named(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(UserError, match=r"pip install 'factformer\[serve\]'"):
         serve("no-such-bundle")

@@ -141,7 +141,7 @@ def test_submitit_runs_the_same_study(done, tmp_path):
 
 
 def test_a_study_in_use_is_locked(done):
-    from factformer.training.runfolder.lock import locked
+    from factformer._support.lock import locked
 
     with locked(done.folder, "another"), pytest.raises(UserError, match="is in use by process"):
         run_study(Study.parse(TINY), done.folder)

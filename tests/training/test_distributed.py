@@ -55,6 +55,26 @@ def test_two_processes_follow_the_loss_curve_of_one(alone, tmp_path, strategy):
         assert torch.isfinite(surrogate(waves(1)[:, :3], 2)).all()
 
 
+SEVERAL_STEPS = ("protocol.stride=[1,2]", "protocol.pushforward=0")
+"""The time step is a parameter then, and modulates every layer."""
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        (),
+        pytest.param(("model.name=unet", "model.norm_groups=4", "model.multipliers=[1,2]"), marks=pytest.mark.slow),
+    ],
+    ids=["factformer", "unet"],
+)
+def test_sharded_layers_are_modulated_before_they_run(tmp_path, model):
+    """Layers of a backbone may lie in lists of lists."""
+    alone = run(tmp_path / "alone", "auto", 1, *SEVERAL_STEPS, *model)
+    lines = run(tmp_path / "sharded", "fsdp", 2, *SEVERAL_STEPS, *model)
+    assert values(lines, "loss") == pytest.approx(values(alone, "loss"), abs=1e-5)
+    assert factformer.load(tmp_path / "sharded" / "bundle").problem.parameters == ("frame_dt",)
+
+
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_a_lost_process_ends_the_job_with_an_error_and_the_job_resumes(alone, tmp_path, strategy):
     folder = tmp_path / "run"
@@ -64,7 +84,7 @@ def test_a_lost_process_ends_the_job_with_an_error_and_the_job_resumes(alone, tm
         if (folder / "metrics.jsonl").exists() and len(read(folder)) >= 5:
             break
         time.sleep(0.05)
-    os.kill(int(Path(f"{folder}.1.pid").read_text()), signal.SIGKILL)
+    os.kill(int(Path(f"{folder}.1.pid").read_text(encoding="utf-8")), signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
     assert process.returncode not in (0, None), output
     assert assert_all_checkpoints_load(folder) >= 3

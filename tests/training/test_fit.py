@@ -17,8 +17,8 @@ from factformer.data.store import ArrayDataset, open_dataset
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 from factformer.models._backbone import check_model
+from factformer.training.experiment.defaults import default_experiment
 from factformer.training.experiment.definition import Experiment
-from factformer.training.fitting import _experiment
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "own-data.md"
 SETTINGS = {f"model.{key}": value for key, value in TINY_MODEL.items() if key != "name"}
@@ -274,7 +274,7 @@ def test_the_page_s_run_file_is_what_fit_does():
     (block,) = re.findall(r"```yaml\n# plate-run.yaml\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     said = yaml.safe_load(block)
     problem = Problem("plate", Grid((8, 8), 1.0, True), (Field("u"),), num_context_frames=4, horizon=16)
-    ours = _experiment(ArrayDataset(torch.randn(1, 20, 8, 8, 1), problem), "factformer_plus", 1000, {}).model_dump()
+    ours = default_experiment(ArrayDataset(torch.randn(1, 20, 8, 8, 1), problem), "factformer_plus", 1000).model_dump()
     parsed = Experiment.parse(said).model_dump()
     for section in ("model", "protocol", "training"):
         for key in said[section]:

@@ -75,7 +75,7 @@ def test_trackers_are_opened_by_name(tmp_path, monkeypatch):
     )
     board = types.SimpleNamespace(SummaryWriter=lambda folder: writer)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
-    reporter = trackers.open_reporter(tmp_path, tensorboard=True, wandb=True)
+    reporter = trackers.open_reporter(tmp_path, loggers=["tensorboard", "wandb"])
     for tracker in reporter.trackers:
         tracker.log({"loss": 0.5}, 3)
         tracker.close()
@@ -86,7 +86,7 @@ def test_trackers_are_opened_by_name(tmp_path, monkeypatch):
 def test_a_tracker_that_is_not_installed_says_how_to_get_it(monkeypatch, tmp_path, option, module):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"factformer\[{option}\]"):
-        trackers.open_reporter(tmp_path / "run", **{option: True})
+        trackers.open_reporter(tmp_path / "run", loggers=[option])
     assert not (tmp_path / "run").exists()
 
 

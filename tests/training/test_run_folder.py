@@ -12,11 +12,12 @@ import torch
 from killable_runs import start_run
 from small_waves import tiny_experiment
 
+from factformer._support import lock
+from factformer._support.lock import locked
 from factformer.errors import UserError
 from factformer.training.loop.train import train
-from factformer.training.runfolder import checkpoint, lock
+from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.folder import RunFolder, _is_ours
-from factformer.training.runfolder.lock import locked
 from factformer.training.runfolder.reporting import Reporter
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +12,13 @@ from small_waves import wave_data
 from factformer import Field, Grid, Problem, fit, rollout, simulate
 from factformer.batch import Batch
 from factformer.bundle import load, save_bundle
+from factformer.data.layout import Contents
 from factformer.data.store import ArrayDataset
 from factformer.data.windows import Windows
+from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import evaluate
+from factformer.evaluation.run import evaluate_run
 from factformer.prediction import predict_file
 from factformer.surrogate import build_surrogate, say_once
 from factformer.training.feed.feeding import ResidentFeed, StreamingFeed, Visits
@@ -83,7 +87,7 @@ def test_increments_grow_with_the_step():
         doubled = surrogate(Batch(context, parameters=torch.tensor([[0.2]]))) - context
         assert torch.equal(surrogate(context) - context, by_default), "the interval of the problem"
         (frame,) = rollout(surrogate, context, 1, frame_dt=0.2)
-    torch.testing.assert_close(doubled, 2 * by_default)  # before training, the network does not see the step
+    torch.testing.assert_close(doubled, math.sqrt(2) * by_default)  # before training, the network does not see the step
     torch.testing.assert_close(frame - context[:, 0], doubled[:, 0])
 
 
@@ -119,6 +123,42 @@ def travelling():
     return surrogate, start[20:].double()
 
 
+def stored(frames: torch.Tensor, problem: Problem, path: Path) -> Path:
+    """``frames`` as a file of ours."""
+    writer = SplitWriter(path, Contents(problem, "train", *frames.shape[:2]))
+    writer.prepare()
+    for rows in writer.pending(len(frames)):
+        with writer.batch(rows) as output:
+            for frame in frames.unbind(1):
+                output.write(frame.numpy())
+    writer.finish()
+    return path
+
+
+def test_a_stored_dataset_is_evaluated_and_continued_at_a_stride(travelling, tmp_path):
+    surrogate, start = travelling
+    problem = Problem("custom", surrogate.problem.grid, surrogate.problem.state, frame_dt=0.1, horizon=3)
+    frames = simulate("advection_diffusion", start, 17, 0.1).float()
+    data = stored(frames, problem, tmp_path / "train.hdf5")
+    bundle = save_bundle(surrogate, tmp_path / "bundle")
+    options = {"split": "train", "num_frames": 3, "timing": False, "device": "cpu"}
+    found = {s: evaluate_run(bundle, data, stride=s, out=tmp_path / f"at-{s}", **options) for s in (1, 4)}
+    assert [found[s].frame_dt for s in (1, 4)] == pytest.approx([0.1, 0.4])
+    assert found[1].dataset_fingerprint != found[4].dataset_fingerprint
+    with np.load(tmp_path / "at-4" / "rollouts.npz") as kept:
+        assert float(kept["frame_dt"]) == pytest.approx(0.4)
+        np.testing.assert_array_equal(kept["truth"][0], frames[0, 4:13:4])
+    predict_file(bundle, data, 2, tmp_path / "out.npy", device="cpu", parameters={"frame_dt": 0.3})
+    with torch.no_grad():
+        expected = torch.stack(list(rollout(load(bundle), frames[:, :1], 2, frame_dt=0.3)), dim=1)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected.numpy(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(UserError, match=r"its frames are 0.1 apart, of which frame_dt=0.25 is no multiple"):
+        predict_file(bundle, data, 2, tmp_path / "other.npy", device="cpu", parameters={"frame_dt": 0.25})
+    one_step = build_surrogate(problem, dim=8, depth=1, heads=2, head_dim=4, kernel_dim=4)
+    with pytest.raises(UserError, match="is for one time step: leave out --stride"):
+        evaluate_run(save_bundle(one_step, tmp_path / "one"), data, stride=2, **options)
+
+
 @pytest.mark.parametrize("step", [0.1, 0.2, 0.25, 0.4])
 def test_it_predicts_at_every_step_and_between(travelling, step):
     surrogate, start = travelling
@@ -151,3 +191,9 @@ def test_evaluation_and_files_take_the_interval_of_the_data(travelling, tmp_path
     with torch.no_grad():
         expected = torch.stack(list(rollout(load(loaded), fine.read([0], slice(0, 1)), 2)), dim=1)
     np.testing.assert_allclose(by_file, expected.numpy(), rtol=1e-5, atol=1e-6)
+    told = {"parameters": {"frame_dt": 0.2}, "device": "cpu", "start": 0}
+    predict_file(loaded, tmp_path / "context.npz", 2, tmp_path / "coarse.npz", **told)
+    with np.load(tmp_path / "coarse.npz") as coarse, torch.no_grad():
+        expected = torch.stack(list(rollout(load(loaded), fine.read([0], slice(0, 1)), 2, frame_dt=0.2)), dim=1)
+        assert float(coarse["frame_dt"]) == pytest.approx(0.2)
+        np.testing.assert_allclose(coarse["frames"], expected.numpy(), rtol=1e-5, atol=1e-6)

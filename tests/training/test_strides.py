@@ -7,12 +7,12 @@ from small_waves import TINY_MODEL, tiny_experiment, wave_data, wave_problem, wa
 
 from factformer import Field, Problem, fit, rollout
 from factformer.bundle import load
-from factformer.context import read_context
 from factformer.data.store import ArrayDataset
 from factformer.data.windows import Windows, frames_from
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import evaluate, start_frames
 from factformer.evaluation.inspection import sample_contexts
+from factformer.prediction.context import read_context
 from factformer.protocols import build_protocol, parse_protocol
 from factformer.training.experiment.assembly import new_surrogate, strided_normalizer
 from factformer.training.experiment.definition import Experiment

@@ -64,6 +64,7 @@ def build_app() -> typer.Typer:
         study.study,
     ):
         app.command()(command)
+    app.add_typer(ship.zoo, name="zoo")
     return app
 
 

@@ -74,11 +74,14 @@ def generate(
 
 
 def convert(
-    file: Annotated[Path, typer.Argument(help="File to read: npy, npz, mat, PDEBench or The Well HDF5.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="npy, npz, mat, HDF5 (PDEBench, The Well), NetCDF, zarr, VTK, or a folder of frames."),
+    ],
     out: Annotated[Path, typer.Option(help="File to write, or a folder for <split>.hdf5.")],
     problem: Annotated[
         str | None,
-        typer.Option(help="Problem of the catalog or a YAML file; PDEBench and The Well files need none."),
+        typer.Option(help="Problem of the catalog or a YAML file; files that describe themselves need none."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split: train, valid or test (default: by --out).")] = None,
     trajectories: Annotated[
@@ -95,6 +98,9 @@ def convert(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A value of the problem: frame_dt=0.1, parameters.drag=0."),
     ] = None,
+    resample_time: Annotated[
+        bool, typer.Option("--resample-time", help="Interpolate frames at uneven times to even ones.")
+    ] = False,
     allow_external: Annotated[
         bool, typer.Option("--allow-external", help="Read HDF5 files that lead to other files, if you trust them.")
     ] = False,
@@ -102,7 +108,7 @@ def convert(
     overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
     json: Json = False,
 ) -> None:
-    """Bring arrays of other programs into our store: npy, npz, mat, PDEBench and The Well files.
+    """Bring arrays of other programs into our store, with what is known of them.
 
     Example: factformer convert ns.mat --problem kolmogorov_flow --layout nxyt --out data/train.hdf5
     """
@@ -120,6 +126,7 @@ def convert(
         trajectories=slice(None) if trajectories is None else parse_trajectories(trajectories),
         resolution=resolution,
         settings=set or [],
+        resample_time=resample_time,
         allow_external=allow_external,
         overwrite=overwrite,
         progress=True,
@@ -148,6 +155,11 @@ def _tell(paths: list[Path], json: bool) -> None:
                 "grid": list(grid.shape),
                 "axes": axes,
                 "boundary": data.problem.boundary,
+                "extent": list(grid.extent),
+                "frame_dt": data.problem.frame_dt,
+                "layout": data.provenance.get("layout", {}),
+                "units": data.provenance.get("units", {}),
+                "resampled": data.provenance.get("resampled", ""),
                 "assumed": data.provenance.get("assumed", []),
                 "left_out": data.provenance.get("left_out", []),
                 "fields": [item.name for item in data.problem.state],
@@ -167,9 +179,14 @@ def _tell(paths: list[Path], json: bool) -> None:
         ends = "" if entry["boundary"] == "periodic" else f", boundary {entry['boundary']}"
         where = f"{size} ({', '.join(dict.fromkeys(entry['axes']))}{ends})"
         assumed = f"; assumed, --set changes it: {', '.join(entry['assumed'])}" if entry["assumed"] else ""
+        box = " x ".join(f"{length:.4g}" for length in entry["extent"])
+        unit = entry["units"].get("time", "")
+        apart = f", frames {entry['frame_dt']:g} apart{f' ({unit})' if unit else ''}" if entry["frames"] > 1 else ""
+        read = "".join(f", {name} read as {letters}" for name, letters in entry["layout"].items())
+        setting = f"; box {box}{apart}{read}" + (f"; {entry['resampled']}" if entry["resampled"] else "")
         left_out = f"; left out: {', '.join(entry['left_out'])}" if entry["left_out"] else ""
         beside = [f"{part} {', '.join(entry[part])}" for part in ("static", "forcing", "parameters") if entry[part]]
         beside += ["a mask"] if entry["masked"] else []
         known = f" with {'; '.join(beside)}" if beside else ""
-        told = f"{entry['split']} split, {what}, {', '.join(entry['fields'])} on {where}{known}{assumed}{left_out}"
-        tell(f"{entry['path']}: {told}")
+        told = f"{entry['split']} split, {what}, {', '.join(entry['fields'])} on {where}{known}"
+        tell(f"{entry['path']}: {told}{assumed}{left_out}{setting}")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from factformer._support.run_names import BUNDLE
 from factformer.cli._answers import (
     Device,
     Fields,
@@ -43,18 +44,19 @@ def version_option(
 
 
 def list_contents(plugin: Plugin = None, json: Json = False) -> None:
-    """Problems, models, recipes and trained bundles.
+    """Problems, models, recipes, bundles of the zoo, and runs in this folder and in ./runs.
 
     Example: factformer list
     """
     from factformer import catalog
-    from factformer.bundle import zoo
+    from factformer.zoo import lookup
 
     contents = {
         "problems": catalog.summaries("pdes"),
         "models": catalog.summaries("models"),
         "recipes": catalog.summaries("recipes"),
-        "bundles": {name: str(path) for name, path in zoo().items()},
+        "bundles": {name: str(path) for name, path in {**lookup.fetched(), **lookup.installed()}.items()},
+        "runs": {path.parent.name: str(path) for path in _run_bundles(Path.cwd())},
     }
     if json:
         print_json(contents)
@@ -66,6 +68,12 @@ def list_contents(plugin: Plugin = None, json: Json = False) -> None:
             tell(f"  {name:<{width}}  {summary}")
         if not entries:
             tell("  none yet: `factformer train` makes one")
+
+
+def _run_bundles(folder: Path) -> list[Path]:
+    """The bundles of finished runs in a folder and in its ``runs``."""
+    found = [*folder.glob(f"*/{BUNDLE}/bundle.json"), *folder.glob(f"runs/*/{BUNDLE}/bundle.json")]
+    return sorted(path.parent.relative_to(folder) for path in found)
 
 
 def demo(

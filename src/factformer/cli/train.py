@@ -17,15 +17,22 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="A recipe (see `factformer list`), or a config.yaml; not needed with --resume.",
+            help="A recipe (see `factformer list`), or a config.yaml; not needed with --data or --resume.",
             show_default=False,
         ),
     ] = None,
     scale: Annotated[str | None, typer.Option(help="small (default) or paper.", show_default=False)] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with train.hdf5 and valid.hdf5.", show_default=False)
+        Path | None,
+        typer.Option(help="Folder with train.hdf5 and valid.hdf5; alone, what `fit` does with it.", show_default=False),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder; by default runs/RECIPE.", show_default=False)] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(help="Fine-tune: begin with this bundle, run or name of the zoo.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder; by default runs/RECIPE or runs/DATA.", show_default=False)
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint in --out.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
     max_minutes: Annotated[
@@ -39,10 +46,11 @@ def train(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str, typer.Option("--device", "--accelerator", help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option("--device", "--accelerator", help="auto, cpu, cuda or mps.")] = "auto",
     devices: Annotated[int, number("GPUs per node, or CPU processes.", most=1024)] = 1,
     num_nodes: Annotated[int, number("Computers that train together.", most=100_000)] = 1,
     strategy: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
+    domain: Annotated[int, number("Processes among which the grid of a sample is cut.", most=4096)] = 1,
     precision: Annotated[
         str | None, typer.Option(help="32-true or bf16-mixed; by default the recipe's.", show_default=False)
     ] = None,
@@ -58,6 +66,8 @@ def train(
 ) -> None:
     """Train a surrogate. SIGINT, SIGTERM and --max-minutes save and stop with exit code 3; --resume continues exactly.
 
+    With --resume, --set training.updates=N prolongs a run, a finished one too; its schedule stretches over all updates.
+
     Example: factformer train kolmogorov --data data/kolmogorov_flow --out runs/kolmogorov --set model.dim=64
     """
     import math
@@ -67,7 +77,7 @@ def train(
     from factformer.config import assignment
     from factformer.errors import UserError
     from factformer.training import Machine, run_experiment
-    from factformer.training.experiment.options import choose_experiment, choose_machine
+    from factformer.training.experiment.options import choose_experiment, choose_machine, fine_tuning
     from factformer.training.runfolder.trackers import open_reporter
 
     if max_minutes is not None and not 0 < max_minutes < math.inf:
@@ -81,9 +91,10 @@ def train(
         *(assignments or []),
         *(assignment(key, value) for key, value in shorthands.items() if value is not None),
     ]
-    machine: Machine = choose_machine(device, devices, num_nodes, strategy)
-    experiment, folder = choose_experiment(recipes.build, recipe, scale, changes, out, resume)
-    reporter = open_reporter(folder, quiet=quiet, tensorboard=tensorboard, wandb=wandb)
+    machine: Machine = choose_machine(device, devices, num_nodes, strategy, domain)
+    experiment, folder = choose_experiment(recipes.build, recipe, scale, [*fine_tuning(init), *changes], out, resume)
+    loggers = [name for name, wanted in (("tensorboard", tensorboard), ("wandb", wandb)) if wanted]
+    reporter = open_reporter(folder, quiet=quiet, loggers=loggers)
     outcome = run_experiment(
         experiment,
         folder,

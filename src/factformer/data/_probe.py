@@ -1,7 +1,7 @@
 """Looking at files of others in a process of its own, which may hang, crash or run out of memory.
 
-`factformer.data.opening` runs this file as a script. It imports h5py or scipy alone, so that it starts quickly. The
-task comes as JSON on standard input; for each file one line of JSON goes out, in the order of the task.
+`factformer.data.opening` runs this file as a script. It imports h5py, scipy or zarr alone, so that it starts quickly.
+The task comes as JSON on standard input; for each file one line of JSON goes out, in the order of the task.
 """
 
 from __future__ import annotations
@@ -108,12 +108,50 @@ def look_at_matlab(path: str, memory: int) -> dict[str, Any]:
     return {}
 
 
+def look_at_netcdf3(path: str) -> dict[str, Any]:
+    """Touch the first and last value of every variable of a NetCDF file of an old version."""
+    from scipy.io import netcdf_file
+
+    with netcdf_file(path, "r", mmap=False) as file:
+        for variable in file.variables.values():
+            values = variable.data
+            if values.size:
+                values.flat[0], values.flat[-1]
+    return {}
+
+
+def look_at_zarr(path: str) -> dict[str, Any]:
+    """Touch the first and last value of every array of a store."""
+    import zarr
+
+    found = zarr.open(path, mode="r")
+    waiting = [found]
+    while waiting:
+        item = waiting.pop()
+        if hasattr(item, "shape"):
+            if math.prod(item.shape) and math.prod(item.chunks) * item.dtype.itemsize <= LARGEST_CHUNK:
+                item[(0,) * item.ndim]
+                item[tuple(size - 1 for size in item.shape)]
+        else:
+            waiting += [item[name] for name in item]
+    return {}
+
+
+LOOKS: dict[str, Callable[..., dict[str, Any]]] = {
+    "hdf5": look_at_hdf5,
+    "mat": look_at_matlab,
+    "netcdf3": look_at_netcdf3,
+    "zarr": look_at_zarr,
+}
+
+
 def main() -> None:
     task = json.load(sys.stdin)
     limit(task["seconds"], task["memory"] + BASE_MEMORY)
     for path in task["paths"]:
         try:
-            answer = look_at_matlab(path, task["memory"]) if task["kind"] == "mat" else look_at_hdf5(path)
+            look = LOOKS[task["kind"]]
+            answer = look(path, task["memory"]) if task["kind"] == "mat" else look(path)
         except MemoryError:
             answer = {"memory": True}
         except Exception as error:  # the parent meets the same error and says it in its own words

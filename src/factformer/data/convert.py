@@ -36,6 +36,7 @@ def convert(
     layout: str | None = None,
     resolution: int | None = None,
     settings: Sequence[str] = (),
+    resample_time: bool = False,
     allow_external: bool = False,
     overwrite: bool = False,
     progress: bool = False,
@@ -47,7 +48,9 @@ def convert(
     """
     out = Path(out)
     named = _named_split(out, split)
-    request = Request(Path(source), problem, named, fields or {}, parts, layout, resolution, settings, allow_external)
+    request = Request(
+        Path(source), problem, named, fields or {}, parts, layout, resolution, settings, resample_time, allow_external
+    )
     data, given = read_request(request)
     target = out if out.suffix in SUFFIXES else out / f"{data.split}.hdf5"
     chosen = range(*trajectories.indices(data.num_trajectories))

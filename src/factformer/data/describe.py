@@ -123,6 +123,14 @@ class ProblemDescription(Config):
             boundary=self._boundary(grid),
         )
 
+    def assumed(self, has_coordinates: Any, has_interval: bool) -> tuple[str, ...]:
+        """What neither a file nor a user nor the catalog says, so that a default holds."""
+        if self._of_catalog:
+            return ()
+        open_ = [] if has_coordinates else ["extent", "points"]
+        open_ += [] if has_interval or self.num_context_frames == 0 else ["frame_dt"]
+        return tuple(name for name in (*open_, "periodic") if name not in self._said)
+
     def require(self, found: Problem, num_frames: int, where: str | Path) -> None:
         """Raise where the problem that was ``found`` in a file contradicts this one.
 

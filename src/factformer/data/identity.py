@@ -25,7 +25,7 @@ NUM_NEIGHBOURS = 8
 def identity(path: Path, arrays: Mapping[str, LazyArray]) -> dict[str, Any]:
     """A JSON-ready description of ``arrays`` of the file ``path``, to be hashed."""
     return {
-        "size": path.stat().st_size,
+        "size": path.stat().st_size if path.is_file() else 0,
         "arrays": {name: [list(array.shape), _sample(array)] for name, array in arrays.items()},
     }
 

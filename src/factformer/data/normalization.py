@@ -166,11 +166,17 @@ class Normalizer(nn.Module):
 
     def require_positive(self, values: Float[Tensor, "batch parameter"], problem: Problem) -> None:
         """Raise where a parameter is not positive that must be: one on a log scale, or a time step."""
-        assert self.parameters_log is not None
-        for index, name in enumerate(problem.parameters):
-            if (name == STEP or bool(self.parameters_log[index])) and bool((values[:, index] <= 0).any()):
-                found = float(values[:, index].min())
-                raise UserError(f"the parameter {name!r} must be positive, got {found:g}: give it as it was trained on")
+        assert self.parameters_log is not None and self.parameters_min is not None and self.parameters_max is not None
+        positive = self.parameters_log > 0
+        if STEP in problem.parameters:
+            places = torch.arange(len(problem.parameters), device=values.device)
+            positive = positive | (places == problem.parameters.index(STEP))
+        bad = ((values <= 0) & positive).any(0)
+        if bool(bad.any()):  # the only question to the device, unless something is wrong
+            index = int(bad.nonzero()[0])
+            found, low, high = (float(v[index]) for v in (values.amin(0), self.parameters_min, self.parameters_max))
+            trained = "" if low < -UNBOUNDED / 2 else f": the surrogate was trained on {low:g} to {high:g}"
+            raise UserError(f"the parameter {problem.parameters[index]!r} must be positive, got {found:g}{trained}")
 
     def outside_range(self, values: Float[Tensor, "batch parameter"], problem: Problem) -> str:
         """Which of ``values`` lie outside the range of the training data, in one line; empty if none does."""

@@ -20,6 +20,7 @@ CONSTANT = 3e-10
 """What varies by less than this part of its mean is constant but for the round-off of whoever has computed it."""
 WHOLE = 2.0**50
 """Whole numbers up to this hold no round-off: that of float64 has fractions here."""
+UNIT = "give them in another unit"
 WIDE = (torch.float64, torch.int64, torch.int32, torch.uint64, torch.uint32)
 """Types with more digits than float32."""
 
@@ -90,14 +91,14 @@ class Rounding:
         self._exact: Moments | None = None
         self._lost: NDArray[np.float64] | None = None
         self._whole: NDArray[np.bool_] | None = None
+        self._largest = 0.0
 
     def kept(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """The ``values (piece, *points, channel)`` in float32; NaN and infinite ones are left to the caller."""
         largest = max(float(values.max()), -float(values.min())) if values.size else 0.0
         if LARGEST < largest < np.inf:
-            raise UserError(
-                f"{self._what} go up to {largest:.3g}, beyond the numbers of float32; give them in another unit"
-            )
+            raise UserError(f"{self._what} go up to {largest:.3g}, beyond the numbers of float32; {UNIT}")
+        self._largest = max(self._largest, largest)
         with np.errstate(over="ignore", invalid="ignore"):
             result = values.astype(np.float32, copy=False)
         if np.can_cast(values.dtype, np.float32) or not largest < np.inf:
@@ -113,9 +114,17 @@ class Rounding:
 
     def require_digits(self) -> None:
         """Refuse channels whose variation is rounded away, unless they are constant but for round-off."""
+        if 0 < self._largest < SMALLEST:
+            raise UserError(f"{self._what} go up to {self._largest:.3g} only, which float32 keeps as zero; {UNIT}")
         if self._exact is None or self._lost is None or self._whole is None:
             return
         level, spread = self._exact.mean, self._exact.std
+        size = np.hypot(level, spread)
+        for channel in np.flatnonzero((size > 0) & (size < SMALLEST)):
+            raise UserError(
+                f"{self._what}: channel {channel} has numbers around {size[channel]:.3g}, which float32 keeps as zero; "
+                f"{UNIT}"
+            )
         lost = np.sqrt(self._lost / self._exact.count)
         varies = (spread > np.where(self._whole, 0.0, CONSTANT * np.abs(level))) & (spread > SMALLEST)
         for channel in np.flatnonzero((lost > MOST_LOST * spread) & varies):

@@ -26,7 +26,7 @@ from factformer._support.text import first_line
 from factformer.data import _probe
 from factformer.errors import UserError
 
-Kind = Literal["hdf5", "mat"]
+Kind = Literal["hdf5", "mat", "netcdf3", "zarr"]
 SECONDS = 5
 """Processor time for a small file; importing h5py takes 0.1 s of it."""
 WALL_SECONDS = 30
@@ -59,13 +59,7 @@ def open_hdf5(path: Path, *, allow_external: bool = False) -> h5py.File:
 
     Files that lead to other files are refused unless ``allow_external``.
     """
-    require_readable([path])
-    outside = _looked_at[_state(path)]
-    if outside and not allow_external:
-        raise UnreadableFileError(
-            f"{path} leads to other files: {outside[0]}; if you trust it, `factformer convert --allow-external` "
-            "copies what it holds into one file"
-        )
+    require_inside(path, allow_external=allow_external)
     try:
         return h5py.File(path, "r", locking="best-effort")
     except FileNotFoundError:
@@ -78,6 +72,17 @@ def open_hdf5(path: Path, *, allow_external: bool = False) -> h5py.File:
             raise UnreadableFileError(f"{path} is not an HDF5 file (or an empty or broken one)") from None
         what = "truncated" if "truncated" in text else "damaged"
         raise UnreadableFileError(f"{path} is {what}: {first_line(error)}; copy or generate it again") from None
+
+
+def require_inside(path: Path, *, allow_external: bool = False) -> None:
+    """Raise where an HDF5 file is not readable, or leads to other files and these are not allowed."""
+    require_readable([path])
+    outside = _looked_at[_state(path)]
+    if outside and not allow_external:
+        raise UnreadableFileError(
+            f"{path} leads to other files: {outside[0]}; if you trust it, `factformer convert --allow-external` "
+            "copies what it holds into one file"
+        )
 
 
 @contextmanager
@@ -105,8 +110,8 @@ def is_hdf5(path: Path) -> bool:
 
 
 def require_readable(paths: Sequence[Path], kind: Kind = "hdf5") -> None:
-    """Raise where reading one of the files would hang, crash or exhaust the memory."""
-    states = {path: _state(regular_file(path)) for path in paths}
+    """Raise where reading one of the files, or of the folders of zarr, would hang, crash or exhaust the memory."""
+    states = {path: _state(path if kind == "zarr" else regular_file(path)) for path in paths}
     unknown = [path for path in paths if states[path] not in _looked_at]
     if not unknown:
         return

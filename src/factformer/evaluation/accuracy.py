@@ -25,7 +25,7 @@ from factformer.data.windows import frames_from, span
 from factformer.errors import UserError
 from factformer.evaluation.own_metrics import Metric, OwnMetrics
 from factformer.evaluation.provenance import hardware
-from factformer.evaluation.results import Evaluation, FieldErrors, Floor, Spectrum
+from factformer.evaluation.results import Evaluation, FieldErrors, Floor, Spectrum, Trajectories
 from factformer.evaluation.timing import inference_cost, resolve_device, roll_out
 from factformer.problem import FIELD_GROUPS, STEP, Problem
 from factformer.surrogate import Surrogate
@@ -134,6 +134,7 @@ def evaluate(
         hardware=hardware(target),
         evaluation_seconds=time.perf_counter() - began,
         metrics=own.summary(lambda values: clustered_standard_error(values, groups)),
+        trajectories=_trajectories(dataset, {name: score.of_trajectories(groups) for name, score in scores.items()}),
     )
     if timing:
         count = surrogate.problem.num_context_frames
@@ -175,6 +176,15 @@ def predicted_batches(
             batch, truth = window.batch(num_context), window.frames[:, num_context:]
             prediction = roll_out(surrogate, batch, num_frames, precision=precision)
             yield Predicted(members, start, batch, truth, prediction.to(truth.dtype))
+
+
+def _trajectories(dataset: Dataset, errors: dict[str, list[float | None]]) -> Trajectories | None:
+    """Errors beside the parameters of each trajectory; none where the problem has no parameters."""
+    names = dataset.problem.parameters
+    if not names:
+        return None
+    columns = dataset.read(slice(None), part="parameters").T.tolist()
+    return Trajectories(dict(zip(names, columns, strict=True)), errors)
 
 
 def _floor(surrogate: Surrogate, predicted: Predicted) -> Tensor:
@@ -317,6 +327,11 @@ class _Scores:
     def num_diverged(self) -> int:
         """Windows whose roll-out left the finite numbers."""
         return int((~torch.cat(self.values["relative_l2"]).isfinite()).sum())
+
+    def of_trajectories(self, owners: Tensor) -> list[float | None]:
+        """The error of each trajectory, averaged over its windows."""
+        errors = torch.cat(self.values["relative_l2"])
+        return [float(errors[owners == name].mean()) for name in owners.unique()]
 
     def summary(self, owners: Tensor) -> FieldErrors:
         values = {name: torch.cat(parts) for name, parts in self.values.items()}

@@ -78,6 +78,29 @@ class OwnMetric:
 
 
 @dataclass(frozen=True)
+class Trajectories:
+    """Errors of each trajectory beside its parameters; ``shown`` are those whose roll-outs are kept, in their order."""
+
+    parameters: Annotated[dict[Name, list[Number]], Field(min_length=1, max_length=1_000)]
+    relative_l2: dict[Name, list[Amount]]
+    shown: list[Count] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        lengths = {len(values) for table in (self.parameters, self.relative_l2) for values in table.values()}
+        if len(lengths) != 1 or any(index >= min(lengths) for index in self.shown):
+            raise UserError("parameters and errors are not of the same trajectories")
+
+    def labels(self) -> list[str]:
+        """Such as ``reynolds 200``, of the trajectories that are shown."""
+        return [
+            ", ".join(
+                f"{name} {values[index]:.4g}" for name, values in self.parameters.items() if values[index] is not None
+            )
+            for index in self.shown
+        ]
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Errors, floor, parameters and cost of a surrogate on a split, and where the numbers come from."""
 
@@ -112,6 +135,8 @@ class Evaluation:
     metrics: dict[Name, OwnMetric] = field(default_factory=dict)
     stride: Positive = 1
     """Frames of the data in one frame of the surrogate."""
+    trajectories: Trajectories | None = None
+    """Of a problem with parameters."""
 
     def __post_init__(self) -> None:
         if set(self.persistence) != set(self.fields):
@@ -124,6 +149,8 @@ class Evaluation:
         values = asdict(self)
         if not self.metrics:
             del values["metrics"]
+        if self.trajectories is None:
+            del values["trajectories"]
         return values
 
 

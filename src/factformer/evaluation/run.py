@@ -35,15 +35,16 @@ from factformer.evaluation.own_metrics import Metric
 from factformer.evaluation.provenance import provenance
 from factformer.evaluation.results import Evaluation
 from factformer.evaluation.timing import resolve_device
-from factformer.problem import Problem
+from factformer.problem import STEP, Problem
 from factformer.surrogate import Surrogate
+from factformer.training.feed.steps import SteppedDataset
 
-DRAWN = ("error-*.png", "spectrum-*.png", "rollout-*.png")
+DRAWN = ("error-*.png", "spectrum-*.png", "rollout-*.png", "parameter-*.png")
 """What is drawn of an evaluation, under ``figures/``."""
 FIGURE_MARK = b"Software\0factformer"
 """What our figures hold near their beginning, by which they are known from others of the same name."""
 SAMPLES = {"truth", "prediction", "context", "fields", "frame_dt", "trajectories", "grid"}
-"""The arrays of `rollouts.npz`."""
+"""The arrays of `rollouts.npz`; those of a masked problem have a ``mask`` as well."""
 SAME_MEASUREMENT = ("dataset_fingerprint", "split", "num_frames", "num_windows", "grid", "precision")
 
 
@@ -71,6 +72,7 @@ def evaluate_run(
     out: str | Path | None = None,
     num_frames: int | None = None,
     num_starts: int = DEFAULT_STARTS,
+    stride: int | None = None,
     batch_size: int | None = None,
     device: torch.device | str | None = None,
     precision: str = "32-true",
@@ -85,7 +87,8 @@ def evaluate_run(
     Writes ``evaluation.json`` and, of ``num_samples`` trajectories, ``rollouts.npz`` into ``out``, by default the
     run folder; a bundle without a run folder is left as it is. ``data`` defaults to the test split of the folder that
     the run trained on; the windows of a single file that it trained on are evaluated only if ``data`` or ``split``
-    asks for them. An evaluation on other data or settings is replaced, with what was drawn of it, only with
+    asks for them. A surrogate for several time steps is evaluated on every ``stride``-th frame. An evaluation on other
+    data or settings is replaced, with what was drawn of it, only with
     ``overwrite``; files that no evaluation wrote are never replaced.
     """
     began = time.perf_counter()
@@ -96,7 +99,11 @@ def evaluate_run(
         check_ours(folder)
         clean_leftovers(folder)
         clean_leftovers(folder / "figures")
-    dataset = chosen_data(path, data, split, surrogate.problem)
+    dataset: Dataset = chosen_data(path, data, split, surrogate.problem)
+    if stride is not None:
+        if STEP not in surrogate.problem.parameters:
+            raise UserError(f"{path} is for one time step: leave out --stride, which is for surrogates of several")
+        dataset = SteppedDataset(dataset, stride)
     if data is None and split is None and Path(file := trained_on(path)).is_file():
         raise UserError(
             f"{path} trained on the one file {file}: name the data to evaluate on with --data, "
@@ -131,6 +138,9 @@ def evaluate_run(
         )
     device, seed = resolve_device(device), surrogate.provenance.get("seed")
     seed = seed if isinstance(seed, int) and seed >= 0 else None
+    if result.trajectories is not None and num_samples:
+        shown = replace(result.trajectories, shown=shown_trajectories(dataset, num_samples))
+        result = replace(result, trajectories=shown)
     result = replace(result, **provenance(seed=seed, seconds=time.perf_counter() - began, device=device))
     if folder is not None:
         text, writers = json_text(result.to_dict()), dict[Path, Callable[[Path], object]]()
@@ -169,8 +179,7 @@ def sample_arrays(
     Three-dimensional fields are stored in half precision where it can hold them: the file is there to look at.
     """
     check_compatible(surrogate, dataset, num_frames)
-    count = min(num_samples, dataset.num_trajectories)
-    chosen = [round(i * (dataset.num_trajectories - 1) / max(count - 1, 1)) for i in range(count)]
+    chosen = shown_trajectories(dataset, num_samples)
     device = next(surrogate.parameters()).device
     starts = start_frames(surrogate, dataset, num_frames, 1)
     batches = list(predicted_batches(surrogate, dataset, num_frames, starts, 1, device, precision, chosen))
@@ -183,13 +192,26 @@ def sample_arrays(
     if dataset.problem.grid.num_axes > 2 and _fits_half(surrogate.normalizer):
         with np.errstate(over="ignore"):  # a prediction that left all bounds is infinite then
             arrays = {name: values.astype(np.float16) for name, values in arrays.items()}
+    masks = [one.batch.mask for one in batches if one.batch.mask is not None]
+    if masks:
+        arrays["mask"] = torch.cat(masks).cpu().numpy()
     fields = json.dumps([[item.name, item.num_channels] for item in surrogate.problem.state])
     return arrays | {
         "fields": np.array(fields),
-        "frame_dt": np.array(surrogate.problem.frame_dt),
+        "frame_dt": np.array(batches[0].batch.frame_dt(surrogate.problem)),
         "trajectories": np.array(chosen),
         "grid": np.array(json.dumps(dataset.problem.grid.to_dict())),
     }
+
+
+def shown_trajectories(dataset: Dataset, num_samples: int) -> list[int]:
+    """Trajectories spread evenly over the split or, where they have parameters, in the order of the first of these."""
+    total = dataset.num_trajectories
+    order = list(range(total))
+    if dataset.problem.parameters:
+        order = dataset.read(slice(None), part="parameters")[:, 0].argsort(stable=True).tolist()
+    count = min(num_samples, total)
+    return [order[round(i * (total - 1) / max(count - 1, 1))] for i in range(count)]
 
 
 def drawn_files(folder: Path) -> list[Path]:
@@ -236,7 +258,7 @@ def check_ours(folder: Path) -> None:
     require_ours(
         {
             folder / EVALUATION: lambda path: set(SAME_MEASUREMENT) <= set(read_json(path)),
-            folder / ROLLOUTS: lambda path: archive_members(path) == SAMPLES,
+            folder / ROLLOUTS: lambda path: archive_members(path) - {"mask"} == SAMPLES,
         },
         "an evaluation",
     )

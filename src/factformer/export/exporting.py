@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
@@ -94,7 +95,12 @@ def export(
         sample = fresh_batch(surrogate, TRACED, steps, SEED)
         traced = program.trace(program.plain_call(surrogate, steps), sample)
         inputs = {name: ("batch", *part.shape[1:]) for name, part in zip(sample.names, sample.tensors, strict=True)}
-        output = ("batch", steps, *surrogate.problem.grid.shape, surrogate.problem.num_state_channels)
+        output: tuple[int | str, ...] = (
+            "batch",
+            steps,
+            *surrogate.problem.grid.shape,
+            surrogate.problem.num_state_channels,
+        )
         information = json.dumps(
             {
                 "factformer": __version__,
@@ -119,9 +125,7 @@ def export(
                 "not kept; try another --format"
             )
         # Copied, as a program that is loaded keeps its file open on some systems.
-        write_together(
-            {path: lambda new, path=path: shutil.copyfile(folder / path.name, new) for path in (out, helper)}
-        )
+        write_together({path: partial(shutil.copyfile, folder / path.name) for path in (out, helper)})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     opset = program.OPSET if format == "onnx" else None

@@ -27,7 +27,6 @@ OPSET = 20
 LARGEST_ONNX = 1.5e9
 """Bytes of weights above which a model would need a second file."""
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-LAYER_NORM = torch.ops.aten.layer_norm.default
 INFORMATION = "factformer.json"
 """Where a program tells what it is: a file in the archive of ``torch.export``, a property of an ONNX model."""
 
@@ -92,7 +91,7 @@ def write_onnx(program: torch.export.ExportedProgram, path: Path, information: s
     try:
         with quiet():
             converted = torch.onnx.export(
-                program.run_decompositions({LAYER_NORM: layer_norm}) if _has_wide_norms(program) else program,
+                program.run_decompositions(REWRITTEN) if _needs_rewriting(program) else program,
                 input_names=[spec.arg.name for spec in program.graph_signature.input_specs if _is_input(spec)],
                 output_names=["frames"],
                 opset_version=OPSET,
@@ -138,6 +137,33 @@ def layer_norm(
     return result if bias is None else result + bias
 
 
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """``softmax(Q Kᵀ / √d + mask) V`` with any number of leading axes; the converter knows two of them."""
+    assert not is_causal and not enable_gqa and not dropout_p, "no model of ours asks for it"
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = (query * factor) @ key.transpose(-1, -2)
+    if attn_mask is not None:
+        is_choice = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -torch.inf) if is_choice else scores + attn_mask
+    return scores.softmax(-1) @ value
+
+
+LAYER_NORM = torch.ops.aten.layer_norm.default
+ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
+REWRITTEN = {LAYER_NORM: layer_norm, ATTENTION: attention}
+"""Operators that are taken apart before the conversion to ONNX."""
+
+
 def write_aoti(program: torch.export.ExportedProgram, path: Path) -> None:
     """Compile the graph to machine code of this computer."""
     from torch._inductor import aoti_compile_and_package
@@ -167,8 +193,12 @@ def quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _has_wide_norms(program: torch.export.ExportedProgram) -> bool:
-    return any(node.target is LAYER_NORM and len(node.args[1]) > 1 for node in program.graph.nodes)
+def _needs_rewriting(program: torch.export.ExportedProgram) -> bool:
+    """Whether there are normalisations over several axes, or attention with other than four."""
+    return any(
+        node.target is ATTENTION or (node.target is LAYER_NORM and len(node.args[1]) > 1)
+        for node in program.graph.nodes
+    )
 
 
 def _is_input(spec: Any) -> bool:

@@ -23,8 +23,7 @@ from factformer import catalog
 from factformer.config import Config, fingerprint
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.nn.conditions import UNCONDITIONED, Conditions
-from factformer.nn.modulation import Modulation
+from factformer.nn.conditions import UNCONDITIONED, Conditions, Modulation
 from factformer.problem import Problem
 
 Latent = Float[Tensor, "batch *grid dim"]
@@ -85,6 +84,8 @@ class Backbone(nn.Module, ABC):
     """Whether ``residual="auto"`` predicts increments in time-dependent problems."""
     one_axis_per_layer = False
     """Whether layers see the axes in turn, so that their number should be a multiple of that of the axes."""
+    cuttable = False
+    """Whether all layers take their sums and neighbours from the grid, so that it may be cut over processes."""
     paper_optimizer: Literal["adam", "adamw"] = "adamw"
     """What the paper trains the model with: Adam from 5e-4 to 5e-6, or AdamW with a one-cycle schedule."""
     recipe_sizes: ClassVar[Mapping[str, Mapping[str, Any]] | None] = None

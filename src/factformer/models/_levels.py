@@ -118,5 +118,5 @@ class ConvNeXtBlock(nn.Module):
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
-        result: Tensor = z + self.scale * self.branch(z)
+        result: Tensor = z + self.scale * self.branch(z, None, conditions.mask)
         return result

@@ -26,6 +26,7 @@ from factformer.models._positions import PositionedBackbone, PositionsConfig
 from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.convolution import Convolution
 from factformer.nn.fourier_features import FourierMode
+from factformer.nn.masks import Mask, inside
 from factformer.problem import Problem
 
 
@@ -87,19 +88,19 @@ class Model(PositionedBackbone):
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
         grids, known = self.levels.of(grid), self.levels.conditions(conditions)
-        z = self.first(self.placed(z, grid))
+        z = self.first(self.placed(z, grid), None, conditions.mask)
         skips = []
         for level, blocks in enumerate(self.down):
             skips.append(z)
             z = self._through(blocks, z, grids[level], known[level])
-            z = self._halved(level, z)
+            z = self._halved(level, z, known[level].mask)
         z = self._through(self.neck, z, grids[-1], known[-1])
         for level in reversed(range(len(skips))):
             z = self._through(self.up[level], z, grids[level + 1], known[level + 1])
             z = spread(self.ascents[level](z), grids[level].shape)
             if level:
                 z = self.join[level - 1](torch.cat([z, skips[level]], dim=-1))
-        result: Tensor = self.last(z)
+        result: Tensor = self.last(z, None, conditions.mask)
         return result
 
     def _through(self, blocks: nn.Module, z: Tensor, grid: Grid, conditions: Conditions) -> Tensor:
@@ -107,7 +108,7 @@ class Model(PositionedBackbone):
             z = self.run(block, z, grid, conditions)
         return z
 
-    def _halved(self, level: int, z: Tensor) -> Tensor:
+    def _halved(self, level: int, z: Tensor, mask: Mask | None) -> Tensor:
         layers = self.descents[level]
-        result: Tensor = layers["map"](merge(layers["norm"](z), self.padding))  # type: ignore[index]
+        result: Tensor = layers["map"](merge(inside(layers["norm"](z), mask), self.padding))  # type: ignore[index]
         return result

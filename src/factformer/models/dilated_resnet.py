@@ -62,6 +62,7 @@ class Block(nn.Module):
 
 class Model(PositionedBackbone):
     config_class = Config
+    cuttable = True
     paper_optimizer = "adam"
 
     def __init__(self, config: Config, problem: Problem) -> None:

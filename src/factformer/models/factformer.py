@@ -67,6 +67,7 @@ class Layer(nn.Module):
 
 class Model(Backbone):
     config_class = Config
+    cuttable = True
     wants_boundary_block = True
 
     def __init__(self, config: Config, problem: Problem) -> None:

@@ -70,6 +70,7 @@ ON_OWN_DATA = {"optimizer": "muon", "batch_size": 4, "noise": 0.01, "on_divergen
 
 class Model(Backbone):
     config_class = Config
+    cuttable = True
     wants_boundary_block = True
     wants_residual = True
     default_training = MappingProxyType(  # docs/research-log.md

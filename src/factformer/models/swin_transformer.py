@@ -26,6 +26,7 @@ from factformer.models._positions import PositionedBackbone, PositionsConfig
 from factformer.nn.attention.window import WindowAttention
 from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.fourier_features import FourierMode
+from factformer.nn.masks import Mask, inside
 from factformer.nn.mlp import MLP
 from factformer.problem import Boundary, Problem
 
@@ -85,8 +86,10 @@ class Merging(nn.Module):
         self.map = nn.Linear(2 ** len(padding) * dim, 2 * dim, bias=False)
         self.norm = nn.LayerNorm(2 * dim)
 
-    def forward(self, z: Float[Tensor, "batch *grid dim"]) -> Float[Tensor, "batch *coarse wider"]:
-        result: Tensor = self.norm(self.map(merge(z, self.padding)))
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], mask: Mask | None = None
+    ) -> Float[Tensor, "batch *coarse wider"]:
+        result: Tensor = self.norm(self.map(merge(inside(z, mask), self.padding)))
         return result
 
 
@@ -145,7 +148,7 @@ class Model(PositionedBackbone):
             z = self._through(layers, z, grids[level], known[level])
             if level < len(self.descents):
                 kept.append(self._through(self.skips[level], z, grids[level], known[level]))
-                z = self.descents[level](z + before)
+                z = self.descents[level](z + before, known[level].mask)
         for level in reversed(range(len(grids))):
             z = self._through(self.up[level], z, grids[level], known[level])
             if level:

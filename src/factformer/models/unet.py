@@ -66,8 +66,9 @@ class Block(nn.Module):
     def forward(
         self, z: Float[Tensor, "batch *grid dim_in"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim_out"]:
-        branch = self.first(functional.gelu(self.first_norm(z, grid)))
-        branch = self.second(functional.gelu(self.second_norm(branch, grid)))
+        mask = conditions.mask
+        branch = self.first(functional.gelu(self.first_norm(z, grid, mask)), None, mask)
+        branch = self.second(functional.gelu(self.second_norm(branch, grid, mask)), None, mask)
         result: Tensor = branch + self.shortcut(z)
         return result
 
@@ -105,7 +106,9 @@ class Model(PositionedBackbone):
         skips = [z]
         for level, blocks in enumerate(self.down):
             if level:
-                z = self.descents[level - 1](double_short_axes(z))
+                above = known[level - 1].mask
+                within = None if above is None else double_short_axes(above.unsqueeze(-1)).squeeze(-1)
+                z = self.descents[level - 1](double_short_axes(z), None, within)
                 skips.append(z)
             for block in blocks:  # type: ignore[attr-defined]
                 z = self.run(block, z, grids[level], known[level])
@@ -116,5 +119,5 @@ class Model(PositionedBackbone):
             for block in self.up[level]:  # type: ignore[attr-defined]
                 z = self.run(block, torch.cat([z, skips.pop()], dim=-1), grids[level], known[level])
             if level:
-                z = self.ascents[level - 1](upsample_nearest(z, grids[level - 1].shape))
+                z = self.ascents[level - 1](upsample_nearest(z, grids[level - 1].shape), None, known[level - 1].mask)
         return z

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from factformer.batch import Batch, Window
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.convolution import pad_axis
@@ -39,10 +40,7 @@ class GridPart(Grid):
     those of the whole grid, so that sums over all parts are the quadrature.
     """
 
-    def __init__(self, whole: Grid, mesh: DeviceMesh, multiple: int = 1) -> None:
-        if mesh.ndim != whole.num_axes:
-            raise UserError(f"a grid of {whole.num_axes} axes is cut by as many numbers, got {tuple(mesh.shape)}")
-        cuts = [cut_points(size, parts, multiple) for size, parts in zip(whole.shape, mesh.shape, strict=True)]
+    def __init__(self, whole: Grid, mesh: DeviceMesh, cuts: Sequence[tuple[int, ...]]) -> None:
         place = mesh.get_coordinate()
         assert place is not None
         kept = [slice(points[at], points[at + 1]) for points, at in zip(cuts, place, strict=True)]
@@ -62,6 +60,19 @@ class GridPart(Grid):
             ("processes", mesh),
         ):
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, whole: Grid, mesh: DeviceMesh, multiples: Sequence[int]) -> GridPart:
+        """The part of this process where cuts lie at multiples of so many points of each axis."""
+        if mesh.ndim != whole.num_axes:
+            raise UserError(f"a grid of {whole.num_axes} axes is cut by as many numbers, got {tuple(mesh.shape)}")
+        axes = zip(whole.shape, mesh.shape, multiples, strict=True)
+        return cls(whole, mesh, [cut_points(size, parts, multiple) for size, parts, multiple in axes])
+
+    def coarsened(self, whole: Grid, steps: Sequence[int]) -> GridPart:
+        """The same part of a grid ``whole`` whose points stand for ``steps`` points along each axis of this one."""
+        cuts = [tuple(-(-at // step) for at in points) for points, step in zip(self.cuts, steps, strict=True)]
+        return GridPart(whole, self.processes, cuts)
 
     _whole: Grid
     slices: tuple[slice, ...]
@@ -147,3 +158,15 @@ class GridPart(Grid):
         mine = self.shape[m]
         step = next((step for step in range(1, mine + 1) if -(-mine // step) == size), 1)
         return tuple(-(-(b - a) // step) for a, b in zip(self.cuts[m][:-1], self.cuts[m][1:], strict=True))
+
+
+def cut_batch(batch: Batch, part: GridPart) -> Batch:
+    """This part of a batch of the whole grid."""
+    first = {"context": 2, "forcing": 2, "static": 1, "mask": 1}
+    found = {name: part.cut(getattr(batch, name), dim) for name, dim in first.items() if name in batch.names}
+    return batch._replace(**found)
+
+
+def cut_window(window: Window, part: GridPart) -> Window:
+    """This part of a window of the whole grid."""
+    return Window(part.cut(window.frames, 2), cut_batch(window.known, part))

@@ -7,7 +7,7 @@ from typing import Any
 
 from factformer import catalog
 from factformer.errors import UserError
-from factformer.problem import STEP, Problem
+from factformer.problem import Problem
 from factformer.protocols._base import BaseProtocol, Plan, ProtocolConfig
 
 __all__ = ["BaseProtocol", "Plan", "ProtocolConfig", "build_protocol", "config_class", "parse_protocol"]
@@ -57,7 +57,5 @@ def build_protocol(config: ProtocolConfig, problem: Problem) -> BaseProtocol:
         )
     if steady and config.strides != (1,):
         raise UserError(f"protocol.stride={config.stride}: {problem.name!r} is steady and has one frame; leave it out")
-    if config.stride > 1 and STEP in problem.parameters:
-        raise UserError(f"protocol.stride={config.stride}: the data tell the interval of each trajectory; leave it out")
     protocol: BaseProtocol = module.Protocol(config, problem)
     return protocol

@@ -147,6 +147,7 @@ def write_evaluation_figures(folder: str | Path) -> list[Path]:
 
     run = load_run(folder)
     frame_dt = None if is_steady(run) else run.evaluation.frame_dt
+    masked = run.problem is not None and run.problem.masked
     drawn: dict[str, Figure] = {}
     for name, values in run.evaluation.fields.items():
         errors, floor = known(values.relative_l2_per_frame), known(values.persistence.relative_l2_per_frame)
@@ -159,13 +160,31 @@ def write_evaluation_figures(folder: str | Path) -> list[Path]:
         predicted, true = (None, None) if spectrum is None else (known(spectrum.prediction), known(spectrum.truth))
         if spectrum is not None and predicted is not None and true is not None:
             drawn[f"spectrum-{file_stem(name)}"] = figures.spectra(
-                spectrum.wavenumber, {run.name: predicted}, true, field=name
+                spectrum.wavenumber, {run.name: predicted}, true, field=name, masked=masked
             )
     for part in components(run.fields) if run.rollouts else []:
         drawn[f"rollout-{file_stem(part.group)}-{part.channel}"] = figures.comparison(
             run.rollouts[0], part, frame_dt=frame_dt, grid=run.grid
         )
+    drawn |= {f"parameter-{file_stem(name)}": figure for name, figure in parameter_figures(run.evaluation).items()}
     return save_figures(drawn, Path(folder) / "figures")
+
+
+def parameter_figures(evaluation: Evaluation) -> dict[str, Figure]:
+    """Errors against each parameter that differs between the trajectories; none after a divergence."""
+    from factformer.report import figures
+
+    table = evaluation.trajectories
+    errors = {} if table is None else {name: known(values) for name, values in table.relative_l2.items()}
+    finite = {name: values for name, values in errors.items() if values is not None}
+    if table is None or not finite:
+        return {}
+    columns = {name: known(values) for name, values in table.parameters.items()}
+    return {
+        name: figures.errors_by_parameter(values, finite, name=name)
+        for name, values in columns.items()
+        if values is not None and len(set(values)) > 1
+    }
 
 
 def write_attention_figures(analysis: Analysis, folder: str | Path) -> list[Path]:

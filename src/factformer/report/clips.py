@@ -3,7 +3,8 @@
 Every clip is one component of one sample on one plane over all frames. The truth is stored on 255 levels
 between its extremes, the difference prediction - truth on 255 levels about zero, and the page adds the two:
 a small error then keeps its own resolution instead of drowning in that of the field. Level 255 stands for
-values that are not finite. Bytes are differenced in time, deflated and written in base64.
+values that are not finite, as those outside the domain are: the page paints them grey. Bytes are differenced in
+time, deflated and written in base64.
 """
 
 from __future__ import annotations
@@ -117,10 +118,11 @@ class _Encoder:
             "runs": list(self.labels),
             "truth_of_run": self.sources,
             "samples": detail.samples,
+            "sample_labels": first.sample_labels[: detail.samples],
             "frames": int(shape[0]),
             "stride": detail.stride,
             "fields": self.fields,
-            "planes": [_describe_plane(plane, shape[1:-1], first.grid, detail.stride) for plane in planes],
+            "planes": [describe_plane(plane, shape[1:-1], first.grid, detail.stride) for plane in planes],
             "truth": {run: [self._clips("truth", run, s, detail) for s in samples] for run in set(self.sources)},
             "difference": [
                 [self._clips("difference", run, s, detail) for s in samples] for run in range(len(self.runs))
@@ -140,7 +142,8 @@ class _Encoder:
             return None
         frames = np.stack([context[..., 0] for context in contexts if context is not None])
         limits = color_limits(frames, percentile=100)
-        bounds = (float(frames.min()), float(frames.max() if frames.max() > frames.min() else frames.min() + 1))
+        low, high = float(np.nanmin(frames)), float(np.nanmax(frames))
+        bounds = (low, high if high > low else low + 1)
         clips = [
             [
                 pack(quantize(_thin(plane.take(values), detail.stride), *bounds))
@@ -208,7 +211,7 @@ def _describe(part: Component, runs: Sequence[ReportRun], num_samples: int) -> d
     }
 
 
-def _describe_plane(plane: Plane, shape: Sequence[int], grid: Grid | None, stride: int) -> dict[str, Any]:
+def describe_plane(plane: Plane, shape: Sequence[int], grid: Grid | None, stride: int) -> dict[str, Any]:
     """Size, box, height over width of its picture, whether to scale, and the points kept along each axis, if even."""
     coordinates = [np.arange(float(size)) if grid is None else grid.axis(m).numpy() for m, size in enumerate(shape)]
     edges = [cell_edges(axis, shape, grid) for axis in plane.axes]
@@ -255,11 +258,16 @@ def _difference(rollout: Rollout) -> Array:
 
 
 def frame_errors(rollout: Rollout, channels: Sequence[int]) -> list[float | None]:
-    """Relative L2 error of each frame of one field group; None where the prediction is not finite."""
+    """Relative L2 error of each frame of one field group; None where the prediction is not finite.
+
+    Points outside the domain, where there is no truth, do not count.
+    """
     axes = tuple(range(1, rollout.truth.ndim))
+    truth = rollout.truth.astype(np.float64)[..., channels]
+    difference = np.where(np.isnan(truth), 0.0, _difference(rollout)[..., channels])
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        error = np.sqrt((_difference(rollout)[..., channels] ** 2).sum(axes))
-        size = np.sqrt((rollout.truth.astype(np.float64)[..., channels] ** 2).sum(axes))
+        error = np.sqrt((difference**2).sum(axes))
+        size = np.sqrt((np.nan_to_num(truth) ** 2).sum(axes))
         ratio = error / size
     return [float(v) if np.isfinite(v) else None for v in ratio]
 

@@ -151,7 +151,8 @@ def facts(runs: Sequence[ReportRun]) -> list[str]:
             whose = "them" if len(runs) == 1 else f"those of {name}"
             result.append(f"{run.evaluation.num_diverged} of {whose} diverged")
         if run.evaluation.stride > 1:
-            result.append(f"{'scored' if len(runs) == 1 else name} at every {run.evaluation.stride}. frame of the data")
+            whose = "scored" if len(runs) == 1 else f"{name} scored"
+            result.append(f"{whose} at one in {run.evaluation.stride} frames of the data")
         if run.evaluation.other_parameters:
             whose = "other data than trained on" if len(runs) == 1 else f"other data than {name} was trained on"
             result.append(f"{whose}: {run.evaluation.other_parameters}")

@@ -21,7 +21,7 @@ from factformer._support.documents import finite
 from factformer._support.files import clean_leftovers, require_free, write_together
 from factformer.errors import UserError
 from factformer.report import content
-from factformer.report.analysis import solver_figure
+from factformer.report.analysis import parameter_figures, solver_figure
 from factformer.report.clips import player_data
 from factformer.report.figures import kernel_maps
 from factformer.report.runs import ReportRun, load_run, unique_names
@@ -31,7 +31,7 @@ from factformer.report.tables import Table, comparison_table
 MAX_BYTES = 8_000_000
 ROOM_FOR_TEXT = 400_000
 PAGE_NAME = "report.html"
-SCRIPTS = ("format.js", "clips.js", "enlarge.js", "player.js", "charts.js", "page.js")
+SCRIPTS = ("format.js", "paint.js", "clips.js", "enlarge.js", "player.js", "charts.js", "page.js")
 
 
 def report_runs(
@@ -95,7 +95,12 @@ def render_page(
 ) -> str:
     """The page as text."""
     names = unique_names(runs)
-    pictures = [_picture(name, figure) for name, figure in (figures or {}).items()]
+    over = {
+        f"Error over {parameter}" + (f", {name}" if len(runs) > 1 else ""): figure
+        for run, name in zip(runs, names, strict=True)
+        for parameter, figure in parameter_figures(run.evaluation).items()
+    }
+    pictures = [_picture(name, figure) for name, figure in {**over, **(figures or {})}.items()]
     with_kernels = [(name, run) for name, run in zip(names, runs, strict=True) if run.kernels]
     kernels = [
         _picture(name, kernel_maps(run.kernels)) | {"dark": _png(kernel_maps(run.kernels, dark=True))}
@@ -123,6 +128,7 @@ def render_page(
             player_hint=content.player_hint(data["player"]),
             trend=data["trend"],
             spectra=data["spectra"],
+            masked=any(run.problem is not None and run.problem.masked for run in runs),
             windows=content.windows(runs),
             floor=runs[0].evaluation.floor,
             protocols={run.protocol for run in runs},
@@ -136,7 +142,7 @@ def render_page(
             palette_css=Markup(palette_css()),
             css=_template_text("report.css"),
             script=Markup("\n").join(_template_text(name) for name in SCRIPTS),
-            data=_embedded_json(data),
+            data=embedded_json(data),
             version=__version__,
         )
     )
@@ -160,7 +166,7 @@ def _template_text(name: str) -> Markup:
     return Markup((resources.files("factformer.report") / "templates" / name).read_text(encoding="utf-8"))
 
 
-def _embedded_json(data: Any) -> Markup:
+def embedded_json(data: Any) -> Markup:
     """JSON that cannot end its script element, with null for numbers that are not finite."""
     text = json.dumps(finite(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))

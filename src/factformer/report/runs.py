@@ -54,6 +54,15 @@ class ReportRun:
                 )
 
     @property
+    def sample_labels(self) -> list[str]:
+        """What tells the roll-outs apart: their numbers and, where they are known, their parameters."""
+        known = self.evaluation.trajectories
+        labels = [] if known is None else known.labels()
+        if len(labels) != len(self.rollouts):
+            labels = [""] * len(self.rollouts)
+        return [f"{index}: {text}" if text else str(index) for index, text in enumerate(labels, start=1)]
+
+    @property
     def label(self) -> str:
         """The name with the protocol's short form, such as ``factformer (LM)``."""
         short = PROTOCOL_LABELS.get(self.protocol, self.protocol)

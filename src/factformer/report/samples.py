@@ -22,13 +22,13 @@ from factformer.grid import MAX_AXES, Grid
 from factformer.problem import Field
 from factformer.report.planes import Array
 
-READ = ("truth", "prediction", "context", "fields", "grid")
+READ = ("truth", "prediction", "context", "fields", "grid", "mask")
 LONGEST_TEXT = 2**20
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """One sample: true and predicted frames ``(frame, *grid, channel)`` in physical units.
+    """One sample: true and predicted frames ``(frame, *grid, channel)`` in physical units, NaN outside the domain.
 
     ``context`` holds the frames that the surrogate saw; a report shows it for steady problems.
     """
@@ -77,7 +77,13 @@ def _samples(arrays: dict[str, NDArray[Any]]) -> Samples:
             raise UserError(f"its {name} holds NaN or infinite values")
     grid = _grid(_json(arrays, "grid"), truth.shape[2:-1]) if "grid" in arrays else None
     fields = _fields(_json(arrays, "fields"), truth.shape[-1]) if "fields" in arrays else ()
-    seen = [None] * len(truth) if context is None else list(context)
+    if "mask" in arrays:
+        outside = ~_mask(arrays["mask"], (len(truth), *truth.shape[2:-1]))[:, None, ..., None]
+        truth, prediction = (np.where(outside, np.float32(np.nan), values) for values in (truth, prediction))
+        shown = None if context is None else np.where(outside, np.float32(np.nan), context)
+    else:
+        shown = context
+    seen = [None] * len(truth) if shown is None else list(shown)
     rollouts = tuple(Rollout(t, p, c) for t, p, c in zip(truth, prediction, seen, strict=True))
     return Samples(rollouts, fields, grid, context)
 
@@ -91,6 +97,15 @@ def _frames(arrays: dict[str, NDArray[Any]], name: str) -> Array:
         raise UserError(f"its {name!r} is {values.dtype} of shape {values.shape}, not (sample, frame, *grid, channel)")
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
+
+
+def _mask(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """True inside the domain, ``(sample, *grid)``."""
+    if values.dtype.kind != "b" or values.shape != shape:
+        raise UserError(f"its mask is {values.dtype} of shape {values.shape}, not true and false of shape {shape}")
+    if not values.reshape(len(values), -1).any(1).all():
+        raise UserError("its mask has no point inside the domain")
+    return values
 
 
 def _grid(values: Any, shape: tuple[int, ...]) -> Grid:
@@ -148,7 +163,7 @@ def _read_array(archive: ZipFile, name: str, item: ZipInfo) -> NDArray[Any]:
             read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             shape, _, dtype = read_header(file)
             num_bytes = math.prod(shape) * dtype.itemsize
-            if dtype.kind not in "fU" or num_bytes > item.file_size:
+            if dtype.kind not in "fUb" or num_bytes > item.file_size:
                 raise UserError(f"its {name!r} is {cut(str(dtype))} of shape {cut(shape)}, more than the file holds")
             if dtype.kind == "U" and num_bytes > LONGEST_TEXT:
                 raise UserError(f"its {name!r} is too long a text")

@@ -27,6 +27,8 @@ R = TypeVar("R")
 SERIES = ("#0a6bb5", "#d1560b", "#0b8f6a", "#a8508f", "#b07d00", "#3a9bd1", "#6b5bd2", "#7a7a7a")
 SERIES_DARK = ("#5ab0f2", "#f28a4b", "#3fc79c", "#dd8cc4", "#e0b040", "#8fd3f7", "#a99bff", "#b5b5b5")
 INK, MUTED, FAINT, PAPER = "#1d2430", "#667085", "#e4e7ec", "#ffffff"
+BODY = "#808080"
+"""What lies outside the domain, where a field has no values; the page's player paints it so as well."""
 DASHES = {"autoregressive": "--", "latent_marching": "-", "steady": "-"}
 PROTOCOL_LABELS = {"autoregressive": "AR", "latent_marching": "LM", "steady": "steady"}
 
@@ -104,7 +106,7 @@ def line_style(protocol: str) -> str:
 @cache
 def sequential_map() -> Colormap:
     """For fields of one sign."""
-    return matplotlib.colormaps["viridis"]
+    return matplotlib.colormaps["viridis"].with_extremes(bad=BODY)
 
 
 @cache
@@ -145,7 +147,7 @@ def _color_bytes(colors: Colormap) -> bytes:
 def _diverging(name: str, low_hue: float, high_hue: float, dark: bool) -> Colormap:
     arms = [_arm(hue, dark) for hue in (low_hue, high_hue)]
     colors = np.concatenate([arms[0][:0:-1], arms[1]])
-    return ListedColormap(colors, name=name + ("_dark" if dark else ""))
+    return ListedColormap(colors, name=name + ("_dark" if dark else "")).with_extremes(bad=BODY)
 
 
 def _arm(hue: float, dark: bool, num_colors: int = 128) -> NDArray[np.float64]:

@@ -15,20 +15,19 @@ from starlette.routing import Route
 from factformer import __version__
 from factformer.errors import UserError
 from factformer.serve.arrays import write_json, write_npz
-from factformer.serve.asked import read_asked
+from factformer.serve.asked import read_asked, read_body
 from factformer.serve.gate import App, Gate, refusal_response
-from factformer.serve.limits import MEGABYTE, Limits, Refusal
-from factformer.serve.pages import docs_page, styles
+from factformer.serve.limits import MEGABYTE, Refusal
+from factformer.serve.pages import docs_page, play_page, script, styles
+from factformer.serve.play import Play
 from factformer.serve.predictor import Predictor
 
 NPZ, JSON = "application/x-npz", "application/json"
-PATIENCE = 2.0
-"""Seconds that a body that is too long is read on and thrown away, so that the client sees why."""
 
 
 def build_app(predictor: Predictor, *, token: str | None = None, local: bool = True) -> App:
     """The server of one surrogate; ``local`` says that it listens on a loopback address."""
-    problem, limits = predictor.surrogate.problem, predictor.limits
+    problem, limits, play = predictor.surrogate.problem, predictor.limits, Play(predictor)
 
     async def health(request: Request) -> Response:
         return _json({"status": "ok", "version": __version__})
@@ -36,20 +35,29 @@ def build_app(predictor: Predictor, *, token: str | None = None, local: bool = T
     async def docs(request: Request) -> Response:
         return Response(docs_page(predictor.surrogate, limits, str(request.base_url)), media_type="text/html")
 
-    async def assets(request: Request) -> Response:
+    async def page(request: Request) -> Response:
+        return Response(play_page(predictor.surrogate, play.reference), media_type="text/html")
+
+    async def style_sheet(request: Request) -> Response:
         return Response(styles(), media_type="text/css")
 
+    async def page_script(request: Request) -> Response:
+        return Response(script(), media_type="text/javascript")
+
     async def predict(request: Request) -> Response:
-        async with predictor.place():
-            body = await read_body(request, limits)
-            asked = await asyncio.to_thread(read_asked, body, problem, limits)
-            frames = (await predictor.predict(asked)).numpy()
-            answer = {"frames": frames, "frame_dt": problem.frame_dt, "fields": [f.name for f in problem.state]}
-            if JSON not in request.headers.get("accept", ""):
-                return Response(await asyncio.to_thread(write_npz, answer), media_type=NPZ)
-            if frames.nbytes > limits.json_bytes:
-                raise Refusal(413, f"answers in JSON hold at most {limits.json_bytes // MEGABYTE} MB; accept {NPZ}")
-            return Response(await asyncio.to_thread(write_json, answer), media_type=JSON)
+        body = await read_body(request, limits.body_bytes, limits.body_seconds)
+        asked = await asyncio.to_thread(read_asked, body, problem, limits)
+        frames = (await predictor.predict(asked)).numpy()
+        answer = {
+            "frames": frames,
+            "frame_dt": asked.batch.frame_dt(problem),
+            "fields": [f.name for f in problem.state],
+        }
+        if JSON not in request.headers.get("accept", ""):
+            return Response(await asyncio.to_thread(write_npz, answer), media_type=NPZ)
+        if frames.nbytes > limits.json_bytes:
+            raise Refusal(413, f"answers in JSON hold at most {limits.json_bytes // MEGABYTE} MB; accept {NPZ}")
+        return Response(await asyncio.to_thread(write_json, answer), media_type=JSON)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -60,8 +68,11 @@ def build_app(predictor: Predictor, *, token: str | None = None, local: bool = T
         routes=[
             Route("/health", health),
             Route("/docs", docs),
-            Route("/assets/page.css", assets),
-            Route("/predict", predict, methods=["POST"]),
+            Route("/", page),
+            Route("/assets/page.css", style_sheet),
+            Route("/assets/page.js", page_script),
+            Route("/predict", predictor.placed(predict), methods=["POST"]),
+            *play.routes(),
         ],
         exception_handlers={
             Refusal: _refuse,
@@ -73,37 +84,6 @@ def build_app(predictor: Predictor, *, token: str | None = None, local: bool = T
         lifespan=lifespan,
     )
     return Gate(app, token, local)
-
-
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """The body, as long as it is not too long and does not take too long."""
-    declared = request.headers.get("content-length", "0")
-    body: list[bytes] = []
-    size = 0
-    too_long = not declared.isdigit() or int(declared) > limits.body_bytes
-    if too_long and "expect" in request.headers:
-        raise _too_long(limits)  # the client waits for our word before it sends anything
-    try:
-        async with asyncio.timeout(PATIENCE if too_long else limits.body_seconds):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > 2 * limits.body_bytes:
-                    break
-                too_long = too_long or size > limits.body_bytes
-                if too_long:
-                    body.clear()
-                else:
-                    body.append(chunk)
-    except TimeoutError:
-        if not too_long:
-            raise Refusal(408, f"the body did not arrive within {limits.body_seconds:g} s") from None
-    if too_long:
-        raise _too_long(limits)
-    return b"".join(body)
-
-
-def _too_long(limits: Limits) -> Refusal:
-    return Refusal(413, f"the body is longer than {limits.body_bytes // MEGABYTE} MB; send fewer samples at once")
 
 
 def _json(values: dict[str, object]) -> Response:

@@ -1,10 +1,11 @@
-"""What a request asks to predict: a batch and a number of frames, within the limits of the server."""
+"""What a request holds: its body, and the batch and number of frames that it asks for, within the limits."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +18,13 @@ from factformer.problem import Problem
 from factformer.serve.arrays import Named, read_arrays
 from factformer.serve.limits import Limits, Refusal
 
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
 NUM_FRAMES = "num_frames"
 NAMES = (*Batch._fields, NUM_FRAMES)
+PATIENCE = 2.0
+"""Seconds that a body that is too long is read on and thrown away, so that the client sees why."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,36 @@ class Asked:
 
     batch: Batch
     num_frames: int = 1
+
+
+async def read_body(request: Request, most_bytes: int, seconds: float) -> bytes:
+    """The body, as long as it is not too long and does not take too long."""
+    declared = request.headers.get("content-length", "0")
+    body: list[bytes] = []
+    size, too_long = 0, not declared.isdigit() or int(declared) > most_bytes
+    if too_long and "expect" in request.headers:
+        raise _too_long(most_bytes)  # the client waits for our word before it sends anything
+    try:
+        async with asyncio.timeout(PATIENCE if too_long else seconds):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > 2 * most_bytes:
+                    break
+                too_long = too_long or size > most_bytes
+                if too_long:
+                    body.clear()
+                else:
+                    body.append(chunk)
+    except TimeoutError:
+        if not too_long:
+            raise Refusal(408, f"the body did not arrive within {seconds:g} s") from None
+    if too_long:
+        raise _too_long(most_bytes)
+    return b"".join(body)
+
+
+def _too_long(most_bytes: int) -> Refusal:
+    return Refusal(413, f"the body is longer than {size_text(most_bytes)}; send fewer samples at once")
 
 
 def read_asked(body: bytes, problem: Problem, limits: Limits) -> Asked:

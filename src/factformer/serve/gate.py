@@ -74,7 +74,7 @@ class Gate:
             return None
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         if scope["method"] == "GET" and any(self._is_token(value) for value in asked):
-            response = RedirectResponse(scope["path"], 303)
+            response = RedirectResponse("/" + scope["path"].lstrip("/"), 303)  # never to another host
             response.set_cookie(COOKIE, asked[0], httponly=True, samesite="strict")
             return response
         line = "a token is needed: send the header 'Authorization: Bearer TOKEN', or open /?token=TOKEN in a browser"

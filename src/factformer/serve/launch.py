@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import sys
@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
+from factformer._support.extras import import_extra
 from factformer.bundle import load
 from factformer.errors import UserError
 from factformer.evaluation.timing import resolve_device
 from factformer.serve.limits import Limits
 
-PACKAGES = ("starlette", "uvicorn")
 LOOPBACK = "127.0.0.1"
 
 
@@ -44,10 +44,8 @@ def serve(
 
     An address that others can reach needs a ``token``. Port 0 takes any that is free; ``started`` is told which.
     """
-    if any(importlib.util.find_spec(package) is None for package in PACKAGES):
-        raise UserError("serve needs two packages more: pip install 'factformer[serve]'")
-    import uvicorn
-
+    import_extra("starlette", "serve")
+    uvicorn = import_extra("uvicorn", "serve")
     from factformer.serve.app import build_app
     from factformer.serve.connection import impatient
     from factformer.serve.gate import is_loopback
@@ -102,8 +100,15 @@ def open_port(host: str, port: int) -> socket.socket:
         is_new = ipaddress.ip_address(host).version == 6
     except ValueError:
         is_new = False
+    # The protocol is named, as asyncio sends small packets at once only then: otherwise every answer waits 40 ms.
+    listener = socket.socket(socket.AF_INET6 if is_new else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if is_new else socket.AF_INET, backlog=256)
+        if os.name == "posix":  # elsewhere it would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(256)
+        return listener
     except (OSError, OverflowError) as error:
+        listener.close()
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot listen on {host}, port {port}: {reason}; choose another with --port") from None

@@ -16,7 +16,7 @@ class Limits:
     """Bounds on what one client, and all of them together, can ask for."""
 
     body_bytes: int = 64 * MEGABYTE
-    answer_bytes: int = 256 * MEGABYTE
+    answer_bytes: int = 128 * MEGABYTE
     json_bytes: int = 16 * MEGABYTE
     """Of numbers as text, which take a lot more memory when they are read or written."""
     frames: int = 1000

@@ -10,9 +10,15 @@ import jinja2
 
 from factformer import __version__
 from factformer.batch import describe_part
-from factformer.report.style import palette_css
+from factformer.report.html import embedded_json
+from factformer.report.style import color_tables, palette_css
+from factformer.report.tables import format_count
 from factformer.serve.limits import MEGABYTE, Limits
+from factformer.serve.reference import Reference
 from factformer.surrogate import Surrogate
+
+SHARED = ("format.js", "paint.js", "enlarge.js", "charts.js")
+SCRIPTS = ("talk.js", "stage.js", "live.js")
 
 
 def environment() -> jinja2.Environment:
@@ -69,6 +75,44 @@ def parts(surrogate: Surrogate) -> list[dict[str, Any]]:
         }
         for name in names
     ]
+
+
+def play_page(surrogate: Surrogate, reference: Reference | str) -> str:
+    """The page to play with."""
+    problem = surrogate.problem
+    why = reference if isinstance(reference, str) else reference.why_no_solver
+    made_with = {} if isinstance(reference, str) else reference.parameters.model_dump(exclude=set(problem.parameters))
+    shown = [f"{name.replace('_', ' ')} {value:g}" for name, value in made_with.items() if _is_physics(name, value)]
+    facts = [
+        f"{surrogate.config.name}, {format_count(surrogate.num_parameters)} parameters",
+        f"{' × '.join(map(str, problem.grid.shape))} points",
+        *([] if problem.steady else [f"frames at intervals of {problem.frame_dt:g}"]),
+        *shown,
+    ]
+    no_start = reference if isinstance(reference, str) else ""
+    data = {"maps": color_tables(), "has_start": not no_start, "why_no_start": no_start}
+    page = environment().get_template("play.html")
+    return page.render(
+        subject=subject(surrogate),
+        problem=problem,
+        facts=facts,
+        has_solver=not why,
+        why_no_solver=why,
+        data=embedded_json(data),
+        version=__version__,
+    )
+
+
+def _is_physics(name: str, value: object) -> bool:
+    """Whether a parameter of the equation is one that a reader of the page wants to know."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and name not in ("dt", "tolerance", "extent")
+
+
+@cache
+def script() -> str:
+    """What the page does, with what it shares with the report."""
+    shared = [asset(name, "factformer.report", "templates") for name in SHARED]
+    return "\n".join(['"use strict";', *shared, *(asset(name) for name in SCRIPTS)])
 
 
 @cache

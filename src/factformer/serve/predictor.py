@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import torch
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from torch import Tensor
 
 from factformer.batch import Batch
 from factformer.evaluation.memory import memory_explained
+from factformer.problem import STEP
 from factformer.rollout import rollout
 from factformer.serve.asked import Asked
 from factformer.serve.limits import Limits, Refusal, busy
 from factformer.surrogate import Surrogate
 
 T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
 POINTS_AT_ONCE = 2**16
 """Points of the samples that one call of the surrogate predicts: more at once take memory and save no time."""
-QUICK = 1.0
-"""Seconds a frame below which it is worth trying with one thread."""
+QUICK = 20.0
+"""Seconds of a first frame below which it is worth trying with one thread."""
+
+
+class Endpoint:
+    """A handler that answers one request at each of a predictor's places."""
+
+    def __init__(self, predictor: Predictor, handler: Handler) -> None:
+        self.predictor, self.handler = predictor, handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self.predictor.place():
+            response = await self.handler(Request(scope, receive, send))
+            await response(scope, receive, send)
 
 
 class Predictor:
@@ -38,6 +56,10 @@ class Predictor:
         self.taken = 0
         self._turns = asyncio.Semaphore(limits.running)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="factformer-predictor")
+
+    def placed(self, handler: Handler) -> Endpoint:
+        """An endpoint whose requests hold a place until their answer has been taken: answers need memory too."""
+        return Endpoint(self, handler)
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
@@ -61,14 +83,18 @@ class Predictor:
 
     async def predict(self, asked: Asked) -> Tensor:
         """The frames ``(batch, frame, *grid, channel)`` that were asked for; refused where they take too long."""
+        async with self.in_time("the prediction", "ask for fewer frames or samples"), self._turns:
+            samples = [await self._roll_out(part, asked.num_frames) for part in self._parts(asked.batch)]
+            return samples[0] if len(samples) == 1 else torch.cat(samples)
+
+    @asynccontextmanager
+    async def in_time(self, what: str, advice: str) -> AsyncIterator[None]:
+        """Give up what is done in here when it has taken as long as a request may."""
         try:
-            async with asyncio.timeout(self.limits.seconds), self._turns:
-                samples = [await self._roll_out(part, asked.num_frames) for part in self._parts(asked.batch)]
-                return samples[0] if len(samples) == 1 else torch.cat(samples)
+            async with asyncio.timeout(self.limits.seconds):
+                yield
         except TimeoutError:
-            raise Refusal(
-                504, f"the prediction takes longer than {self.limits.seconds:g} s; ask for fewer frames or samples"
-            ) from None
+            raise Refusal(504, f"{what} takes longer than {self.limits.seconds:g} s; {advice}") from None
 
     def _parts(self, batch: Batch) -> Iterator[Batch]:
         points = self.surrogate.problem.grid.num_points
@@ -90,7 +116,8 @@ class Predictor:
 def warm_up(surrogate: Surrogate, device: torch.device) -> float:
     """Seconds of one frame, measured after a first call.
 
-    On a CPU the number of threads is the quicker one of one and all: small grids gain nothing from several.
+    On a CPU the number of threads is the quicker one of one and all: small grids gain nothing from several, and on a
+    busy machine they wait for each other.
     """
     batch = blank_batch(surrogate).to(device)
 
@@ -100,14 +127,12 @@ def warm_up(surrogate: Surrogate, device: torch.device) -> float:
         return time.perf_counter() - began
 
     def median() -> float:
-        return statistics.median(call() for _ in range(3))
+        return statistics.median(call() for _ in range(3 if first < QUICK / 10 else 1))
 
     first = call()
     everything = torch.get_num_threads()
-    if device.type != "cpu" or everything == 1:
+    if device.type != "cpu" or everything == 1 or first > QUICK:
         return median()
-    if first > QUICK:
-        return call()
     with_all = median()
     torch.set_num_threads(1)
     alone = median()
@@ -129,6 +154,17 @@ def blank_batch(surrogate: Surrogate) -> Batch:
         context=filled("context", frames) if frames else None,
         static=filled("static") if problem.static else None,
         forcing=filled("forcing", frames + 1) if problem.forcing else None,
-        parameters=normalizer.parameters_mean.cpu()[None] if normalizer.parameters_mean is not None else None,
+        parameters=torch.tensor([list(typical_parameters(surrogate).values())]) if problem.parameters else None,
         mask=torch.ones(1, *shape, dtype=torch.bool) if problem.masked else None,
     )
+
+
+def typical_parameters(surrogate: Surrogate) -> dict[str, float]:
+    """The mean of each parameter over the training data: of its logarithm where it is on a log scale."""
+    problem, normalizer = surrogate.problem, surrogate.normalizer
+    if normalizer.parameters_mean is None or normalizer.parameters_log is None:
+        return {}
+    means, logs = normalizer.parameters_mean.tolist(), normalizer.parameters_log.tolist()
+    values = [math.exp(mean) if log else mean for mean, log in zip(means, logs, strict=True)]
+    typical = dict(zip(problem.parameters, values, strict=True))
+    return typical | ({STEP: problem.frame_dt} if STEP in typical else {})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from factformer._support.files import write_atomically
+from factformer._support.lock import locked
 from factformer.errors import UserError
 from factformer.plugins import bring_plugins
 from factformer.studies.cells import Scale
@@ -20,7 +21,6 @@ from factformer.studies.launchers import Launcher, SideBySide, check_launcher, r
 from factformer.studies.runner import Ended, Runner
 from factformer.studies.study_folder import StudyFolder
 from factformer.studies.summary import FinishedGroup, StudySummary
-from factformer.training.runfolder.lock import locked
 
 STUDY_FILE = "study.yaml"
 REPORT = "report"

@@ -15,9 +15,12 @@ from torch import Tensor
 from factformer import catalog
 from factformer._support.text import cut
 from factformer.batch import as_tensor, joined, joined_parameters
+from factformer.bundle import load
 from factformer.config import assignments, unknown_name
 from factformer.data.agreement import require_open_end
+from factformer.data.formats.foreign import xarray_dataset
 from factformer.data.formats.mapped import is_mapped, mapped_dataset
+from factformer.data.formats.xarray_files import is_xarray
 from factformer.data.normalization import Normalizer
 from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
@@ -25,16 +28,14 @@ from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of
 from factformer.problem import Boundary, Field, Problem
 from factformer.surrogate import Surrogate, model_config
-from factformer.training.experiment.definition import Experiment
+from factformer.training.experiment.defaults import OURS, default_experiment, prolonged
 from factformer.training.loop.machine import Machine
+from factformer.training.loop.own import Callback, LossTerm, Metric, Own
 from factformer.training.loop.train import train
-from factformer.training.runfolder.reporting import LiveReporter
+from factformer.training.runfolder.folder import RunFolder
+from factformer.training.runfolder.trackers import Logger, open_reporter
 
 Array = Tensor | NDArray[Any]
-OURS = "factformer_plus"
-LONG = 3000
-"""Updates from which on a model's defaults for long training are taken."""
-
 DECIDED = {
     "problem": "name=",
     "data.num_context_frames": "num_context_frames=",
@@ -66,13 +67,18 @@ def fit(
     horizon: int | None = None,
     boundary: Boundary | None = None,
     name: str | None = None,
-    model: str | ModelConfig | type[Backbone] = OURS,
+    model: str | ModelConfig | type[Backbone] | None = None,
+    init: str | Path | None = None,
     updates: int = 1000,
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
     machine: Machine = Machine(),  # noqa: B008 - immutable
     progress: bool = True,
+    loggers: Sequence[Logger] = (),
+    loss_terms: Mapping[str, LossTerm] | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    callbacks: Sequence[Callback] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> Surrogate:
     """Train a surrogate on frames ``(trajectory, frame, *grid, channel)`` in physical units.
@@ -87,15 +93,24 @@ def fit(
     true inside the domain. A steady problem has ``num_context_frames=0``: its static fields decide its one frame.
 
     ``valid`` holds trajectories to validate on; where more than frames is known, it is a mapping such as
-    ``{"frames": …, "static": {"depth": …}}``. Instead of arrays, a `Dataset` such as one of The Well brings all of that
-    along. ``valid_array`` is its name in the first edition. Arrays that are mapped into memory stay on the disk.
+    ``{"frames": …, "static": {"depth": …}}``. The first edition called it ``valid_array``. Instead of arrays, a
+    `Dataset` such as one of The Well brings all of that along, and so does a DataArray or Dataset of xarray with names
+    and coordinates. Arrays that are mapped into memory stay on the disk.
 
     ``model`` is a name of the catalog, a `ModelConfig`, or a `Backbone` class of one's own. By default it is
     `factformer_plus`, trained frame by frame with Muon and a little noise on the context; the others march up to four
     frames per call and train with AdamW.
 
-    ``out`` keeps the run folder, so that ``resume=True`` can continue it; ``overwrite=True`` replaces the run that
-    is there. A run that is stopped by a signal raises `InterruptedError`.
+    ``init`` is a bundle, a run folder or a name of the zoo to fine-tune: its model is taken unless ``model`` names one,
+    and its weights as far as they fit. What does not fit begins anew and is named.
+
+    ``out`` keeps the run folder, so that ``resume=True`` can continue it, for more ``updates`` too;
+    ``overwrite=True`` replaces the run that is there. A run that is stopped by a signal raises `InterruptedError`.
+
+    ``loggers`` are ``"tensorboard"``, ``"wandb"`` (both need ``out``) or functions ``f(values, update)``.
+    ``loss_terms={"name": f}`` adds ``f(prediction, target)``, a number to make small, to the loss. ``metrics`` are
+    functions ``f(prediction, target, problem)`` with one number per sample, computed where the run is validated.
+    ``callbacks`` are called as ``f(update, surrogate)`` after each update; one that returns ``True`` ends the training.
     """
     if isinstance(train_array, Dataset):
         given = {
@@ -111,12 +126,29 @@ def fit(
             "boundary": boundary,
             "name": name,
         }
-        said = [f"{key}=" for key, value in given.items() if value is not None]
-        if said:
-            raise UserError(f"a dataset says this itself, leave it out: {', '.join(said)}; open_dataset can change it")
+        twice = [f"{key}=" for key, value in given.items() if value is not None]
+        if twice:
+            raise UserError(f"a dataset says this itself, leave it out: {', '.join(twice)}; open_dataset can change it")
         dataset: Dataset = train_array
+    elif is_xarray(train_array):
+        beside = {"static": static, "forcing": forcing, "parameters": parameters, "mask": mask}
+        for part, values in beside.items():
+            if values is not None:
+                raise UserError(f"xarray brings its own variables along: put {part} into a Dataset, or give arrays")
+        said: dict[str, Any] = {
+            "grid": grid,
+            "frame_dt": frame_dt,
+            "fields": None if fields is None else [item.name for item in _fields(fields)],
+            "num_context_frames": num_context_frames,
+            "horizon": horizon,
+            "boundary": boundary,
+            "name": name,
+        }
+        dataset = xarray_dataset(train_array, {key: value for key, value in said.items() if value is not None})
     else:
         frames = _frames(train_array)
+        known = {"static": static, "forcing": forcing, "parameters": parameters, "mask": mask}
+        _require_named(known)
         num_context_frames = 4 if num_context_frames is None else num_context_frames
         if not num_context_frames and (horizon is not None or frame_dt is not None):
             raise UserError("num_context_frames=0 is a steady problem, which has no horizon= and no frame_dt=")
@@ -149,7 +181,6 @@ def fit(
             boundary=boundary or ("periodic" if all(grid.periodic) else "reflect"),
             masked=mask is not None,
         )
-        known = {"static": static, "forcing": forcing, "parameters": parameters, "mask": mask}
         dataset = _dataset(frames, known, problem, "train")
     if resume and out is None:
         raise UserError("resume=True needs out=, the folder of the run to resume")
@@ -159,23 +190,36 @@ def fit(
         raise UserError(f'settings= takes a mapping such as {{"model.dim": 64}}, got {settings!r}')
     if valid is not None and valid_array is not None:
         raise UserError("valid= and valid_array= are the same: give one of them")
-    held_out = _held_out(valid if valid is not None else valid_array, dataset)
+    held_out = _held_out(valid if valid is not None else valid_array, dataset, frame_dt)
+
+    for key in settings or {}:
+        if key in DECIDED:
+            raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
+    own = Own(loss_terms or {}, metrics or {}, tuple(callbacks))
+    own.check(dataset.problem, validated=held_out is not None)
+    if model is None:
+        model = OURS if init is None else load(init).config
+    changes = assignments({**({} if init is None else {"training.init": str(init)}), **(settings or {})})
 
     with (
         catalog.using(models=[backbone_of(model_config(model))]),
         tempfile.TemporaryDirectory(prefix="factformer-") as scratch,
     ):
-        experiment = _experiment(dataset, model, updates, settings or {})
+        folder = Path(out or Path(scratch) / "run")
+        experiment = default_experiment(dataset, model, updates, changes)
+        if resume and RunFolder(folder).config.is_file():
+            experiment = prolonged(RunFolder(folder).read_config(), dataset, model, updates, changes)
         outcome = train(
             experiment,
             dataset,
             held_out,
-            folder=out or Path(scratch) / "run",
+            folder=folder,
             machine=machine,
             resume=resume,
             overwrite=overwrite,
             command="factformer.fit",
-            reporter=LiveReporter(silent=not progress),
+            reporter=open_reporter(folder, quiet=not progress, loggers=loggers),
+            own=own,
         )
     if outcome.surrogate is None:
         where = f"; resume with resume=True, out={str(out)!r}" if out else "; give out= to be able to resume"
@@ -183,12 +227,21 @@ def fit(
     return outcome.surrogate
 
 
-def _held_out(values: Array | Dataset | Mapping[str, Any] | None, dataset: Dataset) -> Dataset | None:
+def _held_out(
+    values: Array | Dataset | Mapping[str, Any] | None, dataset: Dataset, frame_dt: float | None
+) -> Dataset | None:
     if values is None:
         return None
     if isinstance(values, Dataset):
         values.require(dataset.problem)
         return values
+    if is_xarray(values):
+        problem = dataset.problem
+        said = {key: getattr(problem, key) for key in ("name", "grid", "num_context_frames", "horizon", "boundary")}
+        said |= {"fields": [item.name for item in problem.state]} | ({} if frame_dt is None else {"frame_dt": frame_dt})
+        held_out = xarray_dataset(values, said, "valid", dataset.normalizer())
+        held_out.require(problem)
+        return held_out
     given = dict(values) if isinstance(values, Mapping) else {"frames": values}
     for key in given:
         if key not in VALID_KEYS:
@@ -198,13 +251,17 @@ def _held_out(values: Array | Dataset | Mapping[str, Any] | None, dataset: Datas
     return _dataset(given.pop("frames"), given, dataset.problem, "valid", dataset.normalizer())
 
 
+def _require_named(known: Mapping[str, Any]) -> None:
+    for part, values in known.items():
+        if values is not None and part != "mask" and not isinstance(values, Mapping):
+            raise UserError(f"{part}= takes arrays by name, such as {EXAMPLES[part]}; got {type(values).__name__}")
+
+
 def _dataset(
     frames: Array, known: Mapping[str, Any], problem: Problem, split: str, normalizer: Normalizer | None = None
 ) -> Dataset:
     """A dataset from frames and what is known beside them, by name; arrays that lie in files stay there."""
-    for part, values in known.items():
-        if values is not None and part != "mask" and not isinstance(values, Mapping):
-            raise UserError(f"{part}= takes arrays by name, such as {EXAMPLES[part]}; got {type(values).__name__}")
+    _require_named(known)
     if any(map(is_mapped, [frames, *(known.get("forcing") or {}).values(), *(known.get("static") or {}).values()])):
         return mapped_dataset(frames, known, problem, split, normalizer)
     axes, count = problem.grid.num_axes, len(frames)
@@ -221,51 +278,6 @@ def _dataset(
     )
 
 
-def _experiment(
-    dataset: Dataset, model: str | ModelConfig | type[Backbone], updates: int, settings: Mapping[str, Any]
-) -> Experiment:
-    """The defaults with the user's settings."""
-    for key in settings:
-        if key in DECIDED:
-            raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
-    strides = _default_experiment(dataset, model, updates, 1).override(assignments(settings)).protocol.strides
-    return _default_experiment(dataset, model, updates, strides[-1]).override(assignments(settings))
-
-
-def _default_experiment(
-    dataset: Dataset, model: str | ModelConfig | type[Backbone], updates: int, stride: int
-) -> Experiment:
-    """Defaults that suit any data: what the model declares, as far as every ``stride``-th frame allows."""
-    problem, config = dataset.problem, model_config(model)
-    room = -(-dataset.num_frames // stride) - problem.num_context_frames
-    backbone = backbone_of(config)
-    training = {"learning_rate": 1e-3, **backbone.default_training.get("short" if updates < LONG else "long", {})}
-    if not problem.num_context_frames:
-        training.pop("noise", None)  # it is for context frames
-    steps = min(backbone.default_marching["marching_steps"], max(1, room // 2))
-    chosen = {**config.model_dump(exclude_unset=True), "name": config.name}
-    protocol: dict[str, Any] = {"name": "steady"}
-    if problem.num_context_frames:
-        pushed = max(0, min(backbone.default_marching["pushforward"], room // steps - 1))
-        protocol = {"name": "latent_marching", "marching_steps": steps, "pushforward": pushed}
-    every = max(1, updates // 10)
-    in_time = {"residual": True} if problem.num_context_frames else {}
-    return Experiment.parse(
-        {
-            "problem": problem.name,
-            "model": {**in_time, **chosen},
-            "protocol": protocol,
-            "training": {
-                "updates": updates,
-                "checkpoint_every": every,
-                "validate_every": every,
-                "log_every": max(1, updates // 100),
-                **training,
-            },
-        }
-    )
-
-
 def _fields(names: Sequence[str] | Mapping[str, int]) -> tuple[Field, ...]:
     if isinstance(names, Mapping):
         return tuple(Field(name, channels) for name, channels in names.items())
@@ -276,12 +288,8 @@ def _fields(names: Sequence[str] | Mapping[str, int]) -> tuple[Field, ...]:
 
 def _given_fields(arrays: Mapping[str, Array] | None, num_leading: int, what: str) -> tuple[Field, ...]:
     """Fields with as many channels as their arrays have behind ``num_leading`` axes."""
-    if arrays is None:
-        return ()
-    if not isinstance(arrays, Mapping):
-        raise UserError(f"{what}= takes arrays by name, such as {EXAMPLES[what]}; got {type(arrays).__name__}")
     fields = []
-    for name, array in arrays.items():
+    for name, array in (arrays or {}).items():
         shape = tuple(array.shape if is_mapped(array) else as_tensor(array, f"{what} {name!r}").shape)
         if len(shape) not in (num_leading, num_leading + 1):
             raise UserError(

@@ -6,7 +6,7 @@ import math
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -161,11 +161,33 @@ def _hdf5_arrays(path: Path, allow_external: bool) -> dict[str, LazyArray]:
 
     try:
         file.visititems(visit)
+        for name, item in _linked(file, path) if allow_external else ():
+            visit(name, item)
     except UserError:
         raise
     except HDF5_ERRORS as error:
         raise UserError(f"{path} is damaged: {first_line(error)}; copy it again") from None
     return found
+
+
+def _linked(file: h5py.File, path: Path) -> Iterator[tuple[str, Any]]:
+    """The arrays that external links lead to, each file looked at first; links in linked files are not followed."""
+    links: dict[str, str] = {}
+
+    def collect(name: str, link: Any) -> None:
+        if isinstance(link, h5py.ExternalLink):
+            links[name] = link.filename
+
+    file.visititems_links(collect)
+    for name, target in links.items():
+        require_readable([path.parent / target])
+        item = file[name]
+        members: dict[str, Any] = {"": item}
+        if isinstance(item, h5py.Group):
+            members = {}
+            item.visititems(members.__setitem__)
+        for member, values in members.items():
+            yield f"{name}/{member}".rstrip("/"), values
 
 
 def split_times(

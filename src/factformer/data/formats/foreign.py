@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from factformer.config import unknown_name
+from factformer.data.agreement import changed_problem
 from factformer.data.describe import (
     CHANGEABLE,
     ProblemDescription,
@@ -20,10 +21,14 @@ from factformer.data.describe import (
 from factformer.data.formats.arrays import LazyArray, open_arrays
 from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
 from factformer.data.formats.parts import PartReader, Parts, Sizes, fields_of, joined_columns
-from factformer.data.formats.pdebench import Found, describe_file
+from factformer.data.formats.pdebench import Found
+from factformer.data.formats.resample import even_interval, resampled
+from factformer.data.formats.sources import describe_source
 from factformer.data.formats.well import GRID_KEYS
+from factformer.data.formats.xarray_files import describe_xarray
 from factformer.data.hdf5 import SplitFile, is_ours
 from factformer.data.layout import AXIS_NAMES
+from factformer.data.normalization import Normalizer
 from factformer.data.opening import reading_hdf5
 from factformer.data.splits import SUFFIXES, split_of
 from factformer.data.store import Dataset, StoredDataset
@@ -43,6 +48,7 @@ def import_dataset(
     layout: str | None = None,
     resolution: int | None = None,
     settings: Sequence[str] = (),
+    resample_time: bool = False,
     allow_external: bool = False,
 ) -> Dataset:
     """A foreign file as a dataset.
@@ -53,10 +59,12 @@ def import_dataset(
     ``resolution`` keeps every s-th point, ``settings`` are assignments that change the problem. What the file says of
     its grid and its frame interval holds where neither the problem nor the settings say otherwise; a PDE of the catalog
     that says otherwise by itself is refused. ``split`` is by default the one that a file of The Well's layout says, and
-    else ``"train"``. HDF5 files that lead to other files (external links and storage, virtual datasets) are refused
-    unless ``allow_external``.
+    else ``"train"``. Frames at uneven times are refused or, with ``resample_time``, interpolated. HDF5 files that lead
+    to other files (external links and storage, virtual datasets) are refused unless ``allow_external``.
     """
-    request = Request(Path(path), problem, split, fields or {}, parts, layout, resolution, settings, allow_external)
+    request = Request(
+        Path(path), problem, split, fields or {}, parts, layout, resolution, settings, resample_time, allow_external
+    )
     return read_request(request)[0]
 
 
@@ -67,12 +75,13 @@ class Request:
     path: Path
     problem: str | Path | Mapping[str, Any] | None
     split: str | None
-    fields: Mapping[str, str]
-    parts: Parts
-    layout: str | None
-    resolution: int | None
-    settings: Sequence[str]
-    allow_external: bool
+    fields: Mapping[str, str] = field(default_factory=dict)
+    parts: Parts = NO_PARTS
+    layout: str | None = None
+    resolution: int | None = None
+    settings: Sequence[str] = ()
+    resample_time: bool = False
+    allow_external: bool = False
 
 
 def read_request(request: Request) -> tuple[Dataset, Mapping[str, Any]]:
@@ -81,23 +90,26 @@ def read_request(request: Request) -> tuple[Dataset, Mapping[str, Any]]:
     if path.suffix in SUFFIXES and is_well(path, allow_external=request.allow_external):
         if request.layout is not None or fields or request.resolution is not None:
             raise UserError(f"{path} is in The Well's layout: it takes no layout, fields or resolution")
+        if request.resample_time:
+            raise UserError(f"{path} is in The Well's layout, whose frames are not resampled; say frame_dt instead")
         return _well_dataset(request)
-    arrays = open_arrays(path, allow_external=request.allow_external)
     if request.problem is None:
-        found = describe_file(path, arrays, taken=parts.arrays)
+        found = describe_source(path, taken=parts.arrays, allow_external=request.allow_external)
         if not found.values:
             raise UserError(f"{path} does not say what it holds: name a problem of the catalog or a problem file")
         if request.layout is not None or fields:
             raise UserError(f"{path} describes itself: without a problem it takes no layout and no fields")
         description, names = describe_values(found.values, request.settings), found.names
+        _require_said(found, description)
     else:
         description, names = describe_problem(request.problem, request.settings), fields
         # a field may be called t, as a temperature is
         said = [part.strip() for text in fields.values() for part in text.split(",")]
         taken = [*description.state, *description.static, *description.forcing, *said, *parts.arrays]
-        found = replace(describe_file(path, arrays, taken=taken), assumed=())
+        found = describe_source(path, taken=taken, allow_external=request.allow_external)
+        found = found.changed(assumed=description.assumed(found.coordinates, found.has_interval))
     known = [*description.state, *description.static, *description.forcing]
-    for name in names:
+    for name in names if request.problem is not None else ():
         if name not in known:
             raise unknown_name("field", name, known)
     return _array_dataset(found, description, names, request), description.made_with
@@ -158,14 +170,21 @@ def _array_dataset(
         layout=request.layout,
         steady=steady,
         all_there=not (description.static or description.forcing or request.parts.arrays),
+        layouts=found.layouts,
     )
     shape = _common_shape(path, state, "".join(AXIS_NAMES[: description.num_axes]))
     num_frames = state[0].size("t")
+    if request.resample_time and "frame_dt" in said:
+        raise UserError(
+            "frame_dt says that the frames are evenly spaced, --resample-time that they are not: choose one"
+        )
+    times = found.uneven_times(num_frames) if request.resample_time else None
+    interval = None if times is None else even_interval(times, str(path))
     problem = description.problem(
         shape,
         num_frames,
         axes=found.axes(shape, needed="extent" not in said),
-        frame_dt=None if "frame_dt" in said else found.frame_dt(num_frames),
+        frame_dt=interval or (None if "frame_dt" in said else found.frame_dt(num_frames)),
         where=path,
     )
     description.require(problem, num_frames, path)
@@ -174,7 +193,7 @@ def _array_dataset(
         return open_arrays(file, allow_external=request.allow_external)
 
     sizes = Sizes(state[0].size("n"), num_frames, tuple(shape))
-    reader = PartReader(path, found.arrays, request.parts, sizes, request.layout, open_beside)
+    reader = PartReader(path, found.arrays, request.parts, sizes, request.layout, open_beside, found.layouts)
     static, forcing = (reader.columns(part, getattr(problem, part), names) for part in ("static", "forcing"))
     parameters = reader.parameters(problem.parameters)
     mask = reader.mask() if problem.masked or request.parts.mask else []
@@ -186,14 +205,21 @@ def _array_dataset(
         masked=bool(mask),
     )
     columns = {"state": state, "static": joined_columns(static), "forcing": joined_columns(forcing), "mask": mask}
+    if times is not None:
+        columns = {part: [resampled(column, times) for column in each] for part, each in columns.items()}
     step = _step(problem.grid, request.resolution)
     problem = problem.with_grid(problem.grid.every(step))
+    implied = problem.boundary == "periodic" and "periodic" not in found.assumed
+    assumed = [name for name in found.assumed if not (implied and name == "boundary")]
     in_use = {column.name for part in columns.values() for column in part}
     in_use |= {request.parts.parameters.get(name, name) for name in parameters}
     notes = {
         "parameters": description.made_with,
-        "assumed": [name for name in found.assumed if name not in said],
-        "left_out": [name for name in found.arrays if name not in in_use],
+        "assumed": [name for name in assumed if name not in said],
+        "left_out": [*(name for name in found.arrays if not _is_used(name, in_use)), *found.left_out],
+        "layout": {column.name: column.layout for column in state},
+        "units": {name: unit for name, unit in found.units.items() if name in in_use or name == "time"},
+        "resampled": None if interval is None else f"frames at uneven times were interpolated to every {interval:g}",
     }
     return ImportedDataset(
         path,
@@ -203,8 +229,25 @@ def _array_dataset(
         step,
         {key: value for key, value in notes.items() if value},
         parameters=parameters,
-        sources=reader.sources,
+        sources=[*found.sources[1:], *reader.sources],
     )
+
+
+def _is_used(name: str, in_use: Collection[str]) -> bool:
+    """Whether an array is read; a component such as ``U.0`` also where the whole is, and the other way round."""
+    whole = name.rpartition(".")[0]
+    return name in in_use or whole in in_use or any(used.rpartition(".")[0] == name for used in in_use)
+
+
+def _require_said(found: Found, description: ProblemDescription) -> None:
+    """Raise where nobody has said what a file cannot say."""
+    for name in found.unsaid:
+        if name not in description.said:
+            each = ", ".join(["true", "false", "true", "false"][: description.num_axes])
+            raise UserError(
+                f"{found.path} does not say whether its axes are periodic: add --set {name}=true, --set {name}=false "
+                f"or, axis by axis, --set '{name}=[{each}]'"
+            )
 
 
 def sources(data: Dataset) -> list[Path]:
@@ -237,3 +280,31 @@ def _step(grid: Grid, resolution: int | None) -> int:
     if len(steps) > 1:
         raise UserError(f"grid {grid.shape} cannot be thinned out to {resolution} points along every axis")
     return steps.pop()
+
+
+def xarray_dataset(
+    given: Any, said: Mapping[str, Any], split: str = "train", normalizer: Normalizer | None = None
+) -> ImportedDataset:
+    """A DataArray or Dataset of xarray as a dataset; ``said`` are attributes of the problem, or its ``fields``."""
+    found = describe_xarray(given, Path(f"the {type(given).__name__}"))
+    if not found.values:
+        raise UserError(f"{found.path} has no variable over time and the axes of a grid; name its dimensions so")
+    values = {**found.values, "name": "custom", **{key: value for key, value in said.items() if key != "fields"}}
+    if "fields" in said:
+        unknown = [name for name in said["fields"] if name not in values["state"]]
+        if unknown:
+            raise unknown_name("variable over time", unknown[0], values["state"])
+        values["state"] = {name: values["state"][name] for name in said["fields"]}
+    grid = values.pop("grid", None)
+    if grid is None and found.unsaid:
+        raise UserError(
+            f"{found.path} does not say whether its axes are periodic: give grid=, or an attribute such as "
+            ".attrs['periodic'] = [True, False]"
+        )
+    if grid is not None:
+        values["periodic"], found = list(grid.periodic), found.changed(coordinates={})
+    description = describe_values(values, (), said=[key for key in said if key not in ("fields", "grid")])
+    data = _array_dataset(found, description, found.names, Request(found.path, None, split))
+    if grid is not None:
+        data.problem = changed_problem(data.problem, grid=grid)
+    return data.with_normalizer(normalizer)

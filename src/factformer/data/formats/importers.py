@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from factformer.data.normalization import Normalizer
 from factformer.data.store import Dataset, Selection, compute_normalizer, positions
 from factformer.errors import UserError
 from factformer.problem import Field, Problem
+
+REST = "*"
+"""Ends a layout where the grid and, if any, the channels follow."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,11 @@ class ImportedDataset(Dataset):
     def known_normalizer(self) -> Normalizer | None:
         return self._normalizer
 
+    def with_normalizer(self, normalizer: Normalizer | None) -> Self:
+        """The same with the statistics of the training split that it belongs to."""
+        self._normalizer = normalizer
+        return self
+
 
 def _rounded(values: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # what is too large counts as infinite, and is reported as such
@@ -165,16 +173,22 @@ def assign_columns(
     layout: str | None,
     steady: bool,
     all_there: bool = True,
+    layouts: Mapping[str, str] | None = None,
 ) -> list[Column]:
     """The arrays that hold ``fields``, in channel order.
 
     ``names`` says which array is which field, or which arrays its components are (``"Vx,Vy"``). A field
     not named there is the array of its own name; where they are ``all_there`` is to find, a single array holds them.
+    ``layouts`` are those that the file itself says.
     """
     if fields and len(arrays) == 1 and not names and all_there:
         name, array = next(iter(arrays.items()))
         total = sum(item.num_channels for item in fields)
-        return [make_column(path, name, array, total, num_axes, layout, steady)]
+        return [
+            make_column(
+                path, name, array, total, num_axes, known_layout(path, name, array, num_axes, layout, layouts), steady
+            )
+        ]
     columns = []
     for item in fields:
         chosen = [part.strip() for part in names.get(item.name, item.name).split(",")]
@@ -187,8 +201,26 @@ def assign_columns(
                     f"{path} has no array {name!r} for field {item.name!r}, say which one it is, as in "
                     f"{item.name}=<array>; it holds {describe_arrays(arrays)}"
                 )
-            columns.append(make_column(path, name, arrays[name], width, num_axes, layout, steady))
+            letters = known_layout(path, name, arrays[name], num_axes, layout, layouts)
+            columns.append(make_column(path, name, arrays[name], width, num_axes, letters, steady))
     return columns
+
+
+def known_layout(
+    path: Path, name: str, array: LazyArray, num_axes: int, layout: str | None, layouts: Mapping[str, str] | None
+) -> str | None:
+    """What a user says or, where nobody does, what the file says: for all of its arrays, or for none."""
+    if layout is not None or layouts is None:
+        return layout
+    if name not in layouts:
+        raise UserError(
+            f"{path}: the axes of {name} of shape {tuple(array.shape)} are not clear from their names; say what they "
+            "are with --layout, or rename them to time, trajectory, channel, x, y …"
+        )
+    if not layouts[name].endswith(REST):
+        return layouts[name]
+    letters = layouts[name].removesuffix(REST) + "".join(AXIS_NAMES[:num_axes])
+    return letters if len(letters) == len(array.shape) else f"{letters}c"
 
 
 def make_column(

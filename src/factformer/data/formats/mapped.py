@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from factformer.batch import as_tensor, joined_parameters, require_names
+from factformer.batch import as_tensor, describe_part, joined_parameters, require_names
 from factformer.data.formats.arrays import NUMBERS
 from factformer.data.formats.importers import Column, ImportedDataset
 from factformer.data.layout import AXIS_NAMES
@@ -30,6 +30,13 @@ def mapped_dataset(
 
     Statistics are taken in one pass over the values of the training split, which finds numbers that are not finite.
     """
+    given = [part for part, values in known.items() if values is not None]
+    for part in problem.parts:
+        if part not in given:
+            raise UserError(f"problem {problem.name!r} needs {describe_part(problem, part)} beside the frames")
+    for part in given:
+        if part not in problem.parts:
+            raise UserError(f"problem {problem.name!r} has no {part}; leave it out")
     axes = "".join(AXIS_NAMES[: problem.grid.num_axes])
     points = (*problem.grid.shape, num_channels(problem.state))
     _require_shape("frames", frames, ("trajectory", "frame", *points))
@@ -39,9 +46,9 @@ def mapped_dataset(
     columns = {"state": [Column("frames", frames, f"nt{axes}c")]}
     for part, sizes in {"static": (count,), "forcing": (count, num_frames)}.items():
         fields: tuple[Field, ...] = getattr(problem, part)
-        given = known.get(part) or {}
-        require_names(given, [item.name for item in fields], part)
-        columns[part] = [_column(part, item, given[item.name], sizes, problem) for item in fields]
+        values = known.get(part) or {}
+        require_names(values, [item.name for item in fields], part)
+        columns[part] = [_column(part, item, values[item.name], sizes, problem) for item in fields]
     if problem.masked:
         inside = checked(known["mask"], problem, "mask", "mask").numpy()
         if len(inside) not in (1, count):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factformer.data.formats.arrays import SUFFIXES, LazyArray, describe_arrays, is_complex, open_arrays
-from factformer.data.formats.importers import Column
+from factformer.data.formats.importers import REST, Column
 from factformer.data.layout import AXIS_NAMES, MASK
 from factformer.errors import UserError
 from factformer.problem import Field
@@ -82,9 +82,10 @@ class PartReader:
         sizes: Sizes,
         layout: str | None,
         open_file: Callable[[Path], Mapping[str, LazyArray]] = open_arrays,
+        layouts: Mapping[str, str] | None = None,
     ) -> None:
         self.path, self._arrays, self._parts, self._sizes = path, arrays, parts, sizes
-        self._layout, self._open_file = layout, open_file
+        self._layout, self._open_file, self._layouts = layout, open_file, layouts or {}
         self.sources: list[Path] = []
         """The files of their own that were read."""
 
@@ -162,7 +163,8 @@ class PartReader:
         if is_complex(array):
             raise UserError(f"{what} holds complex numbers; store their parts as two arrays")
         axes, timed = self._sizes.axes, "t" if part == "forcing" else ""
-        order = (self._layout or f"nt{axes}") + ("" if "c" in (self._layout or "") else "c")
+        layout = self._layout or self._layouts.get(text, "").removesuffix(REST)
+        order = (layout or f"nt{axes}") + ("" if "c" in layout else "c")
         order += "".join(letter for letter in f"nt{axes}" if letter not in order)
         candidates = []
         for leading, channel in product(("n", ""), ("c", "")):
@@ -170,8 +172,8 @@ class PartReader:
             scalar = not channel and num_channels not in (None, 1)
             if not scalar and self._sizes.fit(letters, shape, num_channels):
                 candidates.append(letters)
-        if self._layout:  # what it has no letter for is the second choice
-            candidates = [letters for letters in candidates if set(letters) <= set(self._layout)] or candidates
+        if layout:  # what it has no letter for is the second choice
+            candidates = [letters for letters in candidates if set(letters) <= set(layout)] or candidates
         if not candidates:
             raise UserError(f"{what} does not fit the state: it needs {self._wanted(timed, num_channels)}")
         if len(candidates) > 1:

@@ -41,7 +41,8 @@ class Found:
 
     ``values`` describe the problem (`ProblemDescription`) and ``names`` say which array each field is; both are
     empty where the names are not PDEBench's. PDEBench's files may hold more times than frames; elsewhere there is
-    ``one_time_each``. ``values`` hold guesses at what the file does not say: ``assumed``.
+    ``one_time_each``. ``values`` hold guesses at what the file does not say: ``assumed``; what is ``unsaid`` nobody
+    can guess. ``layouts`` are the axes of arrays where the format names them, and ``sources`` the files that are read.
     """
 
     path: Path
@@ -53,6 +54,15 @@ class Found:
     values: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
+    layouts: Mapping[str, str] | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    sources: tuple[Path, ...] = ()
+
+    def changed(self, **changes: Any) -> Found:
+        """The same with some of it replaced."""
+        return replace(self, **changes)
 
     def axes(self, shape: Sequence[int], *, needed: bool) -> list[NDArray[np.float64]] | None:
         """The coordinates of every axis; None in a file without any, or with too few where they are not ``needed``."""
@@ -78,6 +88,22 @@ class Found:
         if len(shape) != 1 or shape[0] < num_frames or (self.one_time_each and shape[0] != num_frames):
             raise UserError(f"{self.path}: its times have shape {shape}, for {num_frames} frames: say frame_dt")
         return frame_interval(np.asarray(self.times[:], dtype=np.float64)[:num_frames], self.path)
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether it says how far its frames are apart."""
+        return self.times is not None or self.interval is not None
+
+    def uneven_times(self, num_frames: int) -> NDArray[np.float64] | None:
+        """The times of the frames where they are not evenly spaced; none where they are."""
+        if self.times is None or len(self.times.shape) != 1 or self.times.shape[0] < num_frames:
+            raise UserError(f"{self.path} holds no times of its {num_frames} frames: leave out --resample-time")
+        times = np.asarray(self.times[:], dtype=np.float64)[:num_frames]
+        try:
+            frame_interval(times, self.path)
+        except UserError:
+            return times
+        return None
 
     def frame_stride(self, num_frames: int, frame_dt: float) -> int:
         """How many of the file's frames one interval ``frame_dt`` is; raises where it says that this is no number.

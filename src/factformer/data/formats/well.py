@@ -105,8 +105,8 @@ def frame_interval(times: NDArray[np.float64], path: Path) -> float:
     interval = float(times[-1] - times[0]) / (len(times) - 1)
     if not 0 < interval < np.inf or np.abs(np.diff(times) - interval).max() > 0.01 * interval:
         raise UserError(
-            f"the frames of {path} are not evenly spaced in time: interpolate them to even times, or say frame_dt "
-            "if the times are wrong"
+            f"the frames of {path} are not evenly spaced in time: interpolate them to even times (convert "
+            "--resample-time), or say frame_dt if the times are wrong"
         )
     return interval
 

@@ -23,6 +23,7 @@ from factformer.data.normalization import Normalizer
 from factformer.data.statistics import Moments, merge_moments, normalizer_from
 from factformer.data.store import Dataset, Selection, positions
 from factformer.errors import UserError
+from factformer.metrics import within
 from factformer.pdes import PDE, Preset, Settings, as_pde
 
 Splits = dict[str, "SimulatedDataset"]
@@ -126,6 +127,12 @@ class _Memory:
                 f"{self.contents.problem.name}: trajectory {batch.start + int(bad)} of {self.contents.split} "
                 "holds NaN or infinite values; try a smaller dt or another seed"
             )
+        mask = known.mask
+        frames = within(frames, mask)
+        if known.forcing is not None:
+            known = known._replace(forcing=within(known.forcing, mask))
+        if known.static is not None:
+            known = known._replace(static=within(known.static.unsqueeze(1), mask).squeeze(1))
         self.frames[batch.start : batch.stop] = frames
         if not self.known.names:
             count = self.contents.num_trajectories
@@ -134,17 +141,19 @@ class _Memory:
             place[batch.start : batch.stop] = values
         if self.contents.split != "train":
             return
-        found = {"state": _moments(frames), "increment": _moments(frames.diff(dim=1))}
+        found = {"state": _moments(frames, mask), "increment": _moments(frames.diff(dim=1), mask)}
         for part, values in zip(known.names, known.tensors, strict=True):
-            if part != "mask":
-                found[part] = _moments(values)
+            if part == "static":
+                found[part] = _moments(values.unsqueeze(1), mask)
+            elif part != "mask":
+                found[part] = _moments(values, None if part == "parameters" else mask)
         self.moments += [{kind: values[row] for kind, values in found.items()} for row in range(len(batch))]
 
     def normalizer(self) -> Normalizer:
         total = merge_moments(self.moments, self.contents.problem)
-        return normalizer_from(
-            self.contents.problem, {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()}
-        )
+        mean, std = {k: v.mean for k, v in total.items()}, {k: v.std for k, v in total.items()}
+        numbers = self.known.parameters
+        return normalizer_from(self.contents.problem, mean, std, None if numbers is None else numbers.cpu().numpy())
 
 
 @contextmanager
@@ -175,11 +184,15 @@ class _MemorySink:
         return self.known._replace(forcing=torch.stack(self.forcing, dim=1) if self.forcing else None)
 
 
-def _moments(values: Tensor) -> list[Moments]:
-    """Moments of each trajectory of ``(trajectory, …, channel)``, on the device and in float64."""
+def _moments(values: Tensor, mask: Tensor | None) -> list[Moments]:
+    """Moments of each trajectory of ``(trajectory, …, channel)``, on the device and in float64.
+
+    With a mask the values are ``(trajectory, frame, *grid, channel)``, and those inside the domain count.
+    """
     found = []
-    for trajectory in values:
-        points = trajectory.reshape(-1, trajectory.shape[-1]).double()
+    for index, trajectory in enumerate(values):
+        inside = trajectory if mask is None else trajectory[:, mask[index]]
+        points = inside.reshape(-1, trajectory.shape[-1]).double()
         if not len(points):
             found.append(Moments.empty(points.shape[-1]))
             continue

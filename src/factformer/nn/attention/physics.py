@@ -56,8 +56,8 @@ class PhysicsAttention(nn.Module):
         grid: Grid,
         mask: Bool[Tensor, "batch *grid"] | None = None,
     ) -> Float[Tensor, "batch *grid dim"]:
-        values = self._per_head(self.to_values(u, grid))
-        slices = self.slices(u, grid)
+        values = self._per_head(self.to_values(u, grid, mask))
+        slices = self.slices(u, grid, mask)
         tokens = self.tokens(values, slices, grid, mask)
         queries, keys, mixed = self.to_factors(tokens).chunk(3, dim=-1)
         answers = functional.scaled_dot_product_attention(queries, keys, mixed)
@@ -65,9 +65,11 @@ class PhysicsAttention(nn.Module):
         result: Tensor = self.to_output(attended.transpose(1, 2).flatten(-2).unflatten(1, grid.shape))
         return result
 
-    def slices(self, u: Float[Tensor, "batch *grid dim"], grid: Grid) -> Float[Tensor, "batch head points slice"]:
+    def slices(
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Bool[Tensor, "batch *grid"] | None = None
+    ) -> Float[Tensor, "batch head points slice"]:
         """``p``: what part of each point belongs to each slice."""
-        logits = self.to_slices(self._per_head(self.to_points(u, grid)))
+        logits = self.to_slices(self._per_head(self.to_points(u, grid, mask)))
         shares: Tensor = (logits / self.temperature.clamp(*TEMPERATURES)).softmax(-1)
         return shares
 

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from factformer.grid import Grid
 from factformer.nn.grid_tables import TableCache
+from factformer.nn.masks import inside
 
 BIAS_WIDTH = 512
 """Width of the network of the distances, as published."""
@@ -122,7 +123,7 @@ class WindowAttention(nn.Module):
         mask: Bool[Tensor, "batch *grid"] | None = None,
     ) -> Float[Tensor, "batch *grid dim"]:
         axes = self.axes(grid)
-        queries, keys, values = self.to_factors(to_windows(u, axes)).chunk(3, dim=-1)
+        queries, keys, values = self.to_factors(to_windows(inside(u, mask), axes)).chunk(3, dim=-1)
         queries, keys, values = (
             x.unflatten(-1, (self.heads, -1)).transpose(-2, -3)
             for x in (queries + self.query_bias, keys, values + self.value_bias)

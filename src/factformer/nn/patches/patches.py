@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.convolution import pad_axis
 from factformer.nn.grid_tables import TableCache
@@ -42,8 +43,16 @@ class Patches(nn.Module):
         """Points of a patch."""
         return math.prod(self.patch)
 
-    def grid(self, grid: Grid) -> PatchedGrid:
+    def grid(self, grid: Grid) -> Grid:
         """The grid of patches of ``grid``; raises where there is none."""
+        return grid.coarsened(self.whole_grid(grid.whole), self.patch)
+
+    def missing(self, grid: Grid) -> list[int]:
+        """Points of the last patch of each axis that lie beyond its end."""
+        return [-size % p for size, p in zip(grid.shape, self.patch, strict=True)]
+
+    def whole_grid(self, grid: Grid) -> PatchedGrid:
+        """The grid of patches of a grid that is not cut."""
         if grid.key not in self.grids:
             if len(self.grids) >= MOST_GRIDS:
                 self.grids = {self.home.fine.key: self.home}
@@ -55,7 +64,7 @@ class Patches(nn.Module):
     ) -> Float[Tensor, "batch frame *coarse channels"]:
         """Frames on ``grid`` as channels of its patches, channel by channel for each position in the patch."""
         coarse = self.grid(grid)
-        for m, missing in enumerate(coarse.missing):
+        for m, missing in enumerate(self.missing(grid)):
             if self._is_home(grid, m):
                 frames = mirrored(frames, m + 2, missing)
             else:
@@ -72,21 +81,21 @@ class Patches(nn.Module):
         self, values: Float[Tensor, "batch frame *coarse channels"], grid: Grid
     ) -> Float[Tensor, "batch frame *grid channel"]:
         """Channels of the patches as fields on ``grid``: the reverse of `split`."""
-        coarse, axes = self.grid(grid), grid.num_axes
+        axes = grid.num_axes
         order = [place for m in range(axes) for place in (2 + m, 2 + axes + m)]
         fields: Tensor = values.unflatten(-1, (*self.patch, -1)).permute(0, 1, *order, -1)
         for m in range(axes):
             fields = fields.flatten(2 + m, 3 + m)
             if not self._is_home(grid, m):
                 fields = multiplied(self._matrix("join", grid, m, values), fields, m + 2)
-            elif coarse.missing[m]:
+            elif self.missing(grid)[m]:
                 fields = fields.narrow(2 + m, 0, grid.shape[m])
         return fields
 
     def inside(self, mask: Bool[Tensor, "batch *grid"], grid: Grid) -> Bool[Tensor, "batch *coarse"]:
         """Which patches have a point inside the domain."""
         coarse = self.grid(grid)
-        beyond = [width for missing in reversed(coarse.missing) for width in (0, missing)]
+        beyond = [width for missing in reversed(self.missing(grid)) for width in (0, missing)]
         mask = torch.nn.functional.pad(mask, beyond)
         for m, size in enumerate(coarse.shape):
             mask = mask.unflatten(m + 1, (size, self.patch[m])).any(m + 2)
@@ -101,7 +110,9 @@ class Patches(nn.Module):
     def _matrix(self, way: Literal["split", "join"], grid: Grid, m: int, like: Tensor) -> Tensor:
         """To the places of the patches along axis ``m`` or back from them, made once for each grid."""
         make = self._to_places if way == "split" else self._from_places
-        return self.tables.get(way, grid, m, like, lambda: (make(self.grid(grid), m),))[0]
+        if m in grid.cut_axes:
+            raise UserError("a grid that is cut over processes must have the spacing of the surrogate's own grid")
+        return self.tables.get(way, grid, m, like, lambda: (make(self.whole_grid(grid.whole), m),))[0]
 
     def _places(self, coarse: PatchedGrid, m: int) -> Float[Tensor, "patch position"]:
         """Where the values of each patch lie: about its centre as at home."""

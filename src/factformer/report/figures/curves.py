@@ -65,8 +65,12 @@ def spectra(
     *,
     field: str,
     protocols: Mapping[str, str] | None = None,
+    masked: bool = False,
 ) -> Figure:
-    """Energy spectra on logarithmic axes, the truth in black; the mean (wavenumber 0) is left out."""
+    """Energy spectra on logarithmic axes, the truth in black; the mean (wavenumber 0) is left out.
+
+    Those of a ``masked`` problem are of fields that are zero outside the domain.
+    """
     figure = new_figure(5.2, 3.6)
     axes = figure.subplots()
     k = np.asarray(wavenumber, dtype=float)
@@ -76,8 +80,29 @@ def spectra(
         style = line_style((protocols or {}).get(name, ""))
         axes.loglog(k[kept], np.asarray(values)[kept], color=series_color(i), linestyle=style, label=literal(name))
     axes.set_xlabel("wavenumber")
-    axes.set_ylabel(f"energy spectrum of {literal(field)}")
+    axes.set_ylabel(f"energy spectrum of {literal(field)}" + ("\n(zero outside the domain)" if masked else ""))
     _legend(axes, len(curves) + 1)
+    return figure
+
+
+@styled
+def errors_by_parameter(values: Sequence[float], errors: Mapping[str, Sequence[float]], *, name: str) -> Figure:
+    """The error of each trajectory against one of its parameters, a colour for each field; logarithmic over decades."""
+    figure = new_figure(5.2, 3.5)
+    axes = figure.subplots()
+    order = np.argsort(values, kind="stable")
+    x = np.asarray(values, dtype=float)[order]
+    for i, (field, found) in enumerate(errors.items()):
+        y = np.asarray(found, dtype=float)[order]
+        axes.plot(
+            x, y, color=series_color(i), linestyle="", marker="osD^v<>p"[i % 8], markersize=5, label=literal(field)
+        )
+    if x.min() > 0 and x.max() > 10 * x.min():
+        axes.set_xscale("log")
+    axes.set_xlabel(literal(name))
+    axes.set_ylabel("relative $L^2$ error of a trajectory")
+    axes.set_ylim(bottom=0)
+    _legend(axes, len(errors))
     return figure
 
 

@@ -15,8 +15,9 @@ function decadeTicks(low, high) {
 }
 
 function tickLabel(value) {
-  return Math.abs(value) >= 1e4 || (value !== 0 && Math.abs(value) < 1e-3)
-    ? `10${[...String(Math.round(Math.log10(value)))].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || "⁻").join("")}`
+  const power = Math.round(Math.log10(Math.abs(value))), isPower = Math.abs(value / 10 ** power - 1) < 1e-9;
+  return isPower && value > 0 && (power >= 4 || power <= -3)
+    ? `10${[...String(power)].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || "⁻").join("")}`
     : formatNumber(value);
 }
 

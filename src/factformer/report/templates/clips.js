@@ -1,12 +1,6 @@
 // Packed clips to levels: base64, inflate, running sum in time. Level 255 means "not finite".
 const LEVELS = 254, NOT_FINITE = 255;
 
-function fromBase64(text) {
-  const binary = atob(text), bytes = new Uint8Array(binary.length);
-  for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
-  return bytes;
-}
-
 async function inflate(bytes) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());

@@ -4,7 +4,7 @@ function formatNumber(value, digits = 3) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   const text = size >= 1e5 || size < 1e-3 ? value.toExponential(digits - 1) : Number(value.toPrecision(digits)).toString();
-  return text.replace("-", "−");
+  return text.replaceAll("-", "−");
 }
 
 function formatError(value) {

@@ -110,20 +110,8 @@ class Player {
     this.drawPoint();
   }
 
-  paint(kind, { values, width, height }) {
-    const canvas = document.getElementById(`canvas-${kind}`), colors = this.map(kind), [low, high] = this.limits(kind), last = colors.length / 3 - 1;
-    if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
-    const context = canvas.getContext("2d"), image = context.createImageData(width, height), pixels = image.data;
-    for (let row = 0; row < height; row++) {
-      for (let column = 0; column < width; column++) {
-        const value = values[(height - 1 - row) * width + column], pixel = 4 * (row * width + column);
-        pixels[pixel + 3] = 255;
-        if (Number.isNaN(value)) { pixels[pixel] = pixels[pixel + 1] = pixels[pixel + 2] = 128; continue; }
-        const color = 3 * Math.round(last * Math.min(1, Math.max(0, (value - low) / (high - low))));
-        pixels[pixel] = colors[color]; pixels[pixel + 1] = colors[color + 1]; pixels[pixel + 2] = colors[color + 2];
-      }
-    }
-    context.putImageData(image, 0, 0);
+  paint(kind, picture) {
+    paintValues(document.getElementById(`canvas-${kind}`), picture, this.map(kind), this.limits(kind));
   }
 
   // One axis: the value as a line, the truth as a pale one behind the prediction.
@@ -154,12 +142,7 @@ class Player {
       const ends = [low, high].map((value) => formatNumber(value)), ticks = document.getElementById(`ticks-${name}`);
       bar.hidden = ticks.hidden = this.isLine();
       document.getElementById(`name-${name}`).textContent = this.isLine() ? `${label} ↑ ${ends.join(" … ")}` : label;
-      const context = bar.getContext("2d"), image = context.createImageData(256, 1), last = colors.length / 3 - 1;
-      for (let i = 0; i < 256; i++) {
-        const color = 3 * Math.round(last * i / 255);
-        image.data.set([colors[color], colors[color + 1], colors[color + 2], 255], 4 * i);
-      }
-      context.putImageData(image, 0, 0);
+      paintBar(bar, colors);
       ticks.replaceChildren(...ends.map((end) => element("span", {}, end)));
     }
   }

@@ -36,6 +36,37 @@ def new_surrogate(experiment: Experiment, dataset: Dataset, protocol: BaseProtoc
     return surrogate
 
 
+def take_weights(surrogate: Surrogate, source: Surrogate, where: str) -> list[str]:
+    """Copy the weights of ``source`` that fit by name and shape; says how many, and one line for each that does not.
+
+    Statistics stay those of the data that are trained on.
+    """
+    if source.config.name != surrogate.config.name:
+        raise UserError(
+            f"{where} holds the model {source.config.name!r} and this run trains {surrogate.config.name!r}; "
+            f"set model.name={source.config.name} or begin from another bundle"
+        )
+    ours, theirs = (
+        {name: tensor for name, tensor in part.state_dict().items() if not name.startswith("normalizer.")}
+        for part in (surrogate, source)
+    )
+    taken, lines = {}, []
+    for name, tensor in ours.items():
+        other = theirs.get(name)
+        if other is None:
+            lines.append(f"{name} is not in {where} and begins anew")
+        elif other.shape != tensor.shape:
+            there, here = tuple(other.shape), tuple(tensor.shape)
+            lines.append(f"{name} has shape {there} in {where} and {here} here, and begins anew")
+        else:
+            taken[name] = other
+    lines += [f"{name} of {where} has no place here" for name in theirs if name not in ours]
+    if not taken:
+        raise UserError(f"none of the weights of {where} fit this model: {lines[0]}")
+    surrogate.load_state_dict({**surrogate.state_dict(), **taken})
+    return [f"began with {len(taken)} of {len(ours)} tensors of {where}", *lines]
+
+
 def strided_normalizer(dataset: Dataset, stride: int) -> Normalizer:
     """Statistics of the training split with the increments over ``stride`` frames, from all phases.
 

@@ -37,6 +37,8 @@ class TrainingConfig(Config):
     budget_minutes: float | None = Field(default=None, gt=0, le=10**7)
     """Train for this long instead: schedule, curriculum and pushforward stretch over the time. Only training
     steps count, not start-up, the first update of a process (compilation), validation and checkpoints."""
+    init: str | None = Field(default=None, min_length=1)
+    """A bundle, a run folder or a name of the zoo whose weights training begins with, as far as they fit."""
     batch_size: int = Field(default=8, ge=1, le=2**20)
     """Windows per update on all devices together: the number of devices does not change the result."""
     accumulate: int = Field(default=1, ge=1, le=2**20)

@@ -47,7 +47,7 @@ class Experiment(Config):
         values = self.model_dump(mode="json")
         classes = {"model": lambda name: find_model(name).config_class, "protocol": config_class}
         for section, config in {"model": self.model, "protocol": self.protocol}.items():
-            name = _assigned(f"{section}.name", assignments)
+            name = _text(f"{section}.name", assignments)
             if name is not None and name != values[section]["name"]:
                 shared = classes[section](name).model_fields
                 values[section] = {
@@ -101,7 +101,13 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return result
 
 
-def _assigned(wanted: str, assignments: Iterable[str]) -> str | None:
+def assigned(wanted: str, assignments: Iterable[str]) -> Any:
+    """The value that assignments give a key; ``None`` where they do not."""
+    text = _text(wanted, assignments)
+    return None if text is None else apply_overrides({}, [f"value={text}"])["value"]
+
+
+def _text(wanted: str, assignments: Iterable[str]) -> str | None:
     for assignment in reversed(list(assignments)):
         key, _, value = assignment.partition("=")
         if key.strip() == wanted:

@@ -8,17 +8,19 @@ from typing import Any, get_args
 
 from factformer._support.documents import read_yaml
 from factformer._support.run_names import CONFIG
+from factformer.bundle import load
+from factformer.config import assignment, unknown_name
 from factformer.config import assignments as as_assignments
-from factformer.config import unknown_name
 from factformer.errors import UserError
-from factformer.training.experiment.definition import Experiment
+from factformer.training.experiment.defaults import experiment_of_data
+from factformer.training.experiment.definition import Experiment, assigned
 from factformer.training.loop.machine import DeviceKind, Machine, StrategyName
 from factformer.training.runfolder.folder import RunFolder, check_same
 
 Build = Callable[[str, str, Sequence[str]], Experiment]
 
 
-def choose_machine(device: str, devices: int, num_nodes: int, strategy: str) -> Machine:
+def choose_machine(device: str, devices: int, num_nodes: int, strategy: str, domain: int = 1) -> Machine:
     """The machine by the names of the command line; ``gpu`` is another word for ``cuda``."""
     kind: Any = "cuda" if device == "gpu" else device
     name: Any = strategy
@@ -26,7 +28,7 @@ def choose_machine(device: str, devices: int, num_nodes: int, strategy: str) -> 
         raise unknown_name("device", device, get_args(DeviceKind))
     if name not in get_args(StrategyName):
         raise unknown_name("strategy", strategy, get_args(StrategyName))
-    machine = Machine(kind, devices, num_nodes, name)
+    machine = Machine(kind, devices, num_nodes, name, domain)
     machine.check()
     return machine
 
@@ -39,18 +41,24 @@ def choose_experiment(
     out: Path | None,
     resume: bool,
 ) -> tuple[Experiment, Path]:
-    """The experiment of a recipe or of a configuration file, or the saved one of the run to resume.
+    """The experiment of a recipe or of a configuration file, of the data alone, or the saved one of the run to resume.
 
     A run is resumed as it began: values given again must be those it was started with, but for the few that do
-    not decide its outcome.
+    not decide its outcome, and for more updates.
     """
-    if recipe is None and not resume:
-        raise UserError("say which recipe to train, e.g. `factformer train demo`; `factformer list` shows them")
+    path = assigned("data.path", assignments)
+    if recipe is None and not resume and path is None:
+        raise UserError(
+            "say which recipe to train, e.g. `factformer train demo` (`factformer list` shows them), or give --data DIR"
+        )
+    if recipe is None and scale is not None and not resume:
+        raise UserError("--scale is for recipes: name one, or leave it out")
     if recipe is not None and _is_file(recipe) and scale is not None:
         raise UserError(f"{recipe} says all sizes itself: leave out --scale, which is for recipes")
-    folder = out or (Path("runs") / Path(recipe).stem if recipe else None)
+    name = Path(recipe or str(path or "")).stem
+    folder = out or (Path("runs") / name if name else None)
     if folder is None:
-        raise UserError("--resume needs --out with the folder of the run, or the recipe it was made with")
+        raise UserError("--resume needs --out with the folder of the run, or the recipe or data it was made with")
     run = RunFolder(folder)
     if resume and run.config.is_file():
         saved = run.read_config()
@@ -62,11 +70,23 @@ def choose_experiment(
         wanted = saved.override([*said, *assignments])
         check_same(saved, wanted, folder)
         return wanted, folder
-    if recipe is None:
+    if recipe is None and path is None:
         raise UserError(f"there is no run at {folder}: it has no {CONFIG}; name a recipe to start one")
+    if recipe is None:
+        return experiment_of_data(assignments), folder
     if _is_file(recipe):
         return _from_file(Path(recipe), assignments), folder
     return build(recipe, scale or "small", assignments), folder
+
+
+def fine_tuning(init: str | Path | None) -> list[str]:
+    """Assignments that begin from a bundle: its model, which others may change, and its weights."""
+    if init is None:
+        return []
+    model = load(init).config
+    values = {"name": model.name, **model.model_dump(mode="json", exclude_unset=True)}
+    said = [f"model.name={model.name}", *(assignment(f"model.{key}", values[key]) for key in values if key != "name")]
+    return [*said, assignment("training.init", str(init))]
 
 
 def _is_file(recipe: str) -> bool:

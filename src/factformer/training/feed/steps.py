@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from factformer.config import fingerprint
 from factformer.data.normalization import Normalizer
 from factformer.data.statistics import parameter_statistics
 from factformer.data.store import Dataset, Selection, positions
@@ -31,7 +32,8 @@ class SteppedDataset(Dataset):
 
     @property
     def fingerprint(self) -> str:  # type: ignore[override]
-        return self.whole.fingerprint
+        whole = self.whole.fingerprint
+        return whole if self.stride == 1 else fingerprint([whole, self.stride])
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -66,7 +68,7 @@ class SteppedDataset(Dataset):
     def _told(self, known: Normalizer) -> Normalizer:
         """Statistics with those of ``frame_dt`` at all strides."""
         place, values = self.problem.parameters.index(STEP), known.to_dict()
-        single: NDArray[Any] = self._parameters(slice(None), 1)[:, place].numpy()
+        single: NDArray[Any] = self._parameters(slice(None), 1)[:, place].cpu().numpy()
         column = parameter_statistics(np.multiply.outer(single, self.strides).reshape(-1, 1))
         for name, (number,) in column.items():
             others = values.get(name, [])

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from factformer.config import unknown_name
 from factformer.errors import UserError
 from factformer.models._backbone import Backbone
+from factformer.nn.conditions import Modulation
 
-DeviceKind = Literal["auto", "cpu", "cuda"]
+DeviceKind = Literal["auto", "cpu", "cuda", "mps"]
 StrategyName = Literal["auto", "ddp", "fsdp"]
 FEW_PROCESSES = 16
 """So many processes may share the cores of any computer, to try out what several do."""
@@ -33,6 +34,8 @@ class Machine:
     devices: int = 1
     num_nodes: int = 1
     strategy: StrategyName = "auto"
+    domain: int = 1
+    """Processes that share the grid of a sample; the others train on samples of their own."""
 
     def __post_init__(self) -> None:
         for name, value, choices in (
@@ -46,17 +49,28 @@ class Machine:
         """Raise where the computer cannot give what is asked for."""
         if self.devices < 1 or self.num_nodes < 1:
             raise UserError(f"--devices and --num-nodes start at 1, got {self.devices} and {self.num_nodes}")
+        if self.domain < 1 or self.num_processes % self.domain:
+            raise UserError(
+                f"--domain {self.domain} processes share a grid, so that the {self.num_processes} processes of "
+                "--devices and --num-nodes must be a multiple of it"
+            )
+        if self.domain > 1 and self.strategy == "fsdp":
+            raise UserError("--domain cuts the grid and --strategy fsdp the weights: use one of them")
         available = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if self.device == "cuda" and available == 0:
             raise UserError("a GPU was asked for and there is none; use --device cpu or install torch with CUDA")
         if self.kind == "cuda" and self.devices > available:
             raise UserError(f"--devices {self.devices} asked for, this computer has {available} GPUs")
+        if self.kind == "mps" and not torch.backends.mps.is_available():
+            raise UserError("--device mps asked for, and this computer has none; use --device cpu")
+        if self.kind == "mps" and self.num_processes > 1:
+            raise UserError("--device mps trains in one process; leave out --devices and --num-nodes")
         cores = os.cpu_count() or 1
         if self.kind == "cpu" and self.devices > max(cores, FEW_PROCESSES):
             raise UserError(f"--devices {self.devices} asked for, this computer has {cores} cores")
 
     @property
-    def kind(self) -> Literal["cpu", "cuda"]:
+    def kind(self) -> Literal["cpu", "cuda", "mps"]:
         if self.device == "auto":
             return "cuda" if torch.cuda.is_available() else "cpu"
         return self.device
@@ -119,14 +133,23 @@ def shard(module: nn.Module, mesh: Any) -> nn.Module:
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     for part in list(module.modules()):
+        if isinstance(part, Modulation):  # it runs before the layer that holds it
+            fully_shard(part, mesh=mesh["data_parallel"])
+    for part in list(module.modules()):
         if isinstance(part, Backbone):
-            for layers in part.children():
-                if isinstance(layers, nn.ModuleList):
-                    for layer in layers:
-                        fully_shard(layer, mesh=mesh["data_parallel"])
+            for layer in _layers(part):
+                fully_shard(layer, mesh=mesh["data_parallel"])
     fully_shard(module, mesh=mesh["data_parallel"])
     register_fsdp_forward_method(module, "roll_out")
     return module
+
+
+def _layers(module: nn.Module) -> Iterator[nn.Module]:
+    """The layers in the lists of a backbone, and in lists of such lists."""
+    for child in module.children():
+        if isinstance(child, nn.ModuleList):
+            yield from (layer for layer in child if not isinstance(layer, nn.ModuleList))
+            yield from _layers(child)
 
 
 class Agreement:

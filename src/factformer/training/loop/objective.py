@@ -12,6 +12,7 @@ from factformer.batch import Batch, Window
 from factformer.protocols import BaseProtocol, Plan
 from factformer.rollout import rollout
 from factformer.surrogate import Surrogate
+from factformer.training.loop.own import NOTHING, Own
 
 GRADIENT = "gradient_loss"
 
@@ -22,8 +23,11 @@ class Objective(nn.Module):
     deviation: Tensor
     offset: Tensor | None
 
-    def __init__(self, surrogate: Surrogate, protocol: BaseProtocol, gradient_loss: float = 0.0) -> None:
+    def __init__(
+        self, surrogate: Surrogate, protocol: BaseProtocol, gradient_loss: float = 0.0, own: Own = NOTHING
+    ) -> None:
         super().__init__()
+        self.own = own
         self.surrogate = surrogate
         self.protocol = protocol
         self.slices = protocol.problem.state_slices
@@ -36,7 +40,7 @@ class Objective(nn.Module):
     @property
     def terms(self) -> list[str]:
         """The names of what the loss is made of, in the order of the log."""
-        return [*self.slices, *self.weights]
+        return [*self.slices, *self.weights, *self.own.loss_terms]
 
     def forward(self, window: Window, plan: Plan) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The loss of a batch, and its terms before they are weighted, detached."""
@@ -52,12 +56,16 @@ class Objective(nn.Module):
         The deviation of the channels keeps windows in check whose truth is zero (`metrics.LEAST`); an offset of theirs
         is not part of what errors are relative to. With a mask the points inside alone count.
         """
-        terms = metrics.grouped_relative_l2(prediction, target, self.slices, self.deviation, self.offset, mask)
+        part = self.surrogate.part
+        terms = metrics.grouped_relative_l2(prediction, target, self.slices, self.deviation, self.offset, mask, part)
         total = torch.stack(list(terms.values())).sum()
         if GRADIENT in self.weights:
             terms[GRADIENT] = self.gradient_loss(prediction, target, mask)
         for name, weight in self.weights.items():
             total = total + weight * terms[name]
+        for name, term in self.own.terms(prediction, target).items():
+            terms[name] = term
+            total = total + term
         return total, {name: term.detach() for name, term in terms.items()}
 
     def gradient_loss(self, prediction: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -11,9 +11,11 @@ from factformer.training.experiment.definition import Experiment
 from factformer.training.loop.failures import explained
 from factformer.training.loop.machine import Machine, is_launched_process, start
 from factformer.training.loop.outcome import Outcome
+from factformer.training.loop.own import NOTHING, Own
 from factformer.training.loop.signals import StopRequest, listening
 from factformer.training.loop.state import own_randomness
 from factformer.training.loop.trainer import Trainer
+from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.folder import RunFolder, check_same
 from factformer.training.runfolder.reporting import Reporter
 
@@ -30,11 +32,13 @@ def train(
     max_minutes: float | None = None,
     command: str = "",
     reporter: Reporter | None = None,
+    own: Own = NOTHING,
 ) -> Outcome:
     """Train the surrogate of an experiment on ``dataset`` and keep the run in ``folder``.
 
     ``held_out`` is rolled out now and then for the error that is logged and decides the best checkpoint. With
-    ``resume`` the run continues from its last checkpoint, or begins if there is none; nothing is removed then.
+    ``resume`` the run continues from its last checkpoint, or begins if there is none; nothing is removed then. ``own``
+    holds a user's own functions.
     """
     if resume and overwrite:
         raise UserError("either resume a run (--resume) or overwrite it (--overwrite), not both")
@@ -52,7 +56,9 @@ def train(
             else:
                 run.check_free(overwrite)
         fabric = start(machine, experiment.training.precision)
-        trainer = Trainer(experiment, dataset, held_out, fabric, run, reporter or Reporter())
+        resumed = resume and checkpoint.latest(run.checkpoints) is not None
+        init = None if resumed else experiment.training.init
+        trainer = Trainer(experiment, dataset, held_out, fabric, run, reporter or Reporter(), machine.domain, own, init)
         # Nothing is written before everything is known to fit together.
         if fabric.is_global_zero and not begun:
             if resume:
@@ -62,5 +68,5 @@ def train(
         if resume:
             trainer.resume()
             if fabric.is_global_zero:
-                run.note_data(experiment.data.path)
+                run.note(experiment)
         return trainer.run_to_end(request, command)

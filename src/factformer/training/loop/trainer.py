@@ -15,14 +15,16 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from factformer.bundle import save_bundle
+from factformer.bundle import load, save_bundle
 from factformer.data.store import Dataset
 from factformer.data.windows import Windows
 from factformer.errors import NonFinite, UserError
+from factformer.parallel.attaching import hold_part
+from factformer.parallel.part import GridPart, cut_window
 from factformer.problem import STEP
 from factformer.protocols import Plan, build_protocol
 from factformer.surrogate import Surrogate
-from factformer.training.experiment.assembly import check_batch, check_memory, check_window, new_surrogate
+from factformer.training.experiment.assembly import check_batch, check_memory, check_window, new_surrogate, take_weights
 from factformer.training.experiment.definition import Experiment
 from factformer.training.feed.augmentation import Augmentation
 from factformer.training.feed.feeding import Visits, open_feed
@@ -36,13 +38,14 @@ from factformer.training.loop.objective import Objective
 from factformer.training.loop.optimizer.ema import WeightAverage
 from factformer.training.loop.optimizer.schedule import learning_rate_factor
 from factformer.training.loop.outcome import Outcome, provenance
+from factformer.training.loop.own import NOTHING, Own
 from factformer.training.loop.signals import StopRequest
 from factformer.training.loop.state import RunState, Tally, build_optimizer, shipped
 from factformer.training.loop.step import Step, StepParts, train_step
 from factformer.training.loop.validation import Validation
 from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.checkpoint import Snapshot
-from factformer.training.runfolder.folder import RunFolder, check_identity
+from factformer.training.runfolder.folder import RunFolder, check_identity, prolonged
 from factformer.training.runfolder.reporting import Reporter
 
 MAX_ROLLBACKS = 10
@@ -63,7 +66,11 @@ class Trainer:
         fabric: Fabric,
         run: RunFolder,
         reporter: Reporter,
+        domain: int = 1,
+        own: Own = NOTHING,
+        init: str | None = None,
     ) -> None:
+        """``init`` is the bundle that a new run begins with; a resumed one has its weights already."""
         config, strides = experiment.training, experiment.protocol.strides
         if experiment.protocol.several_steps or STEP in dataset.problem.parameters:
             dataset = SteppedDataset(dataset, strides=strides)
@@ -73,12 +80,25 @@ class Trainer:
         self.reporter = reporter if fabric.is_global_zero else Reporter()
         self.dataset = dataset
         self.protocol = build_protocol(experiment.protocol, problem)
-        check_batch(config.batch_size, fabric.world_size, config.accumulate)
+        num_groups = fabric.world_size // domain  # each trains on samples of its own
+        check_batch(config.batch_size, num_groups, config.accumulate)
         on_cpu = fabric.device.type == "cpu"
         check_memory(experiment, problem, self.protocol.window_length, fabric.world_size, on_cpu=on_cpu)
 
         self.surrogate = new_surrogate(experiment, dataset, self.protocol)
-        self.objective = Objective(self.surrogate, self.protocol, config.gradient_loss)
+        if init is not None:
+            for line in take_weights(self.surrogate, load(init), init):
+                self.reporter.message(line)
+        self.part: GridPart | None = None
+        if domain > 1:
+            check_cut(experiment)
+            self.part = hold_part(self.surrogate, num_groups, domain, fabric.device.type)
+        if domain > 1 and (own.loss_terms or own.metrics):
+            raise UserError(
+                "loss_terms= and metrics= see whole frames, and a domain that is cut has none: leave one out"
+            )
+        self.own = own
+        self.objective = Objective(self.surrogate, self.protocol, config.gradient_loss, own)
         wrapped = fabric.setup_module(self.objective)
         optimizer = build_optimizer(self.surrogate, config)  # after the setup: sharding replaces the parameters
         self.parts = StepParts(
@@ -89,7 +109,8 @@ class Trainer:
             config.clip,
             config.accumulate,
         )
-        self.step: Step = CapturedStep(self.objective, self.parts) if CapturedStep.suits(self.parts) else train_step
+        recorded = CapturedStep.suits(self.parts) and not own.loss_terms  # these may do what a graph cannot hold
+        self.step: Step = CapturedStep(self.objective, self.parts) if recorded else train_step
 
         self.agreement = Agreement(fabric)
         parameters = dict(self.surrogate.named_parameters())
@@ -102,7 +123,7 @@ class Trainer:
         check_window(length, dataset.num_frames, strides[-1])
         windows = Windows(dataset.num_trajectories, dataset.num_frames, length, experiment.data.stride, strides)
         self.visits = Visits(
-            windows, config.seed, config.batch_size, rank=fabric.global_rank, num_ranks=fabric.world_size
+            windows, config.seed, config.batch_size, rank=fabric.global_rank // domain, num_ranks=num_groups
         )
         self.feed = open_feed(dataset, self.visits, fabric.device, experiment.data)
         self.validation = None
@@ -110,6 +131,8 @@ class Trainer:
             raise UserError("training.ship=best is told by held-out trajectories, and there are none; use last")
         if held_out is not None:
             self.validation = Validation(held_out, config.validation_windows, fabric.device, strides[0])
+            if self.part is not None:
+                self.validation.cut(self.part)
         self.augment = Augmentation(experiment.problem, dataset, config.seed) if config.augment else None
         self.noise = None
         if config.noise:
@@ -135,6 +158,15 @@ class Trainer:
         if self.fabric.is_global_zero:
             self.run.reset_log(snapshot.metrics)
         self.reporter.message(f"resumed after update {self.state.counters.update}")
+        counters, more = self.state.counters, prolonged(snapshot.state, self.experiment)
+        if more:
+            rate = self.learning_rate(self.clock.progress(counters.update + 1, counters.seconds))
+            last = counters.last.get("learning_rate")
+            was = "" if last is None else f", where the last line of the log has {last:.3g}"
+            self.reporter.message(
+                f"{more}: schedule, curriculum and pushforward stretch over the whole, and the learning rate "
+                f"goes on at {rate:.3g}{was}"
+            )
         before, now = snapshot.state.get("num_threads"), torch.get_num_threads()
         if self.fabric.device.type == "cpu" and before not in (None, now):
             self.reporter.message(
@@ -174,6 +206,8 @@ class Trainer:
                     if stop:
                         return self.stop(request.reason or "another process was asked to stop")
                     self.advance(update, progress)
+                    if self.own.wants_end(update, self.surrogate):
+                        return self.finish(command)
                 except Diverged as trouble:
                     self.roll_back(trouble)
         finally:
@@ -194,6 +228,8 @@ class Trainer:
                 window = self.augment(window, update, self.visits.slots)
             if self.noise is not None:
                 window = self.noise(window, update, self.visits.slots)
+            if self.part is not None:  # after what moves points and draws numbers for all of them
+                window = cut_window(window, self.part)
             try:
                 losses = self.step(self.parts, window, plan, learning_rate)
             except NonFinite as error:  # the feed gives finite frames, so the surrogate made these
@@ -244,7 +280,8 @@ class Trainer:
             assert self.validation is not None
             with self.clock.paused(), self.fabric.autocast(), self.averaged():
                 errors = self.validation.errors(self.objective)
-            total = None if None in errors.values() else sum(e for e in errors.values() if e is not None)
+            fields = [errors[name] for name in self.objective.slices]
+            total = None if None in fields else sum(e for e in fields if e is not None)
             line |= {"validation": total, **{f"validation_{name}": error for name, error in errors.items()}}
             if total is not None and (counters.best_error is None or total < counters.best_error):
                 counters.best, counters.best_error = self.checkpoint_name(), total
@@ -354,3 +391,11 @@ class Trainer:
             rank=self.fabric.global_rank,
             last=counters.last,
         )
+
+
+def check_cut(experiment: Experiment) -> None:
+    """Raise where a setting cannot be had with a grid that is cut over processes."""
+    if experiment.training.gradient_loss:
+        raise UserError("training.gradient_loss compares neighbours of all points and cannot be cut; set it to 0")
+    if getattr(experiment.protocol, "coarse", 1) > 1:
+        raise UserError("protocol.coarse leaves out points and cannot be cut over processes; set it to 1")

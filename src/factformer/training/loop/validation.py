@@ -12,6 +12,7 @@ from factformer.data.agreement import require_finite
 from factformer.data.store import Dataset
 from factformer.data.windows import frames_from, span
 from factformer.errors import NonFinite, UserError
+from factformer.parallel.part import GridPart, cut_batch
 from factformer.training.loop.objective import Objective
 
 
@@ -44,25 +45,34 @@ class Validation:
         self.batch = window.batch(num_context)
         self.target = window.frames[:, num_context:]
 
+    def cut(self, part: GridPart) -> None:
+        """Keep what this process holds of the windows."""
+        self.batch = cut_batch(self.batch, part)
+        self.target = part.cut(self.target, 2)
+
     def errors(self, objective: Objective) -> dict[str, float | None]:
         """Relative L2 of each field group over the joint window as in the loss, averaged over the windows.
 
-        None where a roll-out left the numbers, as that of a barely trained model may.
+        A user's own metrics come after them. None where a roll-out left the numbers, as that of a barely trained model
+        may.
         """
         try:
             # One window at a time: validation must fit wherever training fits.
             predicted = [objective.roll_out(batch, self.num_frames) for batch in self.batch.split(1)]
         except NonFinite:
-            return dict.fromkeys(self.problem.state_slices)
+            return dict.fromkeys([*self.problem.state_slices, *objective.own.metrics])
+        prediction = torch.cat(predicted)
         errors = metrics.grouped_relative_l2(
-            torch.cat(predicted),
+            prediction,
             self.target,
             self.problem.state_slices,
             objective.deviation,
             objective.offset,
             self.batch.mask,
+            objective.surrogate.part,
         )
         values = {name: float(error) for name, error in errors.items()}
+        values |= objective.own.measured(prediction, self.target, self.problem)
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 

@@ -19,18 +19,20 @@ import torch
 from factformer import __version__
 from factformer._support import run_names as names
 from factformer._support.files import MARK, write_atomically
+from factformer._support.lock import locked
 from factformer.bundle import DESCRIPTION
-from factformer.bundle import FILES as BUNDLE_FILES
 from factformer.config import assignment
 from factformer.data.agreement import describe_difference
 from factformer.errors import UserError
 from factformer.problem import Problem
 from factformer.training.experiment.definition import Experiment, differences
 from factformer.training.runfolder import checkpoint
-from factformer.training.runfolder.lock import locked
+from factformer.zoo.index import BUNDLE_FILES
 
 FREE_KEYS = ("data.path", "data.residence", "training.checkpoint_every", "training.keep_last")
 """Values that may change when a run is resumed: they do not decide its outcome."""
+GROWING = ("updates", "budget_minutes")
+"""Values of the training that may be larger when a run is resumed: it is prolonged."""
 REMOVED = ".removed-"
 LEFTOVER = re.compile(
     rf"{re.escape(REMOVED)}\w+"
@@ -126,11 +128,14 @@ class RunFolder:
         """The experiment that the run was started with."""
         return Experiment.read(self.config)
 
-    def note_data(self, path: str) -> None:
-        """Keep where the data of the run lie now: what comes after training looks for them there."""
+    def note(self, experiment: Experiment) -> None:
+        """Keep where the data of the run lie now, since what comes after training looks there, and how long it is."""
         saved = self.read_config()
-        if path and path != saved.data.path:
-            write_atomically(self.config, saved.override([assignment("data.path", path)]).to_yaml())
+        changes = {f"training.{key}": getattr(experiment.training, key) for key in GROWING}
+        changes |= {"data.path": experiment.data.path} if experiment.data.path else {}
+        noted = saved.override([assignment(key, value) for key, value in changes.items()])
+        if noted != saved:
+            write_atomically(self.config, noted.to_yaml())
 
     def append(self, values: dict[str, Any]) -> None:
         """One line of the log."""
@@ -159,7 +164,7 @@ def _is_ours(path: Path) -> bool:
         return path.is_dir() and all(checkpoint.is_ours(item) for item in path.iterdir())
     if path.name == names.BUNDLE:
         found = {item.name for item in path.iterdir()} if path.is_dir() else {"a file"}
-        return not found or (found <= BUNDLE_FILES and DESCRIPTION in found)
+        return not found or (found <= set(BUNDLE_FILES) and DESCRIPTION in found)
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -185,19 +190,33 @@ def _remove(path: Path) -> None:
 
 
 def check_same(saved: Experiment, wanted: Experiment, where: Path) -> None:
-    """Raise where a run would be resumed under another configuration than it began with.
+    """Raise where a run would be resumed under another configuration than it began with; it may be prolonged.
 
     No ``data.resolution`` is that of the data, which the checkpoints know: what a run has noted may be an old default,
     and what is asked for now is held against the data.
     """
     unsaid = None in (saved.data.resolution, wanted.data.resolution)
     free = (*FREE_KEYS, "data.resolution") if unsaid else FREE_KEYS
+    for key in GROWING:
+        before, now = (getattr(part.training, key) for part in (saved, wanted))
+        if before is not None and now is not None and now > before:
+            free = (*free, f"training.{key}")
     found = [item for item in differences(saved, wanted) if item.split(" ", 1)[0] not in free]
     if found:
         raise UserError(
             f"{where} was trained with another configuration: {'; '.join(found[:3])}"
             f"{' and more' if len(found) > 3 else ''}; drop the change or choose another folder"
         )
+
+
+def prolonged(state: Mapping[str, Any], experiment: Experiment) -> str:
+    """In words, by how much a run is to be longer than the one of a checkpoint's ``state``; empty where it is not."""
+    before = state.get("experiment", {}).get("training", {})
+    for key in GROWING:
+        now = getattr(experiment.training, key)
+        if before.get(key) is not None and now is not None and now > before[key]:
+            return f"training.{key} was {before[key]:g} and is {now:g} now"
+    return ""
 
 
 def check_identity(path: Path, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from factformer.config import unknown_name
 from factformer.errors import UserError
 from factformer.training.loop.machine import is_launched_process
 from factformer.training.runfolder.reporting import LiveReporter, Reporter, Tracker
@@ -18,7 +20,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise UserError("--tensorboard needs the package: pip install 'factformer[tensorboard]'") from None
+            raise UserError("logging to TensorBoard needs the package: pip install 'factformer[tensorboard]'") from None
         self._open = lambda: SummaryWriter(str(folder / "tensorboard"))
         self.writer: Any = None
 
@@ -40,7 +42,7 @@ class WeightsAndBiases:
         try:
             import wandb
         except ImportError:
-            raise UserError("--wandb needs the package: pip install 'factformer[wandb]'") from None
+            raise UserError("logging to Weights & Biases needs the package: pip install 'factformer[wandb]'") from None
         self._open = lambda: wandb.init(
             project=os.environ.get("WANDB_PROJECT", "factformer"),
             name=folder.name,
@@ -60,13 +62,34 @@ class WeightsAndBiases:
             self.run.finish()
 
 
-def open_reporter(folder: Path, *, quiet: bool = False, tensorboard: bool = False, wandb: bool = False) -> Reporter:
-    """The reporter of the command line; processes other than the first say nothing."""
+class Function:
+    """A user's own function of the values of a log line and its update."""
+
+    def __init__(self, function: Callable[[dict[str, float], int], object]) -> None:
+        self.function = function
+
+    def log(self, values: dict[str, float], update: int) -> None:
+        self.function(values, update)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+Logger = str | Callable[[dict[str, float], int], object]
+"""``"tensorboard"``, ``"wandb"``, or a function ``f(values, update)``."""
+NAMED: dict[str, Callable[[Path], Tracker]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
+
+
+def open_reporter(folder: Path, *, quiet: bool = False, loggers: Sequence[Logger] = ()) -> Reporter:
+    """What tells of a run, with further places to log to; processes other than the first say nothing."""
     if is_launched_process():
         return Reporter()
     trackers: list[Tracker] = []
-    if tensorboard:
-        trackers.append(TensorBoard(folder))
-    if wandb:
-        trackers.append(WeightsAndBiases(folder))
+    for logger in [loggers] if isinstance(loggers, str) else loggers:
+        if callable(logger):
+            trackers.append(Function(logger))
+        elif logger in NAMED:
+            trackers.append(NAMED[logger](folder))
+        else:
+            raise unknown_name("logger", str(logger), NAMED)
     return LiveReporter(trackers, silent=quiet)

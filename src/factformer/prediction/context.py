@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ import torch
 
 from factformer.batch import Batch, as_number
 from factformer.config import unknown_name
-from factformer.data.formats.arrays import LazyArray, describe_arrays, open_arrays
+from factformer.data.formats.arrays import SUFFIXES, describe_arrays, open_arrays
 from factformer.data.formats.foreign import NO_PARTS, is_well
 from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
 from factformer.data.formats.parts import PartReader, Parts, Sizes, joined_columns
-from factformer.data.formats.pdebench import describe_times
+from factformer.data.formats.pdebench import Found, describe_times
+from factformer.data.formats.sources import describe_source
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.store import StoredDataset, open_dataset, parts_for
 from factformer.data.windows import span
@@ -83,11 +84,11 @@ def read_context(
                 raise unknown_name("field", name, known)
         said = [part.strip() for text in (fields or {}).values() for part in text.split(",")]
         taken = [*(f.name for f in _seen(problem)), *said, *parts.arrays]
-        described = describe_times(path, open_arrays(path), taken=taken)
-        seen = _columns(path, described.arrays, problem, fields or {}, layout)
+        described = _described(path, taken)
+        seen = _columns(described, problem, fields or {}, layout)
         if STEP in problem.parameters and STEP not in parts.parameters:
             given.setdefault(STEP, problem.frame_dt)
-        data, num_forced = _arrays(path, described.arrays, problem, seen, parts, layout, given)
+        data, num_forced = _arrays(described, problem, seen, parts, layout, given)
         interval = given.get(STEP, problem.frame_dt)
         stride = 1 if problem.steady else described.frame_stride(data.num_frames, interval)
         first = max(data.num_frames - span(problem.num_context_frames, stride), 0)
@@ -159,9 +160,15 @@ def _stored(path: Path, problem: Problem, given: dict[str, float]) -> tuple[Stor
     return open_dataset(path, num_context_frames=count, horizon=horizon, **changes), stride
 
 
+def _described(path: Path, taken: Sequence[str]) -> Found:
+    """The arrays of a file with their times; names that PDEBench gives a meaning have none here."""
+    if path.suffix in SUFFIXES:
+        return describe_times(path, open_arrays(path), taken=taken)
+    return describe_source(path, taken=taken)
+
+
 def _arrays(
-    path: Path,
-    arrays: Mapping[str, LazyArray],
+    found: Found,
     problem: Problem,
     seen: list[Column],
     parts: Parts,
@@ -171,7 +178,8 @@ def _arrays(
     """Arrays as a dataset of all that ``problem`` needs, and how many frames have forcing."""
     axes = AXIS_NAMES[: problem.grid.num_axes]
     sizes = Sizes(seen[0].size("n"), None, tuple(seen[0].size(axis) for axis in axes))
-    reader = PartReader(path, arrays, parts, sizes, layout)
+    path = found.path
+    reader = PartReader(path, found.arrays, parts, sizes, layout, layouts=found.layouts)
     for part in ("static", "forcing", "parameters"):
         known = [*(f.name for f in getattr(problem, part))] if part != "parameters" else list(problem.parameters)
         for name in getattr(parts, part):
@@ -210,19 +218,18 @@ def _seen(problem: Problem) -> tuple[Field, ...]:
     return problem.state if problem.num_context_frames else problem.static
 
 
-def _columns(
-    path: Path, arrays: Mapping[str, LazyArray], problem: Problem, names: Mapping[str, str], layout: str | None
-) -> list[Column]:
+def _columns(described: Found, problem: Problem, names: Mapping[str, str], layout: str | None) -> list[Column]:
     """The arrays that hold what is seen, each with its axes: as `convert` finds them, or those of one trajectory.
 
     Which of the two fits the grid decides; where neither does, because the frames are of another resolution, the first
     that makes sense.
     """
-    num_axes = problem.grid.num_axes
-    found = {name: array for name, array in arrays.items() if array.shape}  # a number is no field
+    num_axes, path = problem.grid.num_axes, described.path
+    found = {name: array for name, array in described.arrays.items() if array.shape}  # a number is no field
     options: dict[str, Any] = {"num_axes": num_axes, "layout": layout, "steady": problem.num_context_frames == 0}
+    options["layouts"] = described.layouts
     possible, refused = [], []
-    for single in (False, True) if layout is None else (False,):
+    for single in (False, True) if layout is None and described.layouts is None else (False,):
         fitted = {name: np.asarray(array[...])[None] for name, array in found.items()} if single else found
         try:
             columns = assign_columns(path, fitted, _seen(problem), names, **options)

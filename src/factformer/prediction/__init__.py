@@ -14,7 +14,6 @@ import torch
 from factformer._support.files import clean_leftovers, require_free, write_together
 from factformer._support.limits import require_memory
 from factformer.bundle import load
-from factformer.context import read_context
 from factformer.data.formats.foreign import NO_PARTS
 from factformer.data.formats.parts import Parts
 from factformer.data.generate.progress import ProgressBar
@@ -23,6 +22,7 @@ from factformer.evaluation.accuracy import other_parameters
 from factformer.evaluation.memory import memory_explained
 from factformer.evaluation.run import check_writable
 from factformer.evaluation.timing import autocast, resolve_device
+from factformer.prediction.context import read_context
 from factformer.report.animation import write_animation
 from factformer.report.planes import components
 from factformer.rollout import rollout
@@ -116,12 +116,14 @@ def predict_file(
         if path.suffix == ".npy":
             np.save(path, frames)
         else:
-            np.savez_compressed(path, frames=frames, frame_dt=problem.frame_dt)
+            np.savez_compressed(path, frames=frames, frame_dt=context.batch.frame_dt(problem))
 
     def animate(path: Path) -> None:
-        frame_dt = problem.frame_dt if problem.num_context_frames else None
+        frame_dt = context.batch.frame_dt(problem) if problem.num_context_frames else None
+        mask = context.batch.mask
+        shown = frames[0] if mask is None else np.where(mask[0].numpy()[..., None], frames[0], np.float32(np.nan))
         write_animation(
-            path, frames[0], component=components(problem.state)[0], grid=grid, frame_dt=frame_dt, overwrite=True
+            path, shown, component=components(problem.state)[0], grid=grid, frame_dt=frame_dt, overwrite=True
         )
 
     write_together(dict(zip(files, (save, animate), strict=False)))

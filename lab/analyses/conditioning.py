@@ -1,6 +1,6 @@
 """Where parameters should act on a network: the same training with one number per trajectory given in other ways.
 
-    python -m lab.analyses.modulation --out results/cpu/modulation.json
+    python -m lab.analyses.conditioning --out results/cpu/modulation.json
 
 One-dimensional Burgers and advection-diffusion with a viscosity, or velocity, of each trajectory's own. The surrogate
 sees one frame, which says nothing of that number. The table gives the relative L2 error of 8-frame roll-outs on unseen
@@ -28,8 +28,7 @@ from factformer.data.store import ArrayDataset
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance
 from factformer.models import _backbone
-from factformer.nn.conditions import Conditions
-from factformer.nn.modulation import EMBEDDING_DIM, Modulation
+from factformer.nn.conditions import EMBEDDING_DIM, Conditions, Modulation
 from factformer.surrogate import Surrogate
 
 POINTS, FRAMES, DT = 32, 17, 0.1
@@ -188,7 +187,7 @@ def main() -> None:
         "rows": rows,
         **provenance(seed=0, seconds=time.perf_counter() - began, device=torch.device("cpu")),
     }
-    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One process at a time works in a run folder: the file ``.lock`` names it.
+"""One process at a time works in a run folder, or fetches a bundle: the file ``.lock`` names it.
 
 The system's lock on that file decides. The system frees it when its process ends, however it ends, so what a killed
 process leaves behind is taken over. Where there are no such locks, the process that the file names decides: it holds

@@ -1,38 +1,17 @@
-"""Domains that do not fill their grid: fields without the values outside, and how close the walls of bodies are.
-
-A mask is a quadrature: the weight of a point is the product of its axes' weights inside the domain Ω and zero outside,
-
-    ∫_Ω f ≈ Σ_j w_j χ_j f_j,      mean over Ω = Σ_j w_j χ_j f_j / Σ_j w_j χ_j,      χ = 1 inside, 0 outside
-
-(`factformer.nn.norms.cached_domain_weights`). Layers take χ as ``mask (batch, *grid)``, one for each sample, and read
-nothing outside of it. What they give there is of no meaning unless they say so.
-"""
+"""How close the walls of bodies are, as fields that a network sees."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from factformer.grid import Grid
 from factformer.nn.grid_tables import TableCache
+from factformer.nn.masks.inside import Mask
 from factformer.nn.resample import apply_matrices
-
-Mask = Bool[Tensor, "batch *grid"]
-
-
-def inside(x: Float[Tensor, "batch *grid dim"], mask: Mask | None) -> Float[Tensor, "batch *grid dim"]:
-    """``χ x``: zero outside the domain, whatever ``x`` holds there, NaN included."""
-    return x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0.0)
-
-
-def ratio(
-    total: Float[Tensor, "batch *grid dim"], share: Float[Tensor, "batch *grid 1"]
-) -> Float[Tensor, "batch *grid dim"]:
-    """``total / share``: a mean over what lies inside, of a mean over everything; zero where nothing does."""
-    return total * torch.where(share > 0, 1 / share, 0.0).to(total.dtype)
 
 
 class WallCloseness(nn.Module):

@@ -1,0 +1,280 @@
+"""NetCDF files, zarr stores and xarray objects: their names, coordinates and units say what they hold.
+
+A dimension is the time by its name or by CF's attributes (``axis="T"``, ``units="hours since …"``), trajectories and
+channels by their names, and an axis of the grid where it has a coordinate or an axis's name. Variables that vary in
+time and over the grid are predicted; those that only vary over the grid are static; numbers of each trajectory are
+parameters. Coordinates cannot tell whether an axis is periodic: an attribute ``periodic`` does, or the user.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from factformer._support.documents import read_json
+from factformer._support.extras import import_extra
+from factformer._support.files import regular_file
+from factformer._support.text import cut, first_line
+from factformer.data.formats.arrays import NUMBERS, TIMES, LazyArray
+from factformer.data.formats.pdebench import Found
+from factformer.data.layout import AXIS_NAMES
+from factformer.data.opening import HDF5_ERRORS, UnreadableFileError, is_hdf5, require_inside, require_readable
+from factformer.errors import UserError
+
+SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf")
+EXTRA = "xarray"
+TRAJECTORIES = ("n", "trajectory", "sample", "member", "ensemble", "realization", "case", "run", "batch")
+CHANNELS = ("c", "channel", "component", "vector")
+SPACES = ("x", "y", "z", "w", "lon", "lat", "longitude", "latitude", "level", "lev", "height", "altitude", "depth", "r")
+CODECS = frozenset(
+    [
+        "blosc",
+        "zlib",
+        "gzip",
+        "zstd",
+        "lz4",
+        "bz2",
+        "lzma",
+        "delta",
+        "shuffle",
+        "fixedscaleoffset",
+        "quantize",
+        "bitround",
+        "astype",
+        "packbits",
+        "crc32",
+        "crc32c",
+        "adler32",
+        "fletcher32",
+        "bytes",
+        "transpose",
+        "sharding_indexed",
+        "vlen-utf8",
+        "numcodecs.zlib",
+        "numcodecs.blosc",
+        "numcodecs.lz4",
+        "numcodecs.zstd",
+    ]
+)
+"""Ways to pack numbers; others, such as pickles, may run code."""
+METADATA = (".zarray", ".zmetadata", "zarr.json")
+
+
+class Variable:
+    """A variable of xarray, read where it is indexed."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source.variable
+        self.shape: tuple[int, ...] = tuple(self._source.shape)
+        self.dtype: np.dtype[Any] = np.dtype(self._source.dtype)
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        return np.asarray(self._source[index].values)
+
+
+def is_xarray(values: Any) -> bool:
+    """Whether an object is a DataArray or a Dataset, without importing xarray."""
+    return type(values).__module__.partition(".")[0] == "xarray" and hasattr(values, "dims")
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether a folder is a zarr store, of version 2 or 3."""
+    return path.is_dir() and any((path / name).is_file() for name in (".zgroup", ".zarray", "zarr.json", ".zmetadata"))
+
+
+def describe_netcdf(path: Path, *, allow_external: bool = False) -> Found:
+    """What a NetCDF file says: version 4 is HDF5, the older ones are of their own kind."""
+    xarray = import_extra("xarray", EXTRA)
+    options: dict[str, Any] = {"decode_times": False}
+    if is_hdf5(path):
+        import_extra("h5netcdf", EXTRA)
+        require_inside(path, allow_external=allow_external)
+        options |= {"engine": "h5netcdf", "phony_dims": "access"}
+    elif _first_bytes(path) == b"CDF":
+        require_readable([path], "netcdf3")
+        options |= {"engine": "scipy"}
+    else:
+        raise UserError(f"{path} is not a NetCDF file (or an empty or broken one)")
+    return describe_xarray(_opened(path, "NetCDF file", lambda: xarray.open_dataset(path, **options)), path)
+
+
+def _first_bytes(path: Path) -> bytes:
+    with regular_file(path).open("rb") as file:
+        return file.read(3)
+
+
+def describe_zarr(path: Path, *, allow_external: bool = False) -> Found:
+    """What a zarr store says."""
+    xarray = import_extra("xarray", EXTRA)
+    import_extra("zarr", EXTRA)
+    _require_harmless(path, allow_external)
+    require_readable([path], "zarr")
+    found = _opened(path, "zarr store", lambda: xarray.open_zarr(path, decode_times=False, chunks=None))
+    return describe_xarray(found[sorted(found.data_vars)], path)  # folders have no order
+
+
+def _opened(path: Path, what: str, opening: Callable[[], Any]) -> Any:
+    """What xarray opens, with the coordinates of its axes read; its errors are said in one line."""
+    try:
+        found = opening()
+        for name in found.sizes:
+            if name in found.coords:
+                found[name].load()
+    except HDF5_ERRORS as error:
+        raise UnreadableFileError(f"{path} is not a readable {what}: {first_line(error)}") from None
+    return found
+
+
+def describe_xarray(given: Any, path: Path) -> Found:
+    """What a DataArray or Dataset says; ``path`` names it in messages."""
+    if hasattr(given, "to_dataset") and hasattr(given, "name"):
+        if given.name is None:
+            raise UserError(f"{path}: the DataArray has no name; give it one with .rename('height')")
+        given = given.to_dataset().assign_attrs(given.attrs)
+    variables = {str(name): values for name, values in given.data_vars.items() if values.dtype.kind in NUMBERS}
+    if not variables:
+        raise UserError(f"{path} holds no variable of numbers")
+    roles = {str(name): _role(given, str(name)) for name in given.sizes}
+    letters = _axis_letters(variables, roles)
+    names = {**{name: role for name, role in roles.items() if role in "ntc"}, **letters}
+    arrays: dict[str, LazyArray] = {name: Variable(values) for name, values in variables.items()}
+    layouts = {
+        name: "".join(names[str(dim)] for dim in values.dims)
+        for name, values in variables.items()
+        if all(str(dim) in names for dim in values.dims)
+    }
+    for name, layout in list(layouts.items()):
+        if len(set(layout)) != len(layout):  # two dimensions of one kind, as of components
+            del layouts[name]
+    times = next((given[name] for name in names if names[name] == "t" and name in given.coords), None)
+    coordinates = {letter: _line(given[name]) for name, letter in letters.items() if name in given.coords}
+    found = Found(path, arrays, coordinates, layouts=layouts, sources=(path,), one_time_each=True)
+    numbers, unit = (None, "") if times is None else _times(times)
+    units = {name: str(values.attrs["units"]) for name, values in variables.items() if "units" in values.attrs}
+    periodic = _periodic(given, letters)
+    return found.changed(
+        times=numbers,
+        units={**units, **({"time": unit} if unit else {})},
+        values=_values(path, variables, layouts, "".join(letters.values()), periodic),
+        names={name: name for name in variables},
+        assumed=(
+            "boundary",
+            *(() if coordinates else ("extent", "points")),
+            *(() if times is not None else ("frame_dt",)),
+        ),
+        unsaid=() if periodic is not None else ("periodic",),
+    )
+
+
+def _role(given: Any, name: str) -> str:
+    """``n``, ``t`` or ``c``, ``x`` for an axis of the grid, ``?`` where neither name nor coordinate tells."""
+    known = given[name] if name in given.coords else None
+    attributes = {} if known is None else known.attrs
+    word, unit = name.lower(), str(attributes.get("units", ""))
+    if word in TIMES or attributes.get("axis") == "T" or attributes.get("standard_name") == "time" or " since " in unit:
+        return "t"
+    if known is not None and known.dtype.kind in "mM":
+        return "t"
+    if word in TRAJECTORIES or attributes.get("axis") == "E":
+        return "n"
+    if word in CHANNELS:
+        return "c"
+    return "x" if word in SPACES or (known is not None and known.dtype.kind in "fiu") else "?"
+
+
+def _axis_letters(variables: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, str]:
+    """The axes of the grid in the order of the variable that has most of them: ``x``, ``y`` …"""
+    axes = max(([str(dim) for dim in v.dims if roles[str(dim)] == "x"] for v in variables.values()), key=len)
+    return dict(zip(axes, AXIS_NAMES, strict=False)) if len(axes) <= len(AXIS_NAMES) else {}
+
+
+def _values(
+    path: Path, variables: Mapping[str, Any], layouts: Mapping[str, str], axes: str, periodic: Any
+) -> dict[str, Any]:
+    """A problem of what varies in time, what does not, and numbers of trajectories; empty where nothing varies."""
+    kinds: dict[str, dict[str, int]] = {"state": {}, "static": {}}
+    parameters = []
+    for name, layout in layouts.items():
+        width = int(variables[name].shape[layout.index("c")]) if "c" in layout else 1
+        if axes and set(axes) <= set(layout):
+            kinds["state" if "t" in layout else "static"][name] = width
+        elif layout == "n" and name.isidentifier():
+            parameters.append(name)
+    if not kinds["state"]:
+        return {}
+    said = {} if periodic is None else {"periodic": periodic}
+    return {
+        "name": path.stem,
+        "num_axes": len(axes),
+        **kinds,
+        **({"parameters": parameters} if parameters else {}),
+        **said,
+    }
+
+
+def _periodic(given: Any, letters: Mapping[str, str]) -> list[bool] | None:
+    """Whether the axes are periodic, by attributes of their coordinates or of the whole; None where one is not said."""
+    whole = given.attrs.get("periodic")
+    flags: list[bool | None] = []
+    for index, name in enumerate(letters):
+        attributes = given[name].attrs if name in given.coords else {}
+        if attributes.get("topology") == "circular" or "modulo" in attributes:
+            flags.append(True)
+            continue
+        said = attributes.get("periodic", whole)
+        if isinstance(said, (list, tuple, np.ndarray)):
+            said = said[index] if len(said) == len(letters) else None
+        text = str(said).lower()
+        flags.append(True if text in ("true", "1", "yes") else False if text in ("false", "0", "no") else None)
+    return None if not flags or None in flags else [bool(flag) for flag in flags]
+
+
+def _line(coordinate: Any) -> NDArray[np.float64]:
+    return np.asarray(coordinate.values, dtype=np.float64)
+
+
+def _times(times: Any) -> tuple[NDArray[np.float64], str]:
+    """Times as numbers, and their unit; dates count in seconds from the first."""
+    values = np.asarray(times.values)
+    if values.dtype.kind == "M":
+        return (values - values[:1]) / np.timedelta64(1, "s"), "s"
+    if values.dtype.kind == "m":
+        return values / np.timedelta64(1, "s"), "s"
+    if values.dtype.kind not in "fiu":
+        raise UserError(f"the times {cut(str(times.name))} are no numbers but {values.dtype}: say frame_dt")
+    return values.astype(np.float64), str(times.attrs.get("units", ""))
+
+
+def _require_harmless(path: Path, allow_external: bool) -> None:
+    """Raise where a store leads out of its folder, or is packed in a way that may run code."""
+    for folder, names, files in os.walk(path):
+        for name in [*names, *files]:
+            each = Path(folder) / name
+            if each.is_symlink() and not allow_external:
+                raise UnreadableFileError(f"{path} leads to other files: {each.name} is a link; copy what it leads to")
+            if name in METADATA:
+                _require_codecs(each)
+
+
+def _require_codecs(path: Path) -> None:
+    """Raise where any array that a file of metadata describes, be it many, is packed in another way than `CODECS`."""
+    waiting: list[Any] = [read_json(path)]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, list):
+            waiting += found
+        if not isinstance(found, dict):
+            continue
+        waiting += found.values()
+        for codec in [found.get("compressor"), *(found.get("filters") or []), *(found.get("codecs") or [])]:
+            name = str(codec.get("id", codec.get("name"))) if isinstance(codec, dict) else str(codec)
+            if codec is not None and name not in CODECS:
+                known = "zstd, blosc, gzip …"
+                raise UnreadableFileError(f"{path}: values packed with {cut(name)} are not read; known are {known}")
+        if "|O" in str(found.get("dtype", "")):
+            raise UnreadableFileError(f"{path} holds objects, not numbers; such stores are not read")

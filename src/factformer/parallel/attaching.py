@@ -1,0 +1,57 @@
+"""How a surrogate is given a part of its grid: which axes are cut, and what cannot be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch.distributed.device_mesh import init_device_mesh
+
+from factformer.errors import UserError
+from factformer.grid import Grid
+from factformer.parallel.part import GridPart
+from factformer.surrogate import Surrogate
+
+LEAST_POINTS = 4
+"""Points of a part along a cut axis."""
+
+
+def cut_shape(shape: Sequence[int], domain: int) -> tuple[int, ...]:
+    """How many parts each axis is cut into for so many processes: the longest one, in as few axes as possible.
+
+    A part of an axis has at least `LEAST_POINTS`; where one axis is too short for all processes, the next longest
+    takes its share.
+    """
+    parts = [1] * len(shape)
+    left = domain
+    for axis in sorted(range(len(shape)), key=lambda m: (-shape[m], m)):
+        most = max(count for count in range(1, left + 1) if left % count == 0 and shape[axis] // count >= LEAST_POINTS)
+        parts[axis] = most
+        left //= most
+    if left > 1:
+        raise UserError(
+            f"a grid of {' x '.join(map(str, shape))} points cannot be cut into {domain} parts of at least "
+            f"{LEAST_POINTS} points along an axis; use fewer processes"
+        )
+    return tuple(parts)
+
+
+def check_cuttable(surrogate: Surrogate) -> None:
+    """Raise where a network cannot work on a part of its grid."""
+    if not surrogate.backbone.cuttable:
+        raise UserError(f"the model {surrogate.config.name!r} cannot be cut over processes; leave out --domain")
+    if getattr(surrogate.config, "softmax", False):
+        raise UserError("model.softmax needs whole rows of a kernel and cannot be cut over processes")
+
+
+def hold_part(surrogate: Surrogate, data_parallel: int, domain: int, device_type: str) -> GridPart:
+    """Give the surrogate of each process its part of the grid; processes of one sample are neighbours in rank."""
+    check_cuttable(surrogate)
+    grid: Grid = surrogate.problem.grid
+    cut = cut_shape(grid.shape, domain)
+    names = ("data", *(f"axis{m}" for m in range(grid.num_axes)))
+    mesh = init_device_mesh(device_type, (data_parallel, *cut), mesh_dim_names=names)
+    # Whole patches in every part, and an even number of them: the boundary block takes every second point.
+    patch = surrogate.patches.patch if surrogate.patches is not None else (1,) * grid.num_axes
+    part = GridPart.of(grid, mesh[names[1:]], [2 * p for p in patch])
+    surrogate.part = part
+    return part
