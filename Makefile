@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TESTS ?= tests
 THREADS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test lint docs gpu-test clean
+.PHONY: demo test lint docs gpu-test wheel-test clean
 
 demo: $(VENV)/.base
 	$(BIN)/factformer demo --out demo --overwrite
@@ -24,6 +24,10 @@ lint: $(VENV)/.dev
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict --quiet
+
+# A wheel, an empty environment outside of the checkout, and everything that a new user does first.
+wheel-test: $(VENV)/.dev
+	$(THREADS) $(BIN)/python -m pytest -m slow tests/wheel
 
 gpu-test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu tests

@@ -97,7 +97,7 @@ def main() -> None:
         "rows": rows,
         **provenance(seed=0, seconds=time.perf_counter() - began, device=torch.device("cpu")),
     }
-    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The pictures of docs/data.md: simulate each problem and draw it.
 
-python -m lab.pages.data_pictures            about two minutes on two cores; writes docs/images/data-*.png
+python -m lab.pages.data_pictures            about three minutes on two cores; writes docs/images/data-*.png
 """
 
 from __future__ import annotations
@@ -135,6 +135,41 @@ def equations() -> None:
     save(figure, "equations")
 
 
+def navier_stokes() -> None:
+    frames = simulate("navier_stokes", start("navier_stokes", 128), 5, 5.0, viscosity=1e-4)[0, ..., 0]
+    figure, axes = plt.subplots(1, 4, figsize=(9, 2.5))
+    for plot, number in zip(axes, (0, 1, 2, 4), strict=True):
+        draw(plot, frames[number], f"vorticity, t = {5 * number}", "RdBu_r", (-3, 3))
+    save(figure, "navier-stokes")
+
+
+def obstacle_flow() -> None:
+    """Three flows past bodies of their own, each with its viscosity: speed, and vorticity below it."""
+    pde, viscosities = find_pde("obstacle_flow"), torch.tensor([0.002, 0.004, 0.01])
+    grid = pde.problem(128).grid
+    generators = [torch.Generator().manual_seed(seed) for seed in (8, 6, 2)]
+    mask = pde.sample_known(grid, generators, 1, 1.0, dtype=torch.float32, device="cpu").mask
+    assert mask is not None
+    initial = pde.sample_initial(grid, generators, dtype=torch.float32, device="cpu")
+    flows = simulate(pde, initial, 2, 14.0, mask=mask, viscosity=viscosities)[:, -1]
+    figure, axes = plt.subplots(2, 3, figsize=(10, 3.6))
+    for column, (flow, inside, viscosity) in enumerate(zip(flows, mask, viscosities.tolist(), strict=True)):
+        slopes = [(flow.roll(-1, m) - flow.roll(1, m)) / (2 * grid.spacing(m)) for m in range(2)]
+        vorticity = slopes[0][..., 1] - slopes[1][..., 0]
+        outside = torch.where(inside, 1.0, torch.nan)
+        draw(axes[0, column], flow.norm(dim=-1) * outside, f"speed, ν = {viscosity:g}", "viridis", (0, 1.6))
+        draw(axes[1, column], vorticity * outside, "vorticity", "RdBu_r", (-6, 6))
+    save(figure, "obstacle")
+
+
 if __name__ == "__main__":
-    for picture in (kolmogorov_flow, darcy_flow, smoke_buoyancy, isotropic_turbulence, equations):
+    for picture in (
+        kolmogorov_flow,
+        darcy_flow,
+        smoke_buoyancy,
+        isotropic_turbulence,
+        equations,
+        navier_stokes,
+        obstacle_flow,
+    ):
         picture()

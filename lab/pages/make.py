@@ -27,6 +27,7 @@ from lab.campaign.groups import GROUPS
 from lab.pages import measurements, resolutions, sections, settings
 from lab.pages.cards import leaves, run_of, write_cards
 from lab.pages.findings import Finding, paragraph, read_findings
+from lab.pages.notebook import notebook
 
 FIGURE = ROOT / "docs" / "images" / "darcy-resolutions.png"
 BLOCK = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
@@ -212,6 +213,7 @@ def written() -> dict[Path, str]:
             ]
         ),
         front: readme(front.read_text(encoding="utf-8"), found),
+        ROOT / "docs" / "tutorial.ipynb": notebook((ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")),
         settings.PAGE: settings.settings_page(),
         **write_cards(ROOT / "zoo", found),
     }

@@ -19,6 +19,7 @@ from factformer.data.writer import SplitWriter
 from factformer.errors import NonFinite, UserError
 from factformer.evaluation import accuracy
 from factformer.evaluation.run import sample_arrays
+from factformer.kernels import attention, local, march_decode
 from factformer.nn.conditions import Conditions
 from factformer.pdes import find_pde
 from factformer.protocols import build_protocol, parse_protocol
@@ -405,3 +406,16 @@ def test_memory_of_a_solver_holds_zeros_outside_and_the_statistics_of_the_inside
     assert torch.equal(memory.frames, expected.read(slice(None)))
     for name, values in expected.normalizer().to_dict().items():
         assert memory.normalizer().to_dict()[name] == pytest.approx(values, rel=1e-5), name
+
+
+def test_fused_kernels_leave_masked_stages_to_the_others():
+    surrogate = small("factformer_plus", MASKED)
+    layer, grid, mask = surrogate.backbone.layers[0], MASKED.grid, holes(MASKED)
+    z = random(2, *grid.shape, 16, dtype=torch.float32)
+    for kernels, stage, arguments in (
+        (attention, layer.attention.attention, (z, None, grid)),
+        (local, layer.local, (z, grid)),
+        (march_decode, surrogate.marching, (z, 2, surrogate.decoder, grid, None)),
+    ):
+        assert kernels.fits(stage, *arguments)
+        assert not kernels.fits(stage, *arguments, mask)

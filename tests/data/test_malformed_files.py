@@ -252,6 +252,16 @@ def zarr_packed_as_pickle(folder: Path) -> Path:
     return path
 
 
+@case("values packed with 'pickle' are not read")
+def zarr_packed_as_pickle_by_its_summary(folder: Path) -> Path:
+    path = folder / "a.zarr"
+    xarray.Dataset(PLAIN).to_zarr(path, zarr_format=2, consolidated=True)
+    summary = json.loads((path / ".zmetadata").read_text())
+    summary["metadata"]["u/.zarray"]["filters"] = [{"id": "pickle"}]
+    (path / ".zmetadata").write_text(json.dumps(summary))
+    return path
+
+
 @case("is a link")
 def zarr_with_a_link_out_of_it(folder: Path) -> Path:
     path = zarr(folder / "a.zarr")

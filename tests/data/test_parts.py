@@ -251,6 +251,13 @@ def test_from_arrays_to_a_roll_out_by_name(source: Path, tmp_path: Path) -> None
     words = ["rollout", bundle, "--input", source, "--start", 1, "--frames", 4, "--mask", "inside", "--device", "cpu"]
     run(*words, "--out", tmp_path / "from-arrays.npy")
     assert np.allclose(np.load(tmp_path / "from-arrays.npy"), frames, atol=1e-5)
+    run(*words, "--set", "parameters.reynolds=350", "--out", tmp_path / "faster.npy")
+    batch = read_context(source, loaded.problem, 4, start=1, parts=Parts(mask="inside")).batch
+    with torch.no_grad():
+        faster = list(factformer.rollout(loaded, batch._replace(parameters=torch.full((COUNT, 1), 350.0)), 4))
+    assert np.allclose(np.load(tmp_path / "faster.npy"), torch.stack(faster, dim=1), atol=1e-5)
+    with pytest.raises(UserError, match="unknown setting of a roll-out 'horizon'"):
+        run(*words, "--set", "horizon=3", "--out", tmp_path / "none.npy")
     convert(source, tmp_path / "data" / "test.hdf5", FLOW, parts=ALL)
     stored = ["rollout", bundle, "--input", tmp_path / "data" / "test.hdf5", "--start", 1, "--frames", 4]
     run(*stored, "--device", "cpu", "--out", tmp_path / "from-a-file.npy")

@@ -227,7 +227,7 @@ def test_other_boundaries_and_places_of_points_are_named():
 def test_unknown_precision_and_device_are_named():
     problem = make_problem()
     surrogate = surrogate_that(problem, exact)
-    with pytest.raises(UserError, match="unknown precision '16-true'"):
+    with pytest.raises(UserError, match="'16-true' is float16, whose range attention leaves; use bf16-mixed"):
         evaluate(surrogate, travelling_waves(problem), precision="16-true")
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="no GPU here"):

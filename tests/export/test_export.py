@@ -47,7 +47,7 @@ COMPLEX = {"fno", "ffno", "linear_attention"}
 
 @pytest.fixture(autouse=True, scope="module")
 def shapes_are_not_compared():
-    """Shape checks in tests compare the open number of samples with sizes, which a trace takes for a promise."""
+    """The checks of shapes in tests compare the open number of samples with sizes; a trace would keep that."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

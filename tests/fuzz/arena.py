@@ -199,7 +199,7 @@ def _become(request: dict[str, Any]) -> None:
         _redirect(0, "/dev/null", os.O_RDONLY)
         for number, name in ((1, "out"), (2, "err")):
             _redirect(number, str(folder.with_name(f"{folder.name}.{name}")), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        size = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * os.sysconf("SC_PAGE_SIZE")
         resource.setrlimit(resource.RLIMIT_AS, (size + HARD_MEMORY, size + HARD_MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if request["stop_at"] is not None:

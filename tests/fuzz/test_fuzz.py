@@ -58,7 +58,7 @@ def test_nothing_outlives_a_command(arena, tmp_path):
 def is_alive(process):
     """Whether a process of that number exists and has not ended; one that has ended may wait to be collected."""
     try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in "ZX"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -14,6 +15,7 @@ import pytest
 from factformer import recipes
 from factformer.cli import main
 from factformer.studies.combinations import Study
+from lab.pages.notebook import notebook
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -122,15 +124,50 @@ def test_comparing_models_over_seeds(tmp_path, monkeypatch):
     assert len(study.trainings()) == 2 * 3 * 1 * 2 * 3
 
 
+def test_running_without_factformer(tmp_path, monkeypatch):
+    import jaxtyping
+
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its comparisons would fix the number of samples
+    names = run_page("how-to/export.md", tmp_path, monkeypatch)
+    sys.modules.pop("waves_pt2_rollout", None)
+    assert names["frames"].shape == (3, 8, 32, 1)
+
+
+def test_bundles_by_name(tmp_path, monkeypatch):
+    monkeypatch.delenv("FACTFORMER_ZOO_URL", raising=False)
+    run_page("how-to/zoo.md", tmp_path, monkeypatch)
+
+
 def test_parameters_and_geometry(tmp_path, monkeypatch):
     names = run_page("how-to/parameters-and-geometry.md", tmp_path, monkeypatch)
     assert names["thick"][-1].std() < names["thin"][-1].std()
     assert len(names["predicted"]) == 6
     assert names["several"].problem.parameters == ("viscosity", "frame_dt") and len(names["coarse"]) == 4
+    assert names["temperature"].isnan().any()
+    for frame in names["unseen"]:
+        assert frame.isfinite().all() and bool((frame[~names["mask"][10:]] == 0).all())
 
 
-def test_the_tutorial(tmp_path, monkeypatch):
-    names = run_page("tutorial.md", tmp_path, monkeypatch)
+def run_notebook(name, folder, monkeypatch):
+    """Run the cells of a notebook in ``folder``; returns the names that they defined."""
+    monkeypatch.chdir(folder)
+    names: dict[str, object] = {"__name__": "notebook"}
+    for cell in json.loads((DOCS / name).read_text(encoding="utf-8"))["cells"]:
+        lines = "".join(cell["source"]).splitlines() if cell["cell_type"] == "code" else []
+        for line in lines if lines and lines[0].startswith("!") else []:
+            run_command(line.removeprefix("!"))
+        if lines and not lines[0].startswith("!"):
+            exec(compile("\n".join(lines), name, "exec"), names)
+    return names
+
+
+def test_the_notebook_is_the_tutorial():
+    page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    assert (DOCS / "tutorial.ipynb").read_text(encoding="utf-8") == notebook(page), "run python -m lab.pages.make"
+
+
+def test_the_tutorial_in_its_notebook(tmp_path, monkeypatch):
+    names = run_notebook("tutorial.ipynb", tmp_path, monkeypatch)
     assert names["future"].shape == (1, 16, 32, 32, 1)
     assert names["start"].grad.abs().sum() > 0
     for made in ("report/report.html", "rollout.png", "rollout.gif"):

@@ -50,6 +50,17 @@ def everything():
     )
 
 
+def obstacles():
+    """Flow past bodies, for viscosities on a log scale."""
+    problem = replace(find_pde("obstacle_flow").problem(16), num_context_frames=2, parameters=("viscosity",))
+    surrogate = small_surrogate(problem, **STEPS)
+    for name, value in (("mean", -4.0), ("log", 1.0), ("min", 0.01), ("max", 0.04)):
+        getattr(surrogate.normalizer, f"parameters_{name}").fill_(value)
+    parameters = {"viscosity": "0.01..0.04:log", "penalisation": 0.025}
+    surrogate.provenance = {"problem": "obstacle_flow", "data_parameters": parameters}
+    return surrogate
+
+
 def steady():
     problem = find_pde("darcy_flow").problem(16)
     surrogate = small_surrogate(problem)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from serve_bundles import as_arrays, everything, flow, full_batch, small_surrogate, steady
+from serve_bundles import as_arrays, everything, flow, full_batch, obstacles, small_surrogate, steady
 from serve_client import client_of, loaded, npz, refused
 
 from factformer import Batch, rollout, simulate
@@ -138,7 +138,12 @@ def test_everything_that_a_problem_can_have():
     with client_of(surrogate) as client:
         refused(client.post("/play"), 422, "no equation of the catalog", "npz")
         page = Page(client, npz(**as_arrays(batch)))
-        assert [field["label"] for field in page.description["fields"]] == ["velocity₁", "velocity₂", "pressure"]
+        assert [field["label"] for field in page.description["fields"]] == [
+            "velocity₁",
+            "velocity₂",
+            "pressure",
+            "vorticity",
+        ]
         assert not page.description["can_compare"]
         (parameter,) = page.description["parameters"]
         assert parameter["name"] == "reynolds" and parameter["low"] < parameter["high"]
@@ -155,6 +160,47 @@ def test_everything_that_a_problem_can_have():
         header, _ = page.do(restart=True, parameters={"reynolds": 0.25}, stirs=[STIR], steps=1)
         assert header["parameters"] == {"reynolds": 0.25} and header["number"] == 1
         refused(page.post(parameters={"mach": 1.0}), 422, "parameters are reynolds")
+
+
+def test_bodies_and_a_parameter_reach_the_solver():
+    surrogate = obstacles()
+    with client_of(surrogate) as client:
+        page = Page(client)
+        (slider,) = page.description["parameters"]
+        assert slider == {
+            "name": "viscosity",
+            "value": pytest.approx(np.exp(-4)),
+            "low": pytest.approx(0.01),
+            "high": pytest.approx(0.04),
+            "log": True,
+        }
+        header, _ = page.do(parameters={"viscosity": 0.03}, stirs=[STIR], compare=True)
+        assert header["parameters"]["viscosity"] == pytest.approx(0.03)
+        state = loaded(client.get(f"{page.address}/state.npz"))
+        batch = Batch(**{name: torch.from_numpy(values) for name, values in state.items()})
+        assert not batch.mask.all()
+        truth = simulate(
+            "obstacle_flow",
+            batch.context[:, -1],
+            4,
+            surrogate.problem.frame_dt,
+            mask=batch.mask,
+            viscosity=0.03,
+            penalisation=0.025,
+        )
+        with torch.no_grad():
+            predicted = torch.stack(list(rollout(surrogate, batch, 3)), dim=1)
+        error = relative_l2_per_frame(predicted, truth[:, 1:], mask=batch.mask)[0, -1].item()
+        header, planes = page.do(component=1, steps=3)
+        assert header["errors"]["velocity"] == pytest.approx(error, rel=1e-4)
+        _, turning = page.do(component=2)
+        assert page.description["fields"][2]["label"] == "vorticity"
+        u1, u2 = truth[0, -1].unbind(-1)
+        spacing = 2 * 8 / 32
+        expected = (u2.roll(-1, 0) - u2.roll(1, 0) - u1.roll(-1, 1) + u1.roll(1, 1)) / spacing
+        np.testing.assert_allclose(turning["truth"], expected.where(batch.mask[0], np.nan).T, atol=1e-5)
+        for frames, kind in ((predicted[0, -1], "prediction"), (truth[0, -1], "truth")):
+            np.testing.assert_allclose(planes[kind], frames[..., 1].where(batch.mask[0], np.nan).T, atol=1e-5)
 
 
 def test_a_steady_problem_is_drawn_on():

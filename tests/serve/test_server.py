@@ -95,7 +95,7 @@ def test_slow_clients_are_hung_up_on(bundle):
         half_head.sendall(b"POST /predict HTTP/1.1\r\nHo")
         head = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n"
         half_body.sendall(head % 5000 + b"PK\x03\x04")
-        large = npz(context=np.zeros((16, 2, 24, 24, 1), np.float32), num_frames=400)
+        large = npz(context=np.zeros((16, 2, 24, 24, 1), np.float32), num_frames=200)
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         reader.sendall(head % len(large) + large)
         for connection in (silent, half_head):

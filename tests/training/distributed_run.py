@@ -28,7 +28,7 @@ def main() -> None:
     folder, strategy, devices, *flags = sys.argv[1:]
     torch.set_num_threads(1)
     rank = os.environ.get("LOCAL_RANK", "0")
-    Path(f"{folder}.{rank}.pid").write_text(str(os.getpid()))
+    Path(f"{folder}.{rank}.pid").write_text(str(os.getpid()), encoding="utf-8")
     experiment = tiny_experiment(updates=UPDATES, batch_size=4, log_every=1, checkpoint_every=3, validate_every=6)
     experiment = experiment.override([flag for flag in flags if "=" in flag])
     machine = Machine("cpu", int(devices), strategy=strategy)

@@ -84,7 +84,7 @@ def test_a_lost_process_ends_the_job_with_an_error_and_the_job_resumes(alone, tm
         if (folder / "metrics.jsonl").exists() and len(read(folder)) >= 5:
             break
         time.sleep(0.05)
-    os.kill(int(Path(f"{folder}.1.pid").read_text()), signal.SIGKILL)
+    os.kill(int(Path(f"{folder}.1.pid").read_text(encoding="utf-8")), signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
     assert process.returncode not in (0, None), output
     assert assert_all_checkpoints_load(folder) >= 3

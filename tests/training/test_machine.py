@@ -30,8 +30,18 @@ def test_frames_reach_the_loss_as_they_are(precision):
 
 
 def test_a_machine_of_another_kind_is_one_line():
-    with pytest.raises(UserError, match="unknown device 'mps'"):
-        Machine("mps")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="unknown device 'abacus'"):
+        Machine("abacus")  # type: ignore[arg-type]
+
+
+def test_metal_is_taken_where_it_is_there(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(UserError, match="--device mps asked for, and this computer has none"):
+        Machine("mps").check()
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    Machine("mps").check()
+    with pytest.raises(UserError, match="--device mps trains in one process"):
+        Machine("mps", devices=2).check()
 
 
 def test_processes_by_the_thousand_are_refused_before_they_are_started():

@@ -13,7 +13,7 @@ import typer
 
 Source = Annotated[str, typer.Argument(metavar="RUN|BUNDLE", help="Run folder, bundle folder, or zoo name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda; by default a GPU where there is one.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or another, such as mps; default: a GPU, if any.")]
 Precision = Annotated[str, typer.Option(help="32-true or bf16-mixed.")]
 Split = Annotated[str | None, typer.Option(help="Which split to use.", show_default="test")]
 Assignments = Annotated[

@@ -46,7 +46,7 @@ def train(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str, typer.Option("--device", "--accelerator", help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option("--device", "--accelerator", help="auto, cpu, cuda or mps.")] = "auto",
     devices: Annotated[int, number("GPUs per node, or CPU processes.", most=1024)] = 1,
     num_nodes: Annotated[int, number("Computers that train together.", most=100_000)] = 1,
     strategy: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",

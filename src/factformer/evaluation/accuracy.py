@@ -178,7 +178,7 @@ def predicted_batches(
             yield Predicted(members, start, batch, truth, prediction.to(truth.dtype))
 
 
-def _trajectories(dataset: Dataset, errors: dict[str, list[float]]) -> Trajectories | None:
+def _trajectories(dataset: Dataset, errors: dict[str, list[float | None]]) -> Trajectories | None:
     """Errors beside the parameters of each trajectory; none where the problem has no parameters."""
     names = dataset.problem.parameters
     if not names:
@@ -328,7 +328,7 @@ class _Scores:
         """Windows whose roll-out left the finite numbers."""
         return int((~torch.cat(self.values["relative_l2"]).isfinite()).sum())
 
-    def of_trajectories(self, owners: Tensor) -> list[float]:
+    def of_trajectories(self, owners: Tensor) -> list[float | None]:
         """The error of each trajectory, averaged over its windows."""
         errors = torch.cat(self.values["relative_l2"])
         return [float(errors[owners == name].mean()) for name in owners.unique()]

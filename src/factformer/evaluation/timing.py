@@ -39,6 +39,8 @@ def resolve_device(device: torch.device | str | None) -> torch.device:
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
     """The autocast region of a precision name."""
+    if "16" in precision and "bf16" not in precision:
+        raise UserError(f"{precision!r} is float16, whose range attention leaves; use bf16-mixed or 32-true")
     if precision not in PRECISIONS:
         raise UserError(f"unknown precision {precision!r}: choose one of {', '.join(PRECISIONS)}")
     if precision == "32-true":

@@ -168,12 +168,22 @@ def require_device(device: torch.device | str) -> None:
         wanted = torch.device(device)
     except RuntimeError:
         wanted = None
-    if wanted is None or wanted.type not in ("cpu", "cuda"):
-        raise UserError(f"unknown device {str(device)!r}: use cpu, cuda or cuda:<number>")
+    if wanted is None or wanted.type == "meta":
+        raise UserError(f"unknown device {str(device)!r}: use cpu, cuda, cuda:<number> or another one of PyTorch's")
+    if wanted.type not in ("cpu", "cuda") and not _has_accelerator(wanted):
+        raise UserError(f"device {str(device)!r} asked for, but there is none here; use cpu (--device cpu)")
     if wanted.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device {str(device)!r} asked for, but there is no GPU here; use cpu (--device cpu)")
     if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
         raise UserError(f"device {str(device)!r} asked for, but there are {torch.cuda.device_count()} GPUs here")
+
+
+def _has_accelerator(device: torch.device) -> bool:
+    """Whether an accelerator of another kind than CUDA is there, such as ``mps`` or ``xpu``."""
+    try:
+        return bool(torch.get_device_module(device).is_available())
+    except (RuntimeError, AttributeError):  # this build of PyTorch knows the name and no more
+        return False
 
 
 def check_finite(pde: str, frames: Tensor, labels: list[str] | None = None) -> None:

@@ -32,13 +32,16 @@ def assemble(
     training: Mapping[str, Mapping[str, Any]],
     baseline: Mapping[str, Any] | None = None,
     own: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]] | None = None,
+    presets: Mapping[str, str] | None = None,
 ) -> Experiment:
     """The experiment of a recipe: ``sizes`` of factformer and ``training`` by scale, the ``protocol`` of both.
 
     ``baseline`` holds what the paper chose for this problem's baselines, ``own`` by model and scale what we found to
-    suit it better on this problem, by section.
+    suit it better on this problem, by section. ``presets`` names by scale what makes the data, where it is not the
+    preset of the same name.
     """
     check_scale(scale)
+    preset = (presets or {}).get(scale, scale)
     better = (own or {}).get(model, {}).get(scale, {})
     chosen = {
         **find_model(model).default_training.get(scale, {}),
@@ -53,7 +56,11 @@ def assemble(
             "model": model_section(
                 model, scale, {**sizes[scale], **better.get("model", {})}, baseline, num_axes=num_axes(problem, scale)
             ),
-            "data": {"path": f"data/{problem}", "preset": scale, "resolution": resolution(problem, scale)},
+            "data": {
+                "path": f"data/{recipe if presets else problem}",
+                "preset": preset,
+                "resolution": resolution(problem, preset),
+            },
             "protocol": protocol_section({**protocol, **better.get("protocol", {})}),
             "training": optimizer_section(model, {**SCALES[scale], **updates, **training[scale], **chosen}),
         }
@@ -65,9 +72,9 @@ def check_scale(scale: str) -> None:
         raise UserError(f"unknown scale {scale!r}. Choices: paper, small")
 
 
-def resolution(problem: str, scale: str) -> int:
-    """Points per axis of the dataset that ``factformer generate PROBLEM --preset SCALE`` makes."""
-    return int(find_pde(problem).presets[scale].resolution)
+def resolution(problem: str, preset: str) -> int:
+    """Points per axis of the dataset that ``factformer generate PROBLEM --preset PRESET`` makes."""
+    return int(find_pde(problem).presets[preset].resolution)
 
 
 def num_axes(problem: str, scale: str) -> int:

@@ -81,7 +81,7 @@ def play_page(surrogate: Surrogate, reference: Reference | str) -> str:
     """The page to play with."""
     problem = surrogate.problem
     why = reference if isinstance(reference, str) else reference.why_no_solver
-    made_with = {} if isinstance(reference, str) else reference.parameters.model_dump()
+    made_with = {} if isinstance(reference, str) else reference.parameters.model_dump(exclude=set(problem.parameters))
     shown = [f"{name.replace('_', ' ')} {value:g}" for name, value in made_with.items() if _is_physics(name, value)]
     facts = [
         f"{surrogate.config.name}, {format_count(surrogate.num_parameters)} parameters",

@@ -24,7 +24,7 @@ from factformer.serve.predictor import Predictor, typical_parameters
 from factformer.serve.reference import find_reference
 from factformer.serve.sessions import Session, Sessions
 from factformer.serve.stirring import Stroke
-from factformer.serve.view import description, message
+from factformer.serve.view import choices, description, message
 
 MOST_STROKES = 32
 MOST_STEPS = 4
@@ -108,9 +108,10 @@ class Play:
 
     async def _perform(self, session: Session, doings: Doings) -> bytes:
         flow = session.flow
-        if doings.component >= len(flow.components) or doings.plane >= len(flow.planes):
-            raise UserError(f"there are {len(flow.components)} components and {len(flow.planes)} planes")
-        component, plane = flow.components[doings.component], flow.planes[doings.plane]
+        shown = choices(flow)
+        if doings.component >= len(shown) or doings.plane >= len(flow.planes):
+            raise UserError(f"there are {len(shown)} components and {len(flow.planes)} planes")
+        component, plane = shown[doings.component].component, flow.planes[doings.plane]
 
         def perform() -> bytes:
             if doings.restart:

@@ -54,7 +54,7 @@ class Reference:
         known = batch.from_frame(max(0, problem.num_context_frames - 1), None)._replace(parameters=None)
         count = 1 if problem.steady else ENDLESS if known.forcing is None else known.forcing.shape[1]
         given = known if self.equation.conditions else None
-        return solve(self.equation, state, count, problem.frame_dt, self.with_parameters(values), given)
+        return solve(self.equation, state, count, batch.frame_dt(problem), self.with_parameters(values), given)
 
     def start(self, seed: int, values: Mapping[str, float]) -> Iterator[Batch | None]:
         """A random flow on the bundle's grid, as a batch of one sample; before it None for each frame that is solved.

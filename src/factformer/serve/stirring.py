@@ -112,7 +112,7 @@ class Bell:
         for axis in range(self.grid.num_axes):
             if not self.grid.periodic[axis]:
                 stream = stream * self._towards_walls(axis)
-        right_speed, up_speed = self._slope(stream, b), -self._slope(stream, a)
+        right_speed, up_speed = slope(stream, self.grid, b), -slope(stream, self.grid, a)
         fastest = (right_speed.square() + up_speed.square()).amax().sqrt().clamp_min(1e-30)
         return right_speed / fastest, up_speed / fastest
 
@@ -121,10 +121,11 @@ class Bell:
         distance = torch.minimum(points - float(edges[0]), float(edges[-1]) - points)
         return (1 - torch.exp(-((distance / self.width) ** 2))).reshape(self._along(axis))
 
-    def _slope(self, values: Tensor, axis: int) -> Tensor:
-        """Central differences; those of two axes commute, so that the flow has no divergence."""
-        if self.grid.periodic[axis] and self.grid.is_even(axis):
-            spacing = self.grid.extent[axis] / self.grid.shape[axis]
-            return (values.roll(-1, axis) - values.roll(1, axis)) / (2 * spacing)
-        points = self.grid.axis(axis).numpy()
-        return torch.from_numpy(np.gradient(values.numpy(), points, axis=axis)).float()
+
+def slope(values: Tensor, grid: Grid, axis: int) -> Tensor:
+    """Central differences of ``(*grid)`` along an axis; those along two axes commute."""
+    if grid.periodic[axis] and grid.is_even(axis):
+        spacing = grid.extent[axis] / grid.shape[axis]
+        return (values.roll(-1, axis) - values.roll(1, axis)) / (2 * spacing)
+    points = grid.axis(axis).numpy()
+    return torch.from_numpy(np.gradient(values.numpy(), points, axis=axis)).float()

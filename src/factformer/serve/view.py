@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import math
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,17 +21,54 @@ from factformer._support.documents import finite
 from factformer.data.normalization import UNBOUNDED
 from factformer.problem import STEP
 from factformer.report.clips import describe_plane
-from factformer.report.planes import Plane, color_limits, components
+from factformer.report.planes import Component, Plane, color_limits, components
 from factformer.serve.flow import Flow
+from factformer.serve.stirring import slope
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a picture shows of a frame: a component, or a quantity that all components of a vector make together."""
+
+    component: Component
+    label: str
+    kind: str = "component"
+
+    def values(self, frame: Tensor, flow: Flow) -> Tensor:
+        """The quantity ``(*grid)`` of a frame ``(*grid, channel)``."""
+        if self.kind == "component":
+            return frame[..., self.component.channel]
+        vector = frame[..., flow.surrogate.problem.state_slices[self.component.group]]
+        if self.kind == "speed":
+            return vector.square().sum(-1).sqrt()
+        return slope(vector[..., 1], flow.grid, 0) - slope(vector[..., 0], flow.grid, 1)
+
+
+def choices(flow: Flow) -> list[Shown]:
+    """All components; of a vector on a plane also its vorticity, in a volume its speed."""
+    shown = [Shown(part, part.label) for part in flow.components]
+    kind = {2: "vorticity", 3: "speed"}.get(flow.grid.num_axes)
+    names = {part.label for part in flow.components}
+    for part in flow.components:
+        vector = flow.surrogate.problem.state_slices[part.group]
+        is_first = part.channel == vector.start and vector.stop - vector.start == flow.grid.num_axes
+        if kind is not None and is_first:
+            shown.append(Shown(part, kind if kind not in names else f"{kind} of {part.group}", kind))
+    return shown
 
 
 def description(flow: Flow) -> dict[str, Any]:
     """Fields with their colour limits, planes, and what can be done."""
     problem, surrogate = flow.surrogate.problem, flow.surrogate
     grid = flow.grid
-    seen = flow.frame.numpy() if flow.batch.context is None else flow.batch.context[0].numpy()
+    seen = flow.frame if flow.batch.context is None else flow.batch.context[0]
     fields = [
-        {"label": part.label, "group": part.group, **_limits(seen[..., part.channel])} for part in flow.components
+        {
+            "label": shown.label,
+            "group": shown.component.group,
+            **_limits(torch.stack([shown.values(frame, flow) for frame in seen]).numpy()),
+        }
+        for shown in choices(flow)
     ]
     return {
         "fields": fields,
@@ -37,7 +76,7 @@ def description(flow: Flow) -> dict[str, Any]:
         "parameters": parameter_ranges(flow),
         "steady": problem.steady,
         "input": _input(flow),
-        "frame_dt": problem.frame_dt,
+        "frame_dt": flow.batch.frame_dt(problem),
         "can_compare": flow.reference is not None,
         "num_parameters": surrogate.num_parameters,
     }
@@ -78,10 +117,10 @@ def parameter_ranges(flow: Flow) -> list[dict[str, Any]]:
 
 def message(flow: Flow, component: int, plane: int, seconds: float) -> bytes:
     """The flow as it is now, on one plane of one component."""
-    part, cut = flow.components[component], flow.planes[plane]
-    pictures = {"prediction": flow.frame[0, ..., part.channel]}
+    shown, cut = choices(flow)[component], flow.planes[plane]
+    pictures = {"prediction": shown.values(flow.frame[0], flow)}
     if flow.truth is not None:
-        pictures["truth"] = flow.truth[0, ..., part.channel]
+        pictures["truth"] = shown.values(flow.truth[0], flow)
     if flow.problem_is_steady and flow.batch.static is not None:
         pictures["input"] = flow.batch.static[0, ..., 0]
     mask = None if flow.batch.mask is None else flow.batch.mask[0]
@@ -92,7 +131,7 @@ def message(flow: Flow, component: int, plane: int, seconds: float) -> bytes:
         "ended": flow.has_ended,
         "parameters": flow.parameters,
         "errors": flow.errors(),
-        "spectra": flow.spectra(part.group),
+        "spectra": flow.spectra(shown.component.group),
         "milliseconds": 1000 * seconds,
         "pictures": list(pictures),
     }

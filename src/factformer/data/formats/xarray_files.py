@@ -8,7 +8,6 @@ parameters. Coordinates cannot tell whether an axis is periodic: an attribute ``
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -63,7 +62,7 @@ CODECS = frozenset(
     ]
 )
 """Ways to pack numbers; others, such as pickles, may run code."""
-METADATA = (".zarray", "zarr.json")
+METADATA = (".zarray", ".zmetadata", "zarr.json")
 
 
 class Variable:
@@ -263,16 +262,19 @@ def _require_harmless(path: Path, allow_external: bool) -> None:
 
 
 def _require_codecs(path: Path) -> None:
-    found = read_json(path)
-    codecs = [found.get("compressor"), *(found.get("filters") or []), *(found.get("codecs") or [])]
-    for codec in codecs:
-        if codec is None:
+    """Raise where any array that a file of metadata describes, be it many, is packed in another way than `CODECS`."""
+    waiting: list[Any] = [read_json(path)]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, list):
+            waiting += found
+        if not isinstance(found, dict):
             continue
-        name = str(codec.get("id", codec.get("name", ""))) if isinstance(codec, dict) else str(codec)
-        if name not in CODECS:
-            raise UnreadableFileError(
-                f"{path}: values packed with {cut(name)} are not read; known are zstd, blosc, gzip …"
-            )
-    kind = json.dumps(found.get("dtype", found.get("data_type", "")))
-    if "|O" in kind:
-        raise UnreadableFileError(f"{path} holds objects, not numbers; such stores are not read")
+        waiting += found.values()
+        for codec in [found.get("compressor"), *(found.get("filters") or []), *(found.get("codecs") or [])]:
+            name = str(codec.get("id", codec.get("name"))) if isinstance(codec, dict) else str(codec)
+            if codec is not None and name not in CODECS:
+                known = "zstd, blosc, gzip …"
+                raise UnreadableFileError(f"{path}: values packed with {cut(name)} are not read; known are {known}")
+        if "|O" in str(found.get("dtype", "")):
+            raise UnreadableFileError(f"{path} holds objects, not numbers; such stores are not read")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from factformer.evaluation.solver.bill import break_even, speedups
 from factformer.evaluation.solver.rival import SEARCH, STARTS, Measured, Rival, Start, mean_error
 from factformer.evaluation.timing import PRECISIONS, inference_cost, resolve_device
 from factformer.pdes import find_pde
+from factformer.problem import STEP
 from factformer.surrogate import Surrogate
 
 Report = Callable[[dict[str, Any]], None]
@@ -54,6 +56,8 @@ def benchmark_solver(
         raise UserError("the dataset does not say which solver made it: benchmark on data of `factformer generate`")
     check_compatible(surrogate, dataset, problem.horizon)
     stride = check_setting(problem, dataset.problem)
+    if STEP in problem.parameters:  # it is told the interval of the data
+        problem = replace(problem, frame_dt=stride * dataset.problem.frame_dt)
     size = min(batch_size or dataset.num_trajectories, dataset.num_trajectories)
     rival = Rival(find_pde(str(dataset.provenance["pde"])), dataset, problem, stride, size, target)
     span = size * (1.0 if problem.steady else problem.horizon * problem.frame_dt)
@@ -138,7 +142,8 @@ def _surrogate_row(surrogate: Surrogate, rival: Rival, precision: str) -> Measur
     (predicted,) = predicted_batches(
         surrogate, rival.dataset, problem.horizon, [0], rival.size, rival.device, precision, chosen
     )
-    errors = metrics.grouped_relative_l2(predicted.prediction, predicted.truth, problem.state_slices)
+    mask = predicted.batch.mask
+    errors = metrics.grouped_relative_l2(predicted.prediction, predicted.truth, problem.state_slices, mask=mask)
     cost = inference_cost(surrogate, predicted.batch, problem.horizon, precision=precision)
     return Measured(cost.seconds, {name: float(value) for name, value in errors.items()}, None)
 

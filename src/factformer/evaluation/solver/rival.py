@@ -142,7 +142,7 @@ class Rival:
         coarsest = shape if math.prod(shape) < math.prod(stored) else stored
         try:
             state, truth = self._on(found[:, None], shape)[:, 0], self._on(self.truth(), coarsest)
-            known = self.known(shape)
+            known, inside = self.known(shape), _mask(self.known(coarsest))
             self._on(torch.zeros(1, 1, *shape, self.problem.num_state_channels), coarsest)
         except ValueError:  # stored on the solver's own grid, or not a divisor of it
             return None
@@ -154,7 +154,8 @@ class Rival:
             return torch.stack(list(self.frames(state, count + 1, frame_dt, known, **changes))[1:], 1)
 
         def errors(**changes: Any) -> dict[str, float]:
-            found = metrics.grouped_relative_l2(self._on(run(**changes), coarsest), truth, self.problem.state_slices)
+            predicted = self._on(run(**changes), coarsest)
+            found = metrics.grouped_relative_l2(predicted, truth, self.problem.state_slices, mask=inside)
             return {name: float(value) for name, value in found.items()}
 
         with torch.no_grad(), threads_for(math.prod(shape)):
@@ -236,9 +237,13 @@ class Rival:
                 continue
             state = frame[..., channels].contiguous()
             first = next(self.frames(state, 1, self.problem.frame_dt, known))
-            if float(metrics.relative_l2(first[:, None], frame[:, None]).max()) < 1e-3:
+            if float(metrics.relative_l2(first[:, None], frame[:, None], mask=_mask(known)).max()) < 1e-3:
                 return state
         return None
+
+
+def _mask(known: Batch | None) -> Tensor | None:
+    return None if known is None else known.mask
 
 
 def mean_error(errors: dict[str, float]) -> float:

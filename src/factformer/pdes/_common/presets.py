@@ -61,7 +61,27 @@ DARCY_FLOW = {
 KOLMOGOROV_FLOW_TASK = Task(1 / 16, num_context_frames=10, horizon=16)
 KOLMOGOROV_FLOW = {
     "paper": Preset(256, 512, 160, 1 / 16, _splits(100, 10, 20), warmup=2 + 1 / 16, batch_size=20),
+    "reynolds": Preset(
+        128,
+        512,
+        160,
+        1 / 16,
+        _splits(100, 10, 20),
+        warmup=2 + 1 / 16,
+        batch_size=20,
+        parameters={"reynolds": "200..2000:log", "forcing_wavenumber": "4..10"},
+    ),
     "small": Preset(64, 192, 80, 1 / 16, _splits(16, 2, 4), warmup=2 + 1 / 16, batch_size=2),
+    "reynolds_small": Preset(
+        64,
+        128,
+        60,
+        1 / 16,
+        _splits(24, 3, 6),
+        warmup=2 + 1 / 16,
+        batch_size=3,
+        parameters={"reynolds": "100..400:log", "forcing_wavenumber": "4..8"},
+    ),
     "tiny": Preset(32, 48, 32, 1 / 16, _splits(4, 1, 1), warmup=1.0, batch_size=6),
 }
 

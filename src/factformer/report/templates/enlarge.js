@@ -29,10 +29,11 @@ function placesAlong(plane, axis, factor) {
   });
 }
 
-// Values on the pixels of a picture; `smooth` interpolates between points instead of taking the nearest.
-function enlarge(values, plane, smooth = true) {
+// Values on the pixels of a picture; `smooth` interpolates between points instead of taking the nearest, up to about
+// `enough` pixels a side.
+function enlarge(values, plane, smooth = true, enough = ENOUGH_PIXELS) {
   const { width, height, periodic } = plane;
-  const wanted = smooth ? Math.min(9, ENOUGH_PIXELS / Math.max(width, height)) : 1;
+  const wanted = smooth ? Math.min(9, enough / Math.max(width, height)) : 1;
   const factor = 2 * Math.round((wanted - 1) / 2) + 1;
   if (factor < 3 && plane.even.every(Boolean)) return { values, width, height };
   const [right, up] = [0, 1].map((axis) => placesAlong(plane, axis, factor).map((place) => (smooth ? place : Math.round(place))));

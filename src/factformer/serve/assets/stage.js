@@ -1,5 +1,6 @@
 // The pictures: surrogate, solver, difference and input of one plane, with their colours.
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
+const LARGE = 450; // pixels of the picture that is drawn large
 const byId = (name) => document.getElementById(name);
 
 class Stage {
@@ -73,7 +74,7 @@ class Stage {
   // Points outside the domain are NaN: their place is drawn sharp and grey, the values beside them stay as they are.
   picture(kind) {
     const values = this.values(kind), holes = values.some(Number.isNaN);
-    const picture = enlarge(holes ? values.map((value) => (Number.isNaN(value) ? 0 : value)) : values, this.plane, kind !== "input");
+    const picture = enlarge(holes ? values.map((value) => (Number.isNaN(value) ? 0 : value)) : values, this.plane, kind !== "input", kind === "prediction" ? LARGE : undefined);
     if (!holes) return picture;
     const inside = enlarge(values.map((value) => (Number.isNaN(value) ? 0 : 1)), this.plane, false);
     const across = inside.width / picture.width, along = inside.height / picture.height;

@@ -15,7 +15,7 @@ class DataConfig(Config):
 
     path: str = ""
     """Folder with ``train.hdf5`` (and ``valid.hdf5``); filled in from ``--data``."""
-    preset: Literal["small", "paper"] = "small"
+    preset: str = "small"
     """The preset of ``factformer generate`` that makes this data."""
     resolution: int | None = Field(default=None, ge=2, le=2**24)
     """Points per axis that the data must have; by default as many as they have."""

@@ -20,7 +20,7 @@ from factformer.errors import UserError
 from factformer.models._backbone import Backbone
 from factformer.nn.conditions import Modulation
 
-DeviceKind = Literal["auto", "cpu", "cuda"]
+DeviceKind = Literal["auto", "cpu", "cuda", "mps"]
 StrategyName = Literal["auto", "ddp", "fsdp"]
 FEW_PROCESSES = 16
 """So many processes may share the cores of any computer, to try out what several do."""
@@ -61,12 +61,16 @@ class Machine:
             raise UserError("a GPU was asked for and there is none; use --device cpu or install torch with CUDA")
         if self.kind == "cuda" and self.devices > available:
             raise UserError(f"--devices {self.devices} asked for, this computer has {available} GPUs")
+        if self.kind == "mps" and not torch.backends.mps.is_available():
+            raise UserError("--device mps asked for, and this computer has none; use --device cpu")
+        if self.kind == "mps" and self.num_processes > 1:
+            raise UserError("--device mps trains in one process; leave out --devices and --num-nodes")
         cores = os.cpu_count() or 1
         if self.kind == "cpu" and self.devices > max(cores, FEW_PROCESSES):
             raise UserError(f"--devices {self.devices} asked for, this computer has {cores} cores")
 
     @property
-    def kind(self) -> Literal["cpu", "cuda"]:
+    def kind(self) -> Literal["cpu", "cuda", "mps"]:
         if self.device == "auto":
             return "cuda" if torch.cuda.is_available() else "cpu"
         return self.device
