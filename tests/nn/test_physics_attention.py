@@ -32,8 +32,8 @@ def naive(layer: PhysicsAttention, u: torch.Tensor, grid: Grid, mask: torch.Tens
         weights = (weights[:, None] * grid.weights(m)).flatten()
     if mask is not None:
         weights = weights * mask.flatten()
-    points = layer.to_points(u, grid).view(grid.num_points, layer.heads, -1)
-    values = layer.to_values(u, grid).view(grid.num_points, layer.heads, -1)
+    points = layer.to_points(u, grid, mask).view(grid.num_points, layer.heads, -1)
+    values = layer.to_values(u, grid, mask).view(grid.num_points, layer.heads, -1)
     query, key, value = layer.to_factors.weight.chunk(3)
     heads = []
     for head in range(layer.heads):
@@ -61,7 +61,7 @@ def test_it_is_the_formula(grid):
 @torch.no_grad()
 def test_slices_are_means_over_the_domain_only():
     grid = GRIDS[1]
-    layer = attention(grid, kernel_size=1)
+    layer = attention(grid)
     u = torch.randn(1, *grid.shape, 6, dtype=torch.float64)
     mask = torch.rand(1, *grid.shape) > 0.3
     torch.testing.assert_close(layer(u, grid, mask), naive(layer, u, grid, mask), rtol=1e-6, atol=1e-8)
