@@ -228,7 +228,8 @@ def test_the_trainer_attaches_what_it_trains():
     from factformer.training.experiment.assembly import new_surrogate
 
     problem = Problem("test", GRID, (Field("a"),), num_context_frames=2, boundary="zero")
-    experiment = SimpleNamespace(model=build_surrogate(problem, **SMALL).config)
+    protocol = SimpleNamespace(strides=(1,), coarse=1)
+    experiment = SimpleNamespace(model=build_surrogate(problem, **SMALL).config, protocol=protocol)
     dataset = SimpleNamespace(problem=problem, normalizer=lambda: None)
-    trained = new_surrogate(experiment, dataset, SimpleNamespace(steps_per_call=2))
+    trained = new_surrogate(experiment, dataset, SimpleNamespace(problem=problem, steps_per_call=2))
     assert isinstance(trained.implementation, engine.CallExecution)

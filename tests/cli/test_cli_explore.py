@@ -113,8 +113,9 @@ def test_rollout_in_bfloat16_is_near_and_is_not_the_same(capsys, bundle, tmp_pat
     exact, rounded = (np.load(tmp_path / f"{precision}.npy") for precision in ("32-true", "bf16-mixed"))
     assert rounded.dtype == np.float32
     assert 0 < np.linalg.norm(rounded - exact) < 0.05 * np.linalg.norm(exact)
-    code, _, error = run(capsys, *words, tmp_path / "half.npy", "--precision", "16")
-    assert (code, "choose one of 32-true, bf16-mixed" in error) == (2, True)
+    for precision, said in (("16", "float16"), ("half", "choose one of 32-true, bf16-mixed")):
+        code, _, error = run(capsys, *words, tmp_path / "half.npy", "--precision", precision)
+        assert (code, said in error) == (2, True)
     assert not (tmp_path / "half.npy").exists()
 
 
