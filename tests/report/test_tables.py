@@ -50,6 +50,20 @@ def test_terminal_table_shows_the_same_cells():
         assert expected in text
 
 
+def test_a_wide_table_is_shown_in_parts_that_fit_80_columns_and_cut_nothing():
+    names = ("error of the last frame", "seconds per sequence", "peak memory in megabytes", "updates", "status of it")
+    columns = [Column("model", "Model"), *(Column(name, name, "error", None, "vorticity") for name in names)]
+    rows = [{"model": model, **dict.fromkeys(names, 0.123456)} for model in ("factformer_plus", "dilated_resnet")]
+    console = Console(width=80, record=True, file=io.StringIO())
+    parts = Table("Wide", columns, rows, note="The end").within(80)
+    for part in parts:
+        console.print(part.to_rich(80))
+    text = console.export_text()
+    assert len(parts) > 1 and max(map(len, text.splitlines())) <= 80 and "…" not in text
+    assert text.count("factformer_plus") == len(parts) and text.count("0.1235") == 10
+    assert text.count("Wide") == text.count("The end") == 1
+
+
 def test_a_pipe_in_a_name_does_not_break_markdown():
     table = Table("t", [Column("model", "Model")], [{"model": "a|b"}])
     assert table.to_markdown().splitlines()[-1] == "| a\\|b |"

@@ -122,5 +122,7 @@ def print_json(values: Any) -> None:
 def print_table(table: Any) -> None:
     from rich.console import Console
 
-    # A file or pipe has no width that cells would have to be cut to.
-    Console(width=None if sys.stdout.isatty() else 250).print(table.to_rich())
+    # A file or pipe has no width that the table would have to fit.
+    console = Console(width=None if sys.stdout.isatty() else 250)
+    for part in table.within(console.width):
+        console.print(part.to_rich(console.width))

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from factformer._support.text import printable
@@ -98,17 +98,56 @@ class Table:
         titles = {column.key: column.heading for column in self.columns}
         return json.dumps({"title": self.title, "columns": titles, "rows": rows}, indent=2, ensure_ascii=False)
 
-    def to_rich(self) -> RichTable:
-        """For the terminal, the best of each column in bold and the note below."""
+    def within(self, width: int) -> list[Table]:
+        """The table as one or more that are at most ``width`` characters wide; each begins with the first column.
+
+        Headings may break between words; what stands in a cell is never cut, however wide.
+        """
+        sizes = [self.size(column) for column in self.columns]
+        blocks: list[list[Column]] = [[]]
+        left = 0
+        for column, size in list(zip(self.columns, sizes, strict=True))[1:]:
+            needed = size + len("│  ")
+            if not blocks[-1] or needed <= left:
+                blocks[-1].append(column)
+            else:
+                blocks.append([column])
+            if len(blocks[-1]) == 1:
+                left = width - sizes[0] - len("│  │")
+            left -= needed
+        return [
+            replace(
+                self,
+                title=self.title if index == 0 else "",
+                columns=[self.columns[0], *block],
+                note=self.note if index == len(blocks) - 1 else "",
+            )
+            for index, block in enumerate(blocks)
+        ]
+
+    def size(self, column: Column) -> int:
+        """The least characters of a column: its longest cell, or the longest word of its heading."""
+        texts = [*column.heading.split(), *(format_cell(row, column) for row in self.all_rows)]
+        return max(len(printable(text)) for text in texts)
+
+    def to_rich(self, width: int | None = None) -> RichTable:
+        """For the terminal, the best of each column in bold and the note below.
+
+        Where the table is wider than ``width``, headings are broken between words.
+        """
+        widths = [max(len(column.heading), self.size(column)) for column in self.columns]
+        tight = width is not None and sum(widths) + len("│  ") * len(widths) + len("│") > width
         from rich.table import Table as RichTable
         from rich.text import Text
 
         note = Text(self.note) if self.note else None
-        title = Text(printable(self.title))
+        title = Text(printable(self.title)) if self.title else None
         table = RichTable(title=title, title_justify="left", caption=note, caption_justify="left")
         best = {column.key: self.best_row(column) for column in self.columns}
         for column in self.columns:
-            table.add_column(Text(printable(column.heading)), justify="right" if column.is_number else "left")
+            justify: Literal["left", "right"] = "right" if column.is_number else "left"
+            size = self.size(column) if tight else None
+            table.add_column(Text(printable(column.heading)), justify=justify, width=size)
         for i, row in enumerate(self.all_rows):
             style = "dim" if i >= len(self.rows) else ""
             table.add_row(
