@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import factformer
+from factformer import catalog
 from factformer.cli import main
 from factformer.errors import UserError
 from factformer.studies.combinations import Study
@@ -111,6 +112,7 @@ def test_a_run_whose_process_is_killed_fails_alone(tmp_path, monkeypatch):
     summary = run_study(study, tmp_path / "out", device="cpu", jobs=2)
     assert summary[0]["status"] == "done"
     assert summary[1]["status"] == "failed (its process ended with signal 9)"
+    assert "deadly" not in catalog.names("models")
 
 
 DEADLY = """

@@ -6,11 +6,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from factformer import catalog
 from factformer._support.files import write_atomically
 from factformer._support.lock import locked
 from factformer.errors import UserError
@@ -116,11 +117,14 @@ def run_study(
     if jobs < 1:
         raise UserError(f"jobs must be at least 1, got {jobs}")
     check_launcher(launcher)
-    if study.plugins:
-        bring_plugins(study.plugins)
-    study.check()
     folder, began = Path(out), time.monotonic()
-    with locked(folder, "factformer study"), interruptible():
+    with ExitStack() as stack:
+        stack.enter_context(catalog.using())  # what plugins bring is known until the end of the study
+        if study.plugins:
+            bring_plugins(study.plugins)
+        study.check()
+        stack.enter_context(locked(folder, "factformer study"))
+        stack.enter_context(interruptible())
         keep_definition(folder / STUDY_FILE, study)
         runner = Runner(device=device, say=report)
         place = StudyFolder(folder, study.scale, runner, minutes_per_run=study.budget_minutes, live=live)
