@@ -59,6 +59,8 @@ class SideBySide:
                 with self.guard:
                     process = subprocess.Popen([*words, device or ""], env=_environment(slot, self.jobs))
                     self.processes.add(process)
+                    if self.stopping.is_set():  # told to stop while this process was being started
+                        process.send_signal(signal.SIGTERM)
                 code = process.wait()
                 self.processes.discard(process)
                 return _answer(answer, code)

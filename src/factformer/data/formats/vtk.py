@@ -246,7 +246,7 @@ def _encoded(num_bytes: int) -> int:
 
 
 def _decoded(text: bytes, num_bytes: int) -> bytes:
-    """The first bytes, and a few more, of base64 that may go on with something else."""
+    """The first bytes, and a few more, of base64 text, which other data may follow."""
     found = re.match(rb"[A-Za-z0-9+/]*={0,2}", text[: _encoded(num_bytes + 3)])
     body = found.group() if found else b""
     return base64.b64decode(body[: len(body) // 4 * 4])
