@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 
 import factformer
 from factformer import Field, Grid, Problem, build_surrogate
-from factformer.bundle import description_checksum, load, save_bundle
+from factformer.bundle import load, save_bundle
+from factformer.bundle_description import description_checksum
 from factformer.data.normalization import Normalizer
 from factformer.errors import UserError
 from factformer.zoo.lookup import installed

@@ -20,7 +20,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from factformer._support.run_names import CHECKPOINTS, CONFIG, ENVIRONMENT
-from factformer.bundle import DESCRIPTION
+from factformer.bundle_description import DESCRIPTION
 from factformer.errors import UserError
 from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.checkpoint import Snapshot

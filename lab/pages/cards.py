@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from factformer.bundle import DESCRIPTION
+from factformer.bundle_description import DESCRIPTION
 from factformer.problem import Problem
 from lab.pages.findings import Finding, with_spread
 

@@ -10,7 +10,7 @@ from typing import Any
 from factformer import catalog
 from factformer._support.documents import read_json, read_yaml
 from factformer._support.run_names import BUNDLE, CONFIG, ENVIRONMENT, EVALUATION, ROLLOUTS, SOLVER
-from factformer.bundle import DESCRIPTION, read_problem
+from factformer.bundle_description import DESCRIPTION, read_problem
 from factformer.errors import UserError
 from factformer.evaluation.results import Evaluation, read_evaluation
 from factformer.evaluation.solver.results import SolverBenchmark, read_solver_benchmark

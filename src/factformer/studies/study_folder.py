@@ -16,7 +16,7 @@ import torch
 
 from factformer._support.documents import finite, read_json
 from factformer._support.run_names import BUNDLE
-from factformer.bundle import DESCRIPTION
+from factformer.bundle_description import DESCRIPTION
 from factformer.config import fingerprint
 from factformer.data.generate.run import generate
 from factformer.errors import UserError

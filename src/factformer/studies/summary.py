@@ -12,7 +12,7 @@ from typing import Any, overload
 from factformer._support.documents import json_text, read_json
 from factformer._support.files import write_atomically
 from factformer._support.run_names import BUNDLE
-from factformer.bundle import DESCRIPTION
+from factformer.bundle_description import DESCRIPTION
 from factformer.evaluation.provenance import provenance
 from factformer.report.style import PROTOCOL_LABELS
 from factformer.report.tables import Column, Table

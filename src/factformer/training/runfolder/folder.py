@@ -20,7 +20,7 @@ from factformer import __version__
 from factformer._support import run_names as names
 from factformer._support.files import MARK, write_atomically
 from factformer._support.lock import locked
-from factformer.bundle import DESCRIPTION
+from factformer.bundle_description import DESCRIPTION
 from factformer.config import assignment
 from factformer.data.agreement import describe_difference
 from factformer.errors import UserError
