@@ -22,7 +22,11 @@ from factformer._support.documents import json_text
 from factformer._support.files import clean_scratch_folders, explained, file_checksum, scratch_folder
 from factformer._support.run_names import BUNDLE
 from factformer._support.text import first_line
-from factformer.bundle_description import (
+from factformer.errors import UserError
+from factformer.models._backbone import Backbone, backbone_of
+from factformer.surrogate import Surrogate
+from factformer.zoo import lookup
+from factformer.zoo.description import (
     CHECKSUM,
     DESCRIPTION,
     FORMAT,
@@ -31,10 +35,6 @@ from factformer.bundle_description import (
     description_checksum,
     read_description,
 )
-from factformer.errors import UserError
-from factformer.models._backbone import Backbone, backbone_of
-from factformer.surrogate import Surrogate
-from factformer.zoo import lookup
 from factformer.zoo.index import BUNDLE_FILES, WEIGHTS
 
 STATISTICS = "normalizer."

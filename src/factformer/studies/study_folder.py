@@ -16,7 +16,6 @@ import torch
 
 from factformer._support.documents import finite, read_json
 from factformer._support.run_names import BUNDLE
-from factformer.bundle_description import DESCRIPTION
 from factformer.config import fingerprint
 from factformer.data.generate.run import generate
 from factformer.errors import UserError
@@ -39,6 +38,7 @@ from factformer.studies.scales import (
 from factformer.training.experiment.definition import Experiment
 from factformer.training.launch import open_data
 from factformer.training.runfolder.reporting import LiveReporter
+from factformer.zoo.description import DESCRIPTION
 
 DONE_FILE = "done.json"
 
