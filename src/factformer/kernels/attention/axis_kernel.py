@@ -31,6 +31,7 @@ from factformer.kernels.attention.axis_kernel_backward import (
 from factformer.kernels.attention.axis_kernel_forward import operator_kernel, phi_kernel
 from factformer.nn.attention.rotary import rotary_table
 from factformer.nn.grid_tables import axis_weights
+from factformer.nn.masks import ratio
 
 if TYPE_CHECKING:
     from factformer.nn.attention.axial_kernel import AxialKernel
@@ -272,17 +273,27 @@ class _AxialOperator(torch.autograd.Function):
         return grad_mean, None, *learned
 
 
-def axial_operators(kernel: AxialKernel, mean: Tensor, grid: Grid, dtype: torch.dtype) -> list[Tensor]:
+def axial_operators(
+    kernel: AxialKernel,
+    mean: Tensor,
+    grid: Grid,
+    dtype: torch.dtype,
+    share: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> list[Tensor]:
     """What `AxialKernel.operators` gives, from the mean of the field over all other axes.
 
-    The dense kernel is made here; with a softmax or in the low-rank order the plain operations serve.
+    With a ``mask`` the mean is of the field that is zero outside, and ``share`` what lies inside of each line. Lines
+    without a point inside need nothing here but numbers: values are zero along them, and so are results. The dense kernel is made here; with a softmax or in the low-rank order the plain operations serve.
     """
     options = kernel.options
     if options.softmax or not kernel.dense_is_cheaper(grid):
         # In float32 as below: there are few rows, and a rounding here moves every entry of the kernel.
         single = kernel.gamma.weight.dtype == torch.float32
         with torch.autocast(mean.device.type, enabled=False) if single else contextlib.nullcontext():
-            return kernel.operators(*kernel.encode(mean, grid), grid)
+            return kernel.operators(*kernel.encode_inside(mean, share, grid), grid, mask=mask)
+    if share is not None:
+        mean = ratio(mean, share)
     weights = axis_weights(kernel.tables, grid, kernel.m, mean)
     cosine = sine = None
     if options.rotary != "off":

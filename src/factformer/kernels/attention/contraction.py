@@ -57,7 +57,8 @@ def contract_into(
 ) -> tuple[Tensor, Tensor | None]:
     """``values ×_axis kernel`` and, with ``eps``, mean and reciprocal deviation ``(batch, head, 2)`` of the heads.
 
-    ``kernel`` is ``(batch, head, out, points)`` with any strides; ``weights`` those of every point of the result.
+    ``kernel`` is ``(batch, head, out, points)`` with any strides; ``weights`` those of every point of the result, or of
+    every sample ``(batch, point)``.
     """
     geometry = Geometry.of(values.shape, axis)
     size_out, columns = kernel.shape[2], geometry.outer * geometry.inner
@@ -101,6 +102,7 @@ def contract_into(
         blocks,
         STATISTICS=eps is not None,
         HAS_WEIGHTS=weights is not None,
+        OF_SAMPLES=weights is not None and weights.numel() > size_out * columns,
         WHOLE=whole,
         DESCRIBED=plan.described,
         CHUNKS=plan.chunks,

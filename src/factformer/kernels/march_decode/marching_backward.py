@@ -17,7 +17,7 @@ from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import gelu_and_slope, padded, precision
 from factformer.kernels._triton.launching import launch
-from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, store_tile
+from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, row_of, store_tile
 from factformer.kernels.march_decode.marching_forward import BLOCK_LATENT
 from factformer.kernels.march_decode.network import Network
 
@@ -102,6 +102,7 @@ def _state_gradient_kernel(
     WIDE: tl.constexpr,
     GROUPS: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr,
+    OF_SAMPLES: tl.constexpr,
     DESCRIBED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -125,6 +126,8 @@ def _state_gradient_kernel(
     level = tl.load(sums + row * 2, mask=inside, other=0.0)
     along = tl.load(sums + row * 2 + 1, mask=inside, other=0.0)
     measure = tl.full((BLOCK_P,), 1.0, dtype=tl.float32)
+    if OF_SAMPLES:
+        weights += row_of(sample, points)
     if HAS_WEIGHTS:
         measure = tl.load(weights + p, mask=p < points, other=0.0)
     hidden = load_tile(grad_hidden, step, of_step, 0, points, HIDDEN, DESCRIBED, BLOCK_P, BLOCK_H)
@@ -239,6 +242,7 @@ def march_backward(
             WIDE=wide,
             GROUPS=groups,
             HAS_WEIGHTS=weights is not None,
+            OF_SAMPLES=weights is not None and weights.numel() > points,
             BLOCK_W=window,
             BLOCK_P=tile.points,
             STAGES=tile.stages,

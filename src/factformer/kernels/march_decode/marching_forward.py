@@ -17,11 +17,13 @@ from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import gelu, padded, precision
 from factformer.kernels._triton.launching import launch
-from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, store_tile
+from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, row_of, store_tile
 from factformer.kernels.march_decode.network import Network
 
 TILE = Tile(128, 4, 3)
 BLOCK_LATENT = 64
+MERGED_TILES = 128
+"""Tiles whose sums are merged at a time."""
 
 
 @triton.jit(do_not_specialize=["points", "batch", "step", "num_steps"])
@@ -49,6 +51,7 @@ def _march_kernel(
     HIDDEN: tl.constexpr,
     CHANNELS: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr,
+    OF_SAMPLES: tl.constexpr,
     DESCRIBED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -116,6 +119,9 @@ def _march_kernel(
     tl.store(row, mean, mask=following)
     tl.store(row + 1, scale, mask=following)
     measure = tl.where(inside, 1.0, 0.0)
+    if OF_SAMPLES:
+        weights += row_of(sample, points)
+        counts += sample * tl.num_programs(0)
     if HAS_WEIGHTS:
         measure = tl.load(weights + p, mask=inside, other=0.0)
     tl.store(counts + tile, tl.sum(measure, axis=0))
@@ -124,13 +130,25 @@ def _march_kernel(
     tl.store(part + BLOCK_G, tl.sum(squares * measure[:, None], axis=0))
 
 
-@triton.jit(do_not_specialize=["tiles", "groups", "channels"])
+@triton.jit(do_not_specialize=["tiles", "groups", "channels", "batch"])
 def _merge_groups_kernel(
-    parts, counts, statistics, tiles, groups, channels, eps, BLOCK_T: tl.constexpr, BLOCK_G: tl.constexpr
+    parts,
+    counts,
+    statistics,
+    tiles,
+    groups,
+    channels,
+    batch,
+    eps,
+    OF_SAMPLES: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_G: tl.constexpr,
 ):
     """Mean and reciprocal deviation of each group of channels from the sums of tiles."""
     sample, g = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_G)
     parts += sample * tiles * 2 * BLOCK_G
+    if OF_SAMPLES:
+        counts += sample % batch * tiles
     total = tl.zeros((BLOCK_G,), dtype=tl.float32)
     mean = tl.zeros((BLOCK_G,), dtype=tl.float32)
     spread = tl.zeros((BLOCK_G,), dtype=tl.float32)
@@ -142,6 +160,8 @@ def _merge_groups_kernel(
         squares = tl.load(parts + t[:, None] * 2 * BLOCK_G + BLOCK_G + g[None, :], mask=inside, other=0.0)
         level = tl.where(weight > 0.0, sums / tl.where(weight > 0.0, weight, 1.0), 0.0)
         new = tl.sum(weight, axis=0)
+        if OF_SAMPLES:  # tiles may lie outside the domain, all of them
+            new = tl.maximum(new, 1e-30)
         middle = tl.sum(sums, axis=0) / new
         # Of the few rows of a tile sums of squares are exact enough; tiles are merged by mean and spread.
         away = level - middle[None, :]
@@ -170,7 +190,8 @@ def march(
     block_groups = padded(num_groups)
     rows = states.new_empty(num_steps, batch, points, 2, dtype=torch.float32)
     parts = states.new_empty(num_steps * batch, tiles, 2, block_groups, dtype=torch.float32)
-    counts = states.new_empty(tiles, dtype=torch.float32)
+    of_samples = weights is not None and weights.numel() > points
+    counts = states.new_empty(batch if of_samples else 1, tiles, dtype=torch.float32)
     block, block_hidden = min(padded(latent), BLOCK_LATENT), padded(hidden)
     described = can_move(states, network.first, network.second)
     arguments = (
@@ -202,6 +223,7 @@ def march(
             HIDDEN=hidden,
             CHANNELS=latent // num_groups,
             HAS_WEIGHTS=weights is not None,
+            OF_SAMPLES=of_samples,
             DESCRIBED=described,
             PRECISION=precision(states.dtype),
             BLOCK_P=TILE.points,
@@ -221,8 +243,10 @@ def march(
         tiles,
         num_groups,
         latent // num_groups,
+        batch if of_samples else None,
         group_eps,
-        BLOCK_T=min(padded(tiles), 128),
+        OF_SAMPLES=of_samples,
+        BLOCK_T=min(padded(tiles), MERGED_TILES),
         BLOCK_G=block_groups,
     )
     return rows, statistics

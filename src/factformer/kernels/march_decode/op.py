@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from factformer.grid import Grid
 from factformer.kernels._triton.arithmetic import rows_of
+from factformer.kernels._triton.domain import masked_domain
 from factformer.kernels._triton.normalized_weights import fold_grouped
 from factformer.kernels._triton.products import gram
 from factformer.kernels._triton.weights import working
@@ -88,11 +89,23 @@ class Parameters(NamedTuple):
 
 
 def march_and_decode(
-    marching: LatentMarching, decoder: Decoder, field: Tensor, num_steps: int, grid: Grid, dtype: torch.dtype
+    marching: LatentMarching,
+    decoder: Decoder,
+    field: Tensor,
+    num_steps: int,
+    grid: Grid,
+    mask: Tensor | None,
+    dtype: torch.dtype,
 ) -> Tensor:
-    """Fields ``(batch, step, *grid, channel)`` in float32 of a latent field ``(batch, *grid, dim)``."""
+    """Fields ``(batch, step, *grid, channel)`` in float32 of a latent field ``(batch, *grid, dim)``.
+
+    With a mask the group norm is that over the domain; what lies outside means nothing and must be finite.
+    """
     norm = decoder.norm
-    weights = cached_domain_weights(norm.tables, grid, norm.weight)
+    if mask is None:
+        weights = cached_domain_weights(norm.tables, grid, norm.weight)
+    else:
+        weights = masked_domain(mask).weights(norm.tables, grid)
     flat = field.to(dtype).flatten(1, -2)
     parameters = Parameters.of(marching, decoder)
     fields: Tensor = _MarchDecode.apply(flat, num_steps, weights, marching.norm.eps, norm.eps, *parameters)
