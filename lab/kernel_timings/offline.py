@@ -5,8 +5,8 @@
     python -m lab.kernel_timings.offline --all --out results/cpu/kernel_resources.json
 
 A call and its gradient run on tensors that have sizes and no memory. Every launch in it is compiled for the capability
-that is asked for and does not run. ``--ptx FOLDER`` writes the code of each kernel there: two such folders say whether a
-change of the source has changed any code.
+that is asked for and does not run. ``--ptx FOLDER`` writes the code of each kernel there: two such folders say whether
+a change of the source has changed any code.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ CASES = {
     "box of four channels": Case((64, 64, 64), 4, channels=4),
     "masked plane": Case((128, 128), 4, masked=True),
     "masked bounded box": Case((64, 64, 64), 4, channels=4, bounded=True, masked=True),
+    "forced masked plane": Case((128, 128), 4, forced=True, masked=True),
     "long line": Case((1024,), 4),
 }
 
@@ -149,7 +150,7 @@ def kernels(case: Case, capability: int, ptx: Path | None = None) -> list[Kernel
     """All kernels of a training step of ``case``."""
     surrogate, batch = build(case)
     engine.attach(surrogate, "force")
-    with collected(capability) as found, mock.patch.object(engine, "fused_dtype", lambda *_: torch.bfloat16):
+    with collected(capability) as found, mock.patch.object(engine, "fused_dtype", return_value=torch.bfloat16):
         values = surrogate.predict(batch, 4, surrogate.problem.grid)
         torch.autograd.grad(values.sum(), list(surrogate.parameters()), allow_unused=True)
     rows = []

@@ -10,10 +10,11 @@ import torch
 from factformer import Grid, engine
 
 sys.path.insert(0, str(Path(__file__).parent))
-import triton_interpreter  # noqa: F401
 from test_attention import layer_for, relative
 from test_local import branch_for
 from test_march_decode import surrogate_for
+
+import triton_interpreter  # noqa: F401
 
 GRIDS = {
     "line": Grid(21, 2 * math.pi, True),

@@ -284,7 +284,9 @@ def axial_operators(
     """What `AxialKernel.operators` gives, from the mean of the field over all other axes.
 
     With a ``mask`` the mean is of the field that is zero outside, and ``share`` what lies inside of each line. Lines
-    without a point inside need nothing here but numbers: values are zero along them, and so are results. The dense kernel is made here; with a softmax or in the low-rank order the plain operations serve.
+    without a point inside need nothing here but numbers: values are zero along them, and so are results.
+
+    The dense kernel is made here; with a softmax or in the low-rank order the plain operations serve.
     """
     options = kernel.options
     if options.softmax or not kernel.dense_is_cheaper(grid):

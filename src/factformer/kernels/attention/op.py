@@ -58,10 +58,7 @@ def attention_block(
                 steps += [(matrix, kernel.m) for matrix in matrices]
         with main, torch.no_grad():
             projected: Tensor | None = project(normed, working(layer.to_values.weight, dtype), layer.heads)
-    if domain is None:
-        points = cached_domain_weights(layer.tables, grid, rows)
-    else:
-        points = domain.weights(layer.tables, grid)
+    points = domain.weights(layer.tables, grid) if domain else cached_domain_weights(layer.tables, grid, rows)
     values, statistics = normed, None
     for index, (matrix, axis) in enumerate(steps):
         final = index == len(steps) - 1

@@ -18,12 +18,39 @@ from torch import Tensor
 from factformer.kernels._triton.arithmetic import gelu, padded, precision
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, row_of, store_tile
-from factformer.kernels.march_decode.network import Network
+from factformer.kernels.march_decode.network import Forcing, Network
 
 TILE = Tile(128, 4, 3)
 BLOCK_LATENT = 64
 MERGED_TILES = 128
 """Tiles whose sums are merged at a time."""
+
+
+@triton.jit
+def _row_moments(
+    states,
+    embedding,
+    at,
+    start,
+    points,
+    eps,
+    LATENT: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Mean and reciprocal deviation of the states of a tile of points with the embedding added."""
+    k = tl.arange(0, BLOCK_K)
+    total = tl.zeros((BLOCK_P,), dtype=tl.float32)
+    length = tl.zeros((BLOCK_P,), dtype=tl.float32)
+    for begin in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
+        z = load_tile(states, at, start, begin, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K).to(tl.float32)
+        z += tl.load(embedding + begin + k, mask=begin + k < LATENT, other=0.0)[None, :]
+        total += tl.sum(z, axis=1)
+        length += tl.sum(z * z, axis=1)
+    mean = total / LATENT
+    return mean, tl.rsqrt(tl.maximum(length / LATENT - mean * mean, 0.0) + eps)
 
 
 @triton.jit(do_not_specialize=["points", "batch", "step", "num_steps"])
@@ -52,6 +79,7 @@ def _march_kernel(
     CHANNELS: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr,
     OF_SAMPLES: tl.constexpr,
+    FORCED: tl.constexpr,
     DESCRIBED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -60,7 +88,7 @@ def _march_kernel(
     BLOCK_G: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """One step of one tile of points."""
+    """One step of one tile of points. ``FORCED`` states are not those that the step before has seen the sums of."""
     tile, sample = tl.program_id(0), tl.program_id(1)
     start, at = tile * BLOCK_P, step * batch + sample
     k, d, group = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_H), tl.arange(0, BLOCK_G)
@@ -68,16 +96,16 @@ def _march_kernel(
     p = start + tl.arange(0, BLOCK_P)
     inside = p < points
     row = rows + (at.to(tl.int64) * points + p) * 2
-    if step == 0:
-        total = tl.zeros((BLOCK_P,), dtype=tl.float32)
-        length = tl.zeros((BLOCK_P,), dtype=tl.float32)
-        for begin in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
-            z = load_tile(states, at, start, begin, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K).to(tl.float32)
-            z += tl.load(embeddings + begin + k, mask=begin + k < LATENT, other=0.0)[None, :]
-            total += tl.sum(z, axis=1)
-            length += tl.sum(z * z, axis=1)
-        mean = total / LATENT
-        scale = tl.rsqrt(tl.maximum(length / LATENT - mean * mean, 0.0) + eps)
+    if FORCED:
+        mean, scale = _row_moments(
+            states, embeddings + step * LATENT, at, start, points, eps, LATENT, DESCRIBED, BLOCK_P, BLOCK_K, STAGES
+        )
+        tl.store(row, mean, mask=inside)
+        tl.store(row + 1, scale, mask=inside)
+    elif step == 0:
+        mean, scale = _row_moments(
+            states, embeddings, at, start, points, eps, LATENT, DESCRIBED, BLOCK_P, BLOCK_K, STAGES
+        )
         tl.store(row, mean, mask=inside)
         tl.store(row + 1, scale, mask=inside)
     else:
@@ -177,9 +205,14 @@ def _merge_groups_kernel(
 
 
 def march(
-    states: Tensor, network: Network, weights: Tensor | None, num_groups: int, group_eps: float
+    states: Tensor,
+    network: Network,
+    weights: Tensor | None,
+    num_groups: int,
+    group_eps: float,
+    forcing: Forcing | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Fills ``states`` ``(1 + step, batch, point, latent)`` from its first slot on.
+    """Fills ``states`` ``(1 + step, batch, point, latent)`` from its first slot on, and the states under ``forcing``.
 
     Returns mean and reciprocal deviation of the LayerNorms ``(step, batch, point, 2)`` and of the groups of channels
     ``(step * batch, group, 2)``.
@@ -193,9 +226,10 @@ def march(
     of_samples = weights is not None and weights.numel() > points
     counts = states.new_empty(batch if of_samples else 1, tiles, dtype=torch.float32)
     block, block_hidden = min(padded(latent), BLOCK_LATENT), padded(hidden)
+    entering = states if forcing is None else forcing.states
     described = can_move(states, network.first, network.second)
     arguments = (
-        *(moved(x, slots * batch, TILE.points, block, described) for x in (states, states)),
+        *(moved(x, len(x) * batch, TILE.points, block, described) for x in (entering, states)),
         moved(network.first, 1, block_hidden, block, described),
         moved(network.second, 1, block, block_hidden, described),
         rows,
@@ -214,6 +248,8 @@ def march(
         network.eps,
     )
     for step in range(num_steps):
+        if forcing is not None:
+            forcing.add_to(states, step)
         launch(
             _march_kernel,
             (tiles, batch),
@@ -224,6 +260,7 @@ def march(
             CHANNELS=latent // num_groups,
             HAS_WEIGHTS=weights is not None,
             OF_SAMPLES=of_samples,
+            FORCED=forcing is not None,
             DESCRIBED=described,
             PRECISION=precision(states.dtype),
             BLOCK_P=TILE.points,

@@ -171,8 +171,8 @@ def _finish_kernel(
 def march_weights_backward(
     states: Tensor, rows: Tensor, grads: MarchingGradient, network: Network, parameters: Weights
 ) -> Weights:
-    """Gradients of ``parameters`` from those of the states and hidden layers."""
-    slots, batch, points, latent = states.shape
+    """Gradients of ``parameters`` from those of the states and hidden layers; ``states`` are those that steps see."""
+    slots, batch, points, latent = grads.states.shape
     hidden, samples = network.first.shape[0], (slots - 1) * batch
     block = min(padded(latent), BLOCK_COLUMNS)
     chunks = triton.cdiv(latent, block)
