@@ -1,7 +1,7 @@
 """Every kernel of a configuration, compiled without a GPU: shared memory, registers and spills of each.
 
     python -m lab.kernel_timings.offline --case plane --capability 90
-    python -m lab.kernel_timings.offline --case plane --capability 86 --shared 99 --no-tma
+    python -m lab.kernel_timings.offline --case plane --capability 86 --limits small
     python -m lab.kernel_timings.offline --all --out results/cpu/kernel_resources.json
 
 A call and its gradient run on tensors that have sizes and no memory. Every launch in it is compiled for the capability
@@ -36,6 +36,7 @@ from triton.runtime import driver
 from factformer import Field, Grid, Problem, build_surrogate, engine
 from factformer.batch import Batch
 from factformer.kernels._triton import launching
+from factformer.kernels._triton.limits import FULL, MEDIUM, SMALL, Limits
 from factformer.nn.fourier_features import FourierFeatures
 from factformer.surrogate import Surrogate
 
@@ -68,6 +69,7 @@ class Case:
     sizes: tuple[tuple[str, Any], ...] = ()
 
 
+LIMITS = {"full": FULL, "medium": MEDIUM, "small": SMALL}
 CASES = {
     "plane": Case((128, 128), 4),
     "large plane": Case((256, 256), 10),
@@ -146,10 +148,10 @@ def resources(cubin: bytes) -> tuple[int, int]:
     return int(numbers["REG"]), int(numbers["STACK"])
 
 
-def kernels(case: Case, capability: int, ptx: Path | None = None) -> list[Kernel]:
-    """All kernels of a training step of ``case``."""
+def kernels(case: Case, capability: int, limits: Limits = FULL, ptx: Path | None = None) -> list[Kernel]:
+    """All kernels of a training step of ``case``, within ``limits``."""
     surrogate, batch = build(case)
-    engine.attach(surrogate, "force")
+    engine.attach(surrogate, "force", limits=limits)
     with collected(capability) as found, mock.patch.object(engine, "fused_dtype", return_value=torch.bfloat16):
         values = surrogate.predict(batch, 4, surrogate.problem.grid)
         torch.autograd.grad(values.sum(), list(surrogate.parameters()), allow_unused=True)
@@ -168,11 +170,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", choices=list(CASES), nargs="+", default=["plane"])
     parser.add_argument("--capability", type=int, default=90)
+    parser.add_argument("--limits", choices=list(LIMITS), default="full")
     parser.add_argument("--ptx", type=Path)
     arguments = parser.parse_args()
     for name in arguments.case:
-        print(f"{name}, capability {arguments.capability}")
-        for row in kernels(CASES[name], arguments.capability, arguments.ptx and arguments.ptx / name):
+        print(f"{name}, capability {arguments.capability}, {arguments.limits}")
+        folder = arguments.ptx and arguments.ptx / name
+        for row in kernels(CASES[name], arguments.capability, LIMITS[arguments.limits], folder):
             print(json.dumps(asdict(row)))
 
 

@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from factformer.grid import Grid
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import chosen, within_limits
 from factformer.kernels.attention.axis_kernel_backward import (
     operator_gradient_kernel,
     phi_gradient_kernel,
@@ -53,7 +54,8 @@ def phi_gradient_tiling(rows: int) -> tuple[int, int]:
 
 def operator_tiling(size: int, half: int) -> tuple[int, int]:
     """Points and warps of a program that makes a tile of the kernel."""
-    return (128, 8) if size > 128 and half <= 64 else (min(padded(size), 64), 4)
+    full = (128, 8) if size > 128 and half <= 64 else (min(padded(size), 64), 4)
+    return chosen(full, (min(padded(size), 64), 8))
 
 
 def operator_gradient_tiling(size: int, half: int) -> tuple[int, int]:
@@ -107,6 +109,7 @@ class Axis(NamedTuple):
         return (self.weights if cosine is None else cosine), (self.weights if sine is None else sine)
 
 
+@within_limits
 class _AxialOperator(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean: Tensor, axis: Axis, *tensors: Tensor) -> Tensor:
@@ -233,6 +236,7 @@ class _AxialOperator(torch.autograd.Function):
             PRECISION=precision(dtype),
             BLOCK_R=block_rows,
             BLOCK_D=padded(dim),
+            RELOAD=chosen(False, True),
             num_warps=warps,
         )
         encoded_tiles, steps = triton.cdiv(encoded_width, padded(dim)), triton.cdiv(rows, PRODUCT_ROWS)

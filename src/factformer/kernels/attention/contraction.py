@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from factformer.kernels._triton.arithmetic import padded, precision, rows_of
 from factformer.kernels._triton.geometry import Geometry, Tiling, can_describe, describe, shares
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import chosen, within_limits
 from factformer.kernels._triton.weights import product, working
 from factformer.kernels.attention.contraction_backward import can_join, joint_gradient, kernel_gradient
 from factformer.kernels.attention.contraction_forward import contract_kernel, merge_heads_kernel
@@ -41,6 +42,9 @@ class Plan(NamedTuple):
 
 def contraction_plan(size_out: int, size_in: int, channels: int, described: bool) -> Plan:
     rows, wide = min(padded(size_out), 128), max(1, 128 // padded(channels))
+    if chosen(False, False, True):  # one column at a time, and of a long axis half the rows
+        long = size_in > 128
+        return Plan(Tiling(min(rows, 64) if long else rows, 1, 8, 2 if long else 3), False, 1, 1)
     if size_in > WHOLE_LIMIT:
         return Plan(Tiling(rows, wide, 8, 3), False, 1, 2)
     if not described:
@@ -130,6 +134,7 @@ def contract_into(
     return result, statistics
 
 
+@within_limits
 class _Contraction(torch.autograd.Function):
     @staticmethod
     def forward(

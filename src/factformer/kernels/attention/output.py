@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from factformer.kernels._triton.arithmetic import padded, precision, rows_of
 from factformer.kernels._triton.geometry import shares
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import chosen, within_limits
 from factformer.kernels._triton.normalized_weights import fold
 from factformer.kernels._triton.products import gram_parts
 from factformer.kernels._triton.tiles import can_move, moved
@@ -45,17 +46,18 @@ class OutputTiling(NamedTuple):
 
 
 def output_tiling(points: int) -> OutputTiling:
-    return OutputTiling(128, 4, 3)
+    return chosen(OutputTiling(128, 4, 3), OutputTiling(64, 4, 3))
 
 
 def hidden_tiling(points: int) -> OutputTiling:
-    return OutputTiling(64, 8, 3)
+    return chosen(OutputTiling(64, 8, 3), OutputTiling(32, 8, 2))
 
 
 def values_tiling(points: int) -> OutputTiling:
     return OutputTiling(64, 4, 4)
 
 
+@within_limits
 class _Output(torch.autograd.Function):
     @staticmethod
     def forward(

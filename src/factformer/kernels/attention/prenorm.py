@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import padded, pieces, rows_of
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.tiles import row_of
 
 
@@ -186,6 +187,7 @@ def _prenorm_gradient_kernel(
     tl.store(affine_parts + program * 2 * dim + dim + d, tl.sum(grad_bias, axis=0), mask=inside_d)
 
 
+@within_limits
 class _PreNorm(torch.autograd.Function):
     @staticmethod
     def forward(

@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
 from factformer.kernels._triton.domain import masked_domain
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.products import gram
 from factformer.kernels._triton.weights import working
 from factformer.kernels.local.backward import depthwise_weight_kernel, pointwise_gradient_kernel
@@ -52,6 +53,7 @@ class Parameters(NamedTuple):
     second_bias: Tensor
 
 
+@within_limits
 class _Local(torch.autograd.Function):
     @staticmethod
     def forward(

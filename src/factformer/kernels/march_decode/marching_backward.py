@@ -209,16 +209,15 @@ def march_backward(
         "BLOCK_H": block_hidden,
     }
     first = moved(network.first, 1, block_hidden, block, described)
-    tile = STATE_TILE
     of_state = (
-        *(moved(x, slots * batch, tile.points, block, described) for x in (states, grads, grads)),
+        *(moved(x, slots * batch, STATE_TILE.points, block, described) for x in (states, grads, grads)),
         *(
-            None if forcing is None or x is None else moved(x, steps * batch, tile.points, block, described)
+            None if forcing is None or x is None else moved(x, steps * batch, STATE_TILE.points, block, described)
             for x in (seen, entering)
         ),
         first,
-        moved(grad_hidden, steps * batch, tile.points, block_hidden, described),
-        moved(grad_decoded, steps * batch, tile.points, window, described),
+        moved(grad_hidden, steps * batch, STATE_TILE.points, block_hidden, described),
+        moved(grad_decoded, steps * batch, STATE_TILE.points, window, described),
         moved(scaled, steps * batch, window, block, described),
         terms,
         rows,
@@ -255,7 +254,7 @@ def march_backward(
             )
         launch(
             _state_gradient_kernel,
-            (triton.cdiv(points, tile.points), batch),
+            (triton.cdiv(points, STATE_TILE.points), batch),
             *of_state,
             slot,
             **sizes,
@@ -265,9 +264,9 @@ def march_backward(
             OF_SAMPLES=weights is not None and weights.numel() > points,
             FORCED=forcing is not None,
             BLOCK_W=window,
-            BLOCK_P=tile.points,
-            STAGES=tile.stages,
-            num_warps=tile.warps,
+            BLOCK_P=STATE_TILE.points,
+            STAGES=STATE_TILE.stages,
+            num_warps=STATE_TILE.warps,
         )
     return MarchingGradient(grads, grad_hidden, activated, sums, entering)
 

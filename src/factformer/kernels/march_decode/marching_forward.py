@@ -17,10 +17,12 @@ from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import gelu, padded, precision
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import chosen
 from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, row_of, store_tile
 from factformer.kernels.march_decode.network import Forcing, Network
 
 TILE = Tile(128, 4, 3)
+SMALLER_TILE = Tile(64, 4, 2)
 BLOCK_LATENT = 64
 MERGED_TILES = 128
 """Tiles whose sums are merged at a time."""
@@ -218,8 +220,9 @@ def march(
     ``(step * batch, group, 2)``.
     """
     slots, batch, points, latent = states.shape
+    tile = chosen(TILE, SMALLER_TILE)
     num_steps, hidden = slots - 1, network.first.shape[0]
-    tiles = triton.cdiv(points, TILE.points)
+    tiles = triton.cdiv(points, tile.points)
     block_groups = padded(num_groups)
     rows = states.new_empty(num_steps, batch, points, 2, dtype=torch.float32)
     parts = states.new_empty(num_steps * batch, tiles, 2, block_groups, dtype=torch.float32)
@@ -229,7 +232,7 @@ def march(
     entering = states if forcing is None else forcing.states
     described = can_move(states, network.first, network.second)
     arguments = (
-        *(moved(x, len(x) * batch, TILE.points, block, described) for x in (entering, states)),
+        *(moved(x, len(x) * batch, tile.points, block, described) for x in (entering, states)),
         moved(network.first, 1, block_hidden, block, described),
         moved(network.second, 1, block, block_hidden, described),
         rows,
@@ -263,12 +266,12 @@ def march(
             FORCED=forcing is not None,
             DESCRIBED=described,
             PRECISION=precision(states.dtype),
-            BLOCK_P=TILE.points,
+            BLOCK_P=tile.points,
             BLOCK_K=block,
             BLOCK_H=block_hidden,
             BLOCK_G=block_groups,
-            STAGES=TILE.stages,
-            num_warps=TILE.warps,
+            STAGES=tile.stages,
+            num_warps=tile.warps,
         )
     statistics = states.new_empty(num_steps * batch, num_groups, 2, dtype=torch.float32)
     launch(

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from factformer.grid import Grid
 from factformer.kernels._triton.arithmetic import rows_of
 from factformer.kernels._triton.domain import masked_domain
+from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.normalized_weights import fold_grouped
 from factformer.kernels._triton.products import gram
 from factformer.kernels._triton.weights import working
@@ -119,6 +120,7 @@ def march_and_decode(
     return result
 
 
+@within_limits
 class _MarchDecode(torch.autograd.Function):
     @staticmethod
     def forward(
