@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,3 +86,7 @@ class Target:
             if isinstance(training, Training) and training not in found:
                 found.append(training)
         return found
+
+
+Builder = Callable[[Scale], Target]
+"""What makes a target at a scale."""
