@@ -25,6 +25,8 @@ class Training:
     """Points per axis; by default those of the recipe's dataset at the scale in question."""
     settings: tuple[str, ...] = ()
     """``section.key=value`` that set this run apart from others."""
+    data: str = ""
+    """Folder of a user's own data; ``recipe`` is then only its name, and model and protocol may be left open."""
 
 
 @dataclass(frozen=True)
