@@ -16,9 +16,10 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from factformer.numerics.spectral import Spectrum, full_cutoff, mirror_modes, wavenumber_unit
-from factformer.numerics.timestepping import Function, etdrk4, num_steps
+from factformer.numerics.timestepping import Function, etdrk2, etdrk4, num_steps
 
 Coefficients = Complex[Tensor, "batch channel *modes"]
+INTEGRATORS = {2: etdrk2, 4: etdrk4}
 Extent = float | Float[Tensor, " batch"]
 
 
@@ -71,6 +72,13 @@ class Modes:
         along = (self.values(velocity).unsqueeze(1) * self.values(self.gradient(velocity))).sum(2)
         return -self.coefficients(along)
 
+    def divergence_of_products(self, velocity: Tensor) -> Tensor:
+        """``-½ ∇·(u⊗u)``, which is ``-(u·∇)u`` where the velocity has one component, coefficients in and out."""
+        values = self.values(velocity)
+        products = self.coefficients(values.unsqueeze(2) * values.unsqueeze(1))
+        along = [self.derivative(m) * products[:, m] for m in range(self.num_axes)]
+        return -0.5 * torch.stack(along).sum(0)
+
     def without_mean(self, coefficients: Tensor) -> Tensor:
         """The same with a mean of zero."""
         return coefficients * self._varies
@@ -122,8 +130,9 @@ def solve(
     dt: float | None,
     num_frames: int,
     repeat: Callable[[Function, Tensor, int], Function],
+    order: int = 4,
 ) -> Iterator[Float[Tensor, "batch *grid channel"]]:
-    """Frames at intervals ``frame_dt``, the initial state first; steps of at most ``dt``, of fourth order.
+    """Frames at intervals ``frame_dt``, the initial state first; steps of at most ``dt``, of ``order`` 2 or 4.
 
     Without a nonlinear term every frame is exact. ``repeat(step, state, count)`` makes ``count`` steps for states like
     ``state`` one function.
@@ -143,7 +152,7 @@ def solve(
         advance = _exactly(torch.exp(frame_dt * linear(inner)).to(state.dtype))
     else:
         count = num_steps(frame_dt, dt or frame_dt)
-        step = etdrk4(linear(inner), term, frame_dt / count, state.dtype)
+        step = INTEGRATORS[order](linear(inner), term, frame_dt / count, state.dtype)
         # Transforms drop what stands for no real field; the linear terms would let its round-off grow.
         advance = repeat(lambda current: mirror_modes(step(current), len(shape), average=True), state, count)
     for _ in range(num_frames - 1):

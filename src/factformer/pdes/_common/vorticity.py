@@ -31,6 +31,8 @@ from factformer.numerics.timestepping import (
     Function,
     crank_nicolson_heun,
     crank_nicolson_heun_stages,
+    etdrk2,
+    etdrk2_stages,
     etdrk4,
     etdrk4_stages,
     num_steps,
@@ -40,6 +42,7 @@ from factformer.problem import Field
 
 INTEGRATORS = {
     "etdrk4": (etdrk4, etdrk4_stages),
+    "etdrk2": (etdrk2, etdrk2_stages),
     "crank_nicolson_heun": (crank_nicolson_heun, crank_nicolson_heun_stages),
 }
 
