@@ -26,13 +26,22 @@ from factformer.surrogate import Surrogate
 POINTS, EXTENT, DT, WARMUP, FRAMES, HORIZON, CONTEXT = 160, 60.0, 0.5, 60.0, 51, 16, 4
 TRAIN, TEST = 50, 30
 
+WIDE: dict[str, Any] = {
+    "model.dim": 128,
+    "model.heads": 8,
+    "model.head_dim": 64,
+    "model.kernel_dim": 128,
+    "model.local_kernel": 5,
+    "model.fourier": "periodic",
+}
+"""The sizes that `fit` took before; every variant of ours starts from them, whatever the defaults are now."""
 SMALL = {"model.heads": 4, "model.head_dim": 32, "model.kernel_dim": 32}
 LOCAL = {**SMALL, "model.local_kernel": 9}
 ADAMW = {"training.optimizer": "adamw", "training.learning_rate": 3e-3}
 VARIANTS: dict[str, dict[str, Any]] = {
     "ffno": {"model": "ffno"},
     "dilated_resnet": {"model": "dilated_resnet"},
-    "before": {"model.local_kernel": 5, "model.patch": 1},
+    "before": {"model.patch": 1},
     "kernel 3": {"model.local_kernel": 3},
     "kernel 7": {"model.local_kernel": 7},
     "kernel 9": {"model.local_kernel": 9},
@@ -94,6 +103,8 @@ def trajectories(count: int, seed: int, num_frames: int) -> Tensor:
 def trained(frames: Tensor, variant: str, updates: int, seed: int) -> tuple[Surrogate, float]:
     """A surrogate, and the processor seconds that its training took."""
     settings = dict(VARIANTS[variant])
+    if "model" not in settings:
+        settings = {**WIDE, **settings}
     model, context = settings.pop("model", "factformer_plus"), settings.pop("context", CONTEXT)
     began = time.process_time()
     surrogate = factformer.fit(

@@ -70,7 +70,7 @@ ON_OWN_DATA = {"optimizer": "muon", "batch_size": 4, "noise": 0.01, "on_divergen
 
 ALONG_ONE_AXIS = {"dim": 64, "heads": 4, "head_dim": 32, "kernel_dim": 32, "local_kernel": 9, "fourier": "off"}
 """One axis has nothing to pool over, so that queries and keys are made at every point: wide heads cost most of an
-update there. On a long box Fourier features of 8 waves per unit of length are noise that differs from point to point."""
+update there. On a long box, Fourier features of 8 waves per unit of length are noise from point to point."""
 
 
 class Model(Backbone):

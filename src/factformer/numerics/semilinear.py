@@ -114,8 +114,13 @@ class Modes:
         return self.spectrum.coefficients(values)
 
 
-def cutoff_for(degree: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """The largest cut for which products of ``degree`` fields hold no aliases among the modes that are kept."""
+def cutoff_for(degree: int, shape: Sequence[int], strict: bool = False) -> tuple[int, ...]:
+    """The largest cut for which products of ``degree`` fields hold no aliases among the modes that are kept.
+
+    A ``strict`` one is that of exponax, which keeps one mode less where ``degree + 1`` does not divide the points.
+    """
+    if strict and degree > 1:
+        return tuple(size // (degree + 1) - 1 for size in shape)
     return full_cutoff(shape) if degree < 2 else tuple((size - 1) // (degree + 1) for size in shape)
 
 
@@ -131,23 +136,27 @@ def solve(
     num_frames: int,
     repeat: Callable[[Function, Tensor, int], Function],
     order: int = 4,
+    open_products: bool = False,
 ) -> Iterator[Float[Tensor, "batch *grid channel"]]:
     """Frames at intervals ``frame_dt``, the initial state first; steps of at most ``dt``, of ``order`` 2 or 4.
 
     Without a nonlinear term every frame is exact. ``repeat(step, state, count)`` makes ``count`` steps for states like
-    ``state`` one function.
+    ``state`` one function. With ``open_products``, as in exponax 0.1, only the factors of products are cut: what the
+    products hold beyond that stays.
     """
     yield initial
     fields = initial.movedim(-1, 1)
     shape, dtype, device = fields.shape[2:], fields.dtype, fields.device
-    inner = Modes(shape, cutoff_for(degree, shape), extent, dtype=dtype, device=device)
+    inner = Modes(shape, cutoff_for(degree, shape, open_products), extent, dtype=dtype, device=device)
     every = Modes(shape, full_cutoff(shape), extent, dtype=dtype, device=device)
     state = inner.coefficients(fields)
     # Exactly the modes beyond the cut: round-off in the others would grow where the linear terms let long waves grow.
     beyond = every.beyond(inner.spectrum.cutoff)
     outer = torch.where(beyond, every.coefficients(fields), 0)
     decay = torch.where(beyond, torch.exp(frame_dt * linear(every)), 0).to(outer.dtype)
-    term = nonlinear(inner)
+    term = nonlinear(every if open_products else inner)
+    if open_products and term is not None:
+        inner, state, outer, term = every, every.coefficients(fields), torch.zeros_like(outer), _of_part(term, ~beyond)
     if term is None:
         advance = _exactly(torch.exp(frame_dt * linear(inner)).to(state.dtype))
     else:
@@ -158,6 +167,11 @@ def solve(
     for _ in range(num_frames - 1):
         state, outer = advance(state), decay * outer
         yield (inner.values(state) + every.values(outer)).movedim(1, -1)
+
+
+def _of_part(term: Function, part: Tensor) -> Function:
+    """``term`` of a part of the modes alone."""
+    return lambda coefficients: term(coefficients * part)
 
 
 def _exactly(factor: Tensor) -> Function:

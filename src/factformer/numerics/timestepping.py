@@ -87,12 +87,6 @@ def etdrk4_stages(linear: Symbol, dt: float) -> list[Stage]:
     ]
 
 
-def etdrk2_stages(linear: Symbol, dt: float) -> list[Stage]:
-    """The stages of `etdrk2`."""
-    whole, first, second = etd2_coefficients(linear, dt)
-    return [Stage(0, whole, first), Stage(1, torch.ones_like(whole), second, ((0, -second),))]
-
-
 def runge_kutta4(rhs: Function, dt: float) -> Function:
     """The classical fourth-order Runge-Kutta step of ``du/dt = rhs(u)``."""
 

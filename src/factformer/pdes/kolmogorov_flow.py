@@ -35,7 +35,7 @@ class Parameters(Config):
     forcing_wavenumber: int = Value(default=8, ge=0)
     drag: float = Value(default=0.1, ge=0)
     dt: float | None = Value(default=None, gt=0)
-    integrator: Literal["etdrk4", "etdrk2", "crank_nicolson_heun"] = "etdrk4"
+    integrator: Literal["etdrk4", "crank_nicolson_heun"] = "etdrk4"
 
 
 class KolmogorovFlow(VorticityFlow):

@@ -37,6 +37,8 @@ class Semilinear(PDE):
     """Factors in the highest product of the nonlinear term. It decides how many modes are free of aliases."""
     order: ClassVar[int] = 4
     """Of the integrator: 4, or 2 where data of others were made so."""
+    open_products: ClassVar[bool] = False
+    """Whether only the factors of products are cut, as `factformer.numerics.semilinear.solve` says."""
     symmetry: ClassVar[BoxSymmetry] = BoxSymmetry()
     """What carries solutions to solutions; shifts always do."""
     downsamplings = ("truncate",)
@@ -96,6 +98,7 @@ class Semilinear(PDE):
             num_frames=num_frames,
             repeat=repeated,
             order=self.order,
+            open_products=self.open_products,
         )
 
     def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:

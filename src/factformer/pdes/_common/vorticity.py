@@ -31,8 +31,6 @@ from factformer.numerics.timestepping import (
     Function,
     crank_nicolson_heun,
     crank_nicolson_heun_stages,
-    etdrk2,
-    etdrk2_stages,
     etdrk4,
     etdrk4_stages,
     num_steps,
@@ -42,7 +40,6 @@ from factformer.problem import Field
 
 INTEGRATORS = {
     "etdrk4": (etdrk4, etdrk4_stages),
-    "etdrk2": (etdrk2, etdrk2_stages),
     "crank_nicolson_heun": (crank_nicolson_heun, crank_nicolson_heun_stages),
 }
 
