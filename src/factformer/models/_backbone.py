@@ -94,6 +94,9 @@ class Backbone(nn.Module, ABC):
     default_training: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """Keys of the ``training`` section that suit the model where nothing else is said: in a recipe of scale ``small``
     or ``paper``, and in `factformer.fit` for a ``short`` or ``long`` training."""
+    default_sizes: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
+    """Keys of the ``model`` section by number of axes that `factformer.fit` takes on a periodic grid where nothing else
+    is said."""
     default_marching: ClassVar[Mapping[str, int]] = MappingProxyType({"marching_steps": 4, "pushforward": 1})
     """How far `factformer.fit` marches and pushes forward at most where nothing else is said."""
 
