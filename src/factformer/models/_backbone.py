@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -152,6 +152,14 @@ class Backbone(nn.Module, ABC):
         else:
             result = _applied(layer, z, grid, conditions)
         return result  # type: ignore[no-any-return]
+
+    def run_all(
+        self, layers: Iterable[nn.Module], z: Latent, grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Latent:
+        """Apply ``layers`` one after the other (`run`)."""
+        for layer in layers:
+            z = self.run(layer, z, grid, conditions)
+        return z
 
 
 def _applied(layer: nn.Module, z: Latent, grid: Grid, conditions: Conditions) -> Any:
