@@ -7,7 +7,7 @@
     factformer train obstacle --data data/o --out runs/obstacle --budget-minutes 25 \\
         --set model.patch=2 --set model.depth=3 --set protocol.stride=2 --set data.num_context_frames=2 \\
         --set training.validate_every=500 --set training.checkpoint_every=1000
-    python -m lab.analyses.obstacle runs/obstacle data/l --out results/cpu/obstacle_surrogate.json
+    python -m lab.analyses.unseen_bodies runs/obstacle data/l --out results/cpu/obstacle_surrogate.json
 
 Seen bodies are those of the first 48 training flows, unseen ones those of 48 test flows. Both are scored from frame 40
 on, where training data end, so that neither's frames were trained on and both are equally far from the start. The
