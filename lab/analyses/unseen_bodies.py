@@ -139,7 +139,7 @@ def main() -> None:
     cylinders = [shedding(surrogate, **case, resolution=resolution) for case in CYLINDERS]
     for row in cylinders:
         print(row, flush=True)
-    last = json.loads((options.run / "metrics.jsonl").read_text().splitlines()[-1])
+    last = json.loads((options.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     write_json(
         options.out,
         {
