@@ -183,9 +183,9 @@ def test_nan_stops_with_the_last_good_checkpoint_named(datasets, tmp_path, monke
 
 
 def test_nan_rolls_back_and_halves_the_learning_rate_if_asked(datasets, tmp_path, monkeypatch):
-    from factformer.training.loop import trainer
+    from factformer.training.loop import learning_rate, trainer
 
-    monkeypatch.setattr(trainer, "UPDATES_TO_RISE_ANEW", 4)
+    monkeypatch.setattr(learning_rate, "UPDATES_TO_RISE_ANEW", 4)
     monkeypatch.setattr(trainer, "train_step", poison(trainer.train_step, 25))
     experiment = tiny_experiment(updates=60, on_divergence="halve", log_every=1, schedule="constant", warmup=0)
     outcome = train(experiment, *datasets, folder=tmp_path / "run")
