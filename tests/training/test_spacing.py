@@ -90,7 +90,7 @@ def test_fit_says_so_and_the_surrogate_knows_its_interval(capsys, tmp_path):
     given = {"grid": problem().grid, "fields": ["u"], "frame_dt": 0.5, "num_context_frames": 2, "settings": TINY}
     surrogate = fit(frames, updates=1, out=tmp_path / "run", **given)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("from the data")]
-    assert "model.patch=2" in line and "protocol.stride=2" in line and "frame_dt is 1;" in line
+    assert "model.patch=2" in line and "protocol.stride=2" in line and "frame_dt is 1)" in line
     assert surrogate.config.patch == 2
     assert surrogate.problem.frame_dt == 1.0
     again = fit(frames, updates=2, out=tmp_path / "run", resume=True, **given)

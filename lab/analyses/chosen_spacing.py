@@ -1,6 +1,6 @@
 """Patch and stride of `fit`: what they are worth after equal training on one core, beside the numbers that choose them.
 
-    python -m lab.analyses.spacing --out results/cpu/spacing.json
+    python -m lab.analyses.chosen_spacing --out results/cpu/spacing.json
 
 Each row is trained for the same time. Errors are means over the same physical times: frames 2, 4, … of the data.
 """
