@@ -29,7 +29,8 @@ from torch import Tensor
 
 import factformer
 from factformer.batch import Batch
-from factformer.data.store import Dataset, open_dataset
+from factformer.data.dataset import Dataset
+from factformer.data.store import open_dataset
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.pdes._common.bodies import body
 from factformer.pdes.obstacle_flow import Parameters, pde

@@ -10,7 +10,7 @@ from small_waves import wave_data
 import factformer
 from factformer.batch import Batch, Window
 from factformer.data import convert, open_dataset
-from factformer.data.store import ArrayDataset
+from factformer.data.dataset import ArrayDataset
 from factformer.errors import UserError
 from factformer.pdes import find_pde
 from factformer.problem import Field

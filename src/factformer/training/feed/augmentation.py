@@ -10,7 +10,7 @@ from torch import Tensor
 from factformer import catalog
 from factformer.batch import Window
 from factformer.config import Config
-from factformer.data.store import Dataset
+from factformer.data.dataset import Dataset
 from factformer.errors import UserError
 from factformer.pdes import PDE, Settings, find_pde
 from factformer.problem import Problem, channel_slices
