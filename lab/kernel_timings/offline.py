@@ -162,7 +162,7 @@ def kernels(case: Case, capability: int, limits: Limits = FULL, ptx: Path | None
         rows.append(Kernel(meta.name, meta.shared, registers, stack, meta.num_warps, name.rpartition("-")[2]))
         if ptx is not None:
             ptx.mkdir(parents=True, exist_ok=True)
-            (ptx / f"{name}.ptx").write_text(compiled.asm["ptx"])
+            (ptx / f"{name}.ptx").write_text(compiled.asm["ptx"], encoding="utf-8")
     return rows
 
 
