@@ -2,8 +2,8 @@
 
     python -m lab.equations.landau_damping --out results/cpu/landau_damping.json
 
-A weak wave on a Maxwellian, ``f = (1 + a cos(k·x)) exp(-v²/2) / (2π)^(d/2)``, oscillates with the frequency ω and decays
-with the rate γ of the least damped root of
+A weak wave on a Maxwellian, ``f = (1 + a cos(k·x)) exp(-v²/2) / (2π)^(d/2)``, oscillates with the frequency ω and
+decays with the rate γ of the least damped root of
 
     1 + (1 + ζ Z(ζ)) / k² = 0,    ζ = (ω - iγ) / (√2 k),    Z(ζ) = i √π w(ζ),
 
@@ -28,6 +28,7 @@ from factformer.evaluation.provenance import provenance, write_json
 from factformer.pdes.vlasov_poisson import ElectricField, Parameters, pde
 
 FRAME_DT, TRANSIENT, DURATION = 0.1, 6.0, 25.0
+"""Rates are measured from the end of the transient to half of the recurrence time, or to the end if that is earlier."""
 GUESSES = {0.5: 1.4 - 0.15j, 0.3: 1.16 - 0.013j}
 """Near the least damped root, by wavenumber."""
 CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], float], ...] = (
@@ -102,7 +103,13 @@ def measured(shape: Sequence[int], waves: Sequence[int], wavenumber: float, dt: 
         state = frame[..., 0]
         energies.append(field_energy(state, extent=parameters.extent))
         sums.append((float(state.sum()), float(state.square().sum())))
-    damping, frequency = damping_and_frequency(torch.cat(energies)[round(TRANSIENT / FRAME_DT) :], FRAME_DT)
+    # On velocities dv apart free flight repeats itself after 2π / (k dv), with k along one velocity axis.
+    spacing, component = 2 * parameters.v_max / shape[-1], wavenumber * max(waves) / math.hypot(*waves)
+    recurrence = 2 * math.pi / (component * spacing)
+    energy, begin = torch.cat(energies), round(TRANSIENT / FRAME_DT)
+    end = min(DURATION, recurrence / 2)
+    damping, frequency = damping_and_frequency(energy[begin : round(end / FRAME_DT) + 1], FRAME_DT)
+    until_the_end, _ = damping_and_frequency(energy[begin:], FRAME_DT)
     theory = dispersion_root(wavenumber)
     kept = [max(abs(now[i] / sums[0][i] - 1) for now in sums) for i in range(2)]
     return {
@@ -110,9 +117,12 @@ def measured(shape: Sequence[int], waves: Sequence[int], wavenumber: float, dt: 
         "waves": list(waves),
         "wavenumber": wavenumber,
         "dt": dt,
+        "recurrence_time": recurrence,
+        "measured_until": end,
         "damping": damping,
         "damping_theory": -theory.imag,
         "damping_error": damping / -theory.imag - 1,
+        "damping_until_the_end": until_the_end,
         "frequency": frequency,
         "frequency_theory": theory.real,
         "frequency_error": frequency / theory.real - 1,
@@ -137,7 +147,8 @@ def main() -> None:
             {
                 "analysis": "landau_damping",
                 "amplitude": 0.01,
-                "measured_between": [TRANSIENT, DURATION],
+                "measured_from": TRANSIENT,
+                "duration": DURATION,
                 "precision": "float64",
                 "rows": rows,
                 **provenance(seconds=time.perf_counter() - began),
