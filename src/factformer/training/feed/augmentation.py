@@ -27,6 +27,11 @@ class Augmentation:
                 "set training.augment=false"
             )
         self.pde = find_pde(problem)
+        if type(self.pde).augment is PDE.augment:
+            raise UserError(
+                f"training.augment=true needs symmetries and {problem} defines none; set training.augment=false, or "
+                f"write `augment` of {type(self.pde).__name__}"
+            )
         self.grid = dataset.problem.grid
         self.seed = seed
         self.places, self.num_channels = _places(self.pde, dataset.problem)
