@@ -18,11 +18,11 @@ from factformer.arrays import as_tensor, joined, joined_parameters
 from factformer.bundle import load
 from factformer.config import assignments, unknown_name
 from factformer.data.agreement import require_open_end
+from factformer.data.dataset import ArrayDataset, Dataset
 from factformer.data.formats.foreign import xarray_dataset
 from factformer.data.formats.mapped import is_mapped, mapped_dataset
 from factformer.data.formats.xarray_files import is_xarray
 from factformer.data.normalization import Normalizer
-from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of

@@ -9,9 +9,9 @@ import numpy as np
 from factformer import engine
 from factformer._support.axes import per_axis
 from factformer._support.limits import require_memory
+from factformer.data.dataset import Dataset
 from factformer.data.normalization import Normalizer
 from factformer.data.statistics import Moments, shared_deviation
-from factformer.data.store import Dataset
 from factformer.data.windows import span
 from factformer.errors import UserError
 from factformer.problem import Problem

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from factformer.config import assignment
-from factformer.data.store import Dataset, open_dataset
+from factformer.data.dataset import Dataset
+from factformer.data.store import open_dataset
 from factformer.errors import UserError
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of
 from factformer.surrogate import model_config
