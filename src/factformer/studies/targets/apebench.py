@@ -10,9 +10,9 @@ from factformer.studies.cells import Builder, Cell, Emulating, Quoted, Scale, Ta
 MODELS = ("factformer_plus", "ffno", "fno", "dilated_resnet", "unet")
 QUANTITY = "geometric mean of the normalised RMSE"
 NOTE = (
-    "Models train with the defaults of `fit`. Those of `factformer_plus` on one axis were chosen by about 25 short runs on "
-    "Kuramoto-Sivashinsky; the settings of the other models were not searched. Networks of APEBench are read off the "
-    "comparison figure of its paper and were not trained here."
+    "Models train with the defaults of `fit`. Those of `factformer_plus` on one axis were chosen by short runs on "
+    "Kuramoto-Sivashinsky (docs/research-log.md); the settings of the other models were not searched. Networks of "
+    "APEBench are read off the comparison figure of its paper and were not trained here."
 )
 
 
