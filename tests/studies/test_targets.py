@@ -29,6 +29,8 @@ NAMES = [
     "pictures",
     "darcy-literature",
     "navier-stokes-literature",
+    "apebench",
+    "apebench-1d",
 ]
 RUN = Training("kolmogorov")
 

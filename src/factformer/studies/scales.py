@@ -176,12 +176,7 @@ def describe_scale(run: Training, experiment: Experiment, scale: Scale, assignme
     """The status of a finished cell: ``paper scale``, or ``reduced`` and how."""
     if scale == "paper" and not assignments and experiment.training.budget_minutes is None:
         return "paper scale"
-    training = experiment.training
-    length = (
-        f"{training.updates} updates"
-        if training.budget_minutes is None
-        else f"{training.budget_minutes:g} min of training"
-    )
+    length = describe_length(experiment)
     if run.data:
         return length
     preset = size_of(run, scale).preset
@@ -190,6 +185,14 @@ def describe_scale(run: Training, experiment: Experiment, scale: Scale, assignme
     if scale == "tiny":
         how.append("tiny model")
     return f"reduced ({', '.join([*how, *assignments])})"
+
+
+def describe_length(experiment: Experiment) -> str:
+    """How long a run trains."""
+    training = experiment.training
+    if training.budget_minutes is None:
+        return f"{training.updates} updates"
+    return f"{training.budget_minutes:g} min of training"
 
 
 def describe_case(case: Case, scale: Scale) -> str:
