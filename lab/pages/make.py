@@ -28,6 +28,7 @@ from lab.pages import measurements, resolutions, sections, settings
 from lab.pages.cards import leaves, run_of, write_cards
 from lab.pages.findings import Finding, paragraph, read_findings
 from lab.pages.notebook import notebook
+from lab.pages.one_dimension import one_axis
 from lab.pages.paper_page import paper_page
 
 FIGURE = ROOT / "docs" / "images" / "darcy-resolutions.png"
@@ -211,6 +212,7 @@ def written() -> dict[Path, str]:
                 sections.research_log(found),
                 *measurements.divergence(),
                 *measurements.disturbances(),
+                *one_axis(),
                 *measurements.screening(),
             ]
         ),

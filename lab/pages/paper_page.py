@@ -40,7 +40,7 @@ INTRODUCTION = (
 def paper_page(found: Found, results: Path) -> str:
     """The whole page."""
     reproduced = read_reproduced(results)
-    all_targets = targets("paper")
+    all_targets = {name: target for name, target in targets("paper").items() if name in ITEMS}
     filled = {name: fill(target, found, reproduced) for name, target in all_targets.items()}
     parts = ["# The paper", "", *paragraph(INTRODUCTION), ""]
     parts += [*overview(all_targets, filled), ""]
@@ -110,7 +110,8 @@ def order_section(filled: Mapping[str, Filled]) -> list[str]:
     text = (
         "The model with the smallest error in each row of Tables 1 to 3, among the models and protocols that have been "
         f"run here: {', '.join(f'{count} {word}' for word, count in counts.items())}. Within chance: two standard "
-        "errors of the difference over test solutions; what another seed would change is not in it. Grid and training time are those of the tables below."
+        "errors of the difference over test solutions; what another seed would change is not in it. "
+        "Grid and training time are those of the tables below."
     )
     columns = ["table", "error", "runs compared", "first in the paper", "first here", "verdict"]
     return [*paragraph(text), "", *markdown(columns, rows)]

@@ -138,6 +138,12 @@ def test_rollout_takes_scalars_without_an_axis_of_channels(capsys, bundle, tmp_p
     assert np.array_equal(np.load(tmp_path / "bare.npy"), np.load(tmp_path / "whole.npy"))
 
 
+def convert_fields(capsys, folder):
+    """``fields.npz`` of the problem ``box.yaml`` as ``test.hdf5``."""
+    files = ["convert", folder / "fields.npz", "--problem", folder / "box.yaml", "--out", folder / "test.hdf5"]
+    assert run(capsys, *files)[0] == 0
+
+
 def test_rollout_says_which_frames_it_continues_and_starts_where_asked(capsys, bundle, tmp_path):
     frames = np.random.default_rng(0).normal(size=(2, 7, 6, 5, 3)).astype(np.float32)
     np.save(tmp_path / "array.npy", frames)
@@ -146,18 +152,7 @@ def test_rollout_says_which_frames_it_continues_and_starts_where_asked(capsys, b
     (tmp_path / "box.yaml").write_text(
         "{name: box, num_axes: 2, state: {p: 1, u: 2}, extent: 1.0, periodic: true, num_context_frames: 2}"
     )
-    assert (
-        run(
-            capsys,
-            "convert",
-            tmp_path / "fields.npz",
-            "--problem",
-            tmp_path / "box.yaml",
-            "--out",
-            tmp_path / "test.hdf5",
-        )[0]
-        == 0
-    )
+    convert_fields(capsys, tmp_path)
     for file, options, first in (
         ("array.npy", (), 4),
         ("array.npy", ("--start", 1), 1),
@@ -187,18 +182,7 @@ def test_rollout_refuses_a_dataset_of_another_setting(capsys, bundle, tmp_path, 
     np.savez(tmp_path / "fields.npz", p=frames[..., 0], u=frames[..., 1:])
     said = {"name": "box", "num_axes": 2, "state": "{p: 1, u: 2}", "extent": 1.0, "periodic": "true", **change}
     (tmp_path / "box.yaml").write_text("".join(f"{key}: {value}\n" for key, value in said.items()))
-    assert (
-        run(
-            capsys,
-            "convert",
-            tmp_path / "fields.npz",
-            "--problem",
-            tmp_path / "box.yaml",
-            "--out",
-            tmp_path / "test.hdf5",
-        )[0]
-        == 0
-    )
+    convert_fields(capsys, tmp_path)
     files = ["--input", tmp_path / "test.hdf5", "--out", tmp_path / "out.npy"]
     code, _, error = run(capsys, "rollout", bundle, "--frames", 2, *files)
     assert (code, words in error) == (2, True), error

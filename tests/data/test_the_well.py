@@ -21,15 +21,21 @@ from factformer.grid import Grid
 well_data = pytest.importorskip("the_well.data")
 
 
+def opened_by_the_well(folder: Path, split: str, num_in: int, num_out: int, normalization: type | None = None):
+    """Windows of ``num_in`` and ``num_out`` frames as The Well's package gives them."""
+    return well_data.WellDataset(
+        path=str(folder),
+        include_filters=[f"{split}.hdf5"],
+        n_steps_input=num_in,
+        n_steps_output=num_out,
+        use_normalization=normalization is not None,
+        normalization_type=normalization,
+    )
+
+
 def test_the_well_opens_our_files(decay, tmp_path: Path) -> None:
     generate(decay, tmp_path, parameters={"rate": 0.25})
-    theirs = well_data.WellDataset(
-        path=str(tmp_path),
-        include_filters=["train.hdf5"],
-        n_steps_input=2,
-        n_steps_output=3,
-        use_normalization=False,
-    )
+    theirs = opened_by_the_well(tmp_path, "train", 2, 3)
     assert len(theirs) == 7
     assert theirs.metadata.dataset_name == "decay"
     assert theirs.metadata.spatial_resolution == (6, 6)
@@ -52,14 +58,7 @@ def test_the_well_normalizes_with_our_statistics(decay, tmp_path: Path) -> None:
     from the_well.data.normalization import ZScoreNormalization
 
     generate(decay, tmp_path)
-    theirs = well_data.WellDataset(
-        path=str(tmp_path),
-        include_filters=["train.hdf5"],
-        n_steps_input=2,
-        n_steps_output=3,
-        use_normalization=True,
-        normalization_type=ZScoreNormalization,
-    )
+    theirs = opened_by_the_well(tmp_path, "train", 2, 3, ZScoreNormalization)
     fields = torch.stack([torch.cat([theirs[i]["input_fields"], theirs[i]["output_fields"]]) for i in range(7)])
     assert fields.mean(dim=(0, 1, 2, 3)).abs().max() < 1e-5
     assert fields.std(dim=(0, 1, 2, 3)).tolist() == pytest.approx([1.0] * 3, abs=1e-3)
@@ -67,13 +66,7 @@ def test_the_well_normalizes_with_our_statistics(decay, tmp_path: Path) -> None:
 
 def test_the_well_opens_a_steady_file(doubling, tmp_path: Path) -> None:
     generate(doubling, tmp_path)
-    theirs = well_data.WellDataset(
-        path=str(tmp_path),
-        include_filters=["test.hdf5"],
-        n_steps_input=1,
-        n_steps_output=0,
-        use_normalization=False,
-    )
+    theirs = opened_by_the_well(tmp_path, "test", 1, 0)
     ours = open_dataset(tmp_path, "test")
     assert torch.equal(theirs[1]["input_fields"], ours.read([1])[0])
     assert torch.equal(theirs[1]["constant_fields"], ours.read([1], part="static")[0])
@@ -83,14 +76,7 @@ def test_the_well_normalizes_steady_data(tmp_path: Path) -> None:
     from the_well.data.normalization import ZScoreNormalization
 
     generate("darcy_flow", tmp_path, preset="tiny", splits=["train"])
-    theirs = well_data.WellDataset(
-        path=str(tmp_path),
-        include_filters=["train.hdf5"],
-        n_steps_input=1,
-        n_steps_output=0,
-        use_normalization=True,
-        normalization_type=ZScoreNormalization,
-    )
+    theirs = opened_by_the_well(tmp_path, "train", 1, 0, ZScoreNormalization)
     solutions = torch.stack([theirs[i]["input_fields"] for i in range(len(theirs))])
     assert float(solutions.mean()) == pytest.approx(0, abs=1e-4)
     assert float(solutions.std()) == pytest.approx(1, abs=1e-2)

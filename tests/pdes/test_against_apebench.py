@@ -6,7 +6,7 @@ Needs ``pip install apebench``; run with ``pytest -m thirdparty``.
 import pytest
 import torch
 
-from lab.analyses.apebench_scenarios import POINTS, SCENARIOS
+from factformer.studies.apebench.scenarios import POINTS, SCENARIOS
 from solver_cases import relative
 
 pytestmark = pytest.mark.thirdparty

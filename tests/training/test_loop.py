@@ -10,7 +10,7 @@ import torch
 from small_waves import LATENT, tiny_experiment, wave_problem, waves
 
 import factformer
-from factformer.data.store import ArrayDataset
+from factformer.data.dataset import ArrayDataset
 from factformer.errors import NonFinite, UserError
 from factformer.protocols.latent_marching import marching_steps, pushforward_calls
 from factformer.training.loop.clock import Clock
@@ -183,9 +183,9 @@ def test_nan_stops_with_the_last_good_checkpoint_named(datasets, tmp_path, monke
 
 
 def test_nan_rolls_back_and_halves_the_learning_rate_if_asked(datasets, tmp_path, monkeypatch):
-    from factformer.training.loop import trainer
+    from factformer.training.loop import learning_rate, trainer
 
-    monkeypatch.setattr(trainer, "UPDATES_TO_RISE_ANEW", 4)
+    monkeypatch.setattr(learning_rate, "UPDATES_TO_RISE_ANEW", 4)
     monkeypatch.setattr(trainer, "train_step", poison(trainer.train_step, 25))
     experiment = tiny_experiment(updates=60, on_divergence="halve", log_every=1, schedule="constant", warmup=0)
     outcome = train(experiment, *datasets, folder=tmp_path / "run")

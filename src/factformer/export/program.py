@@ -6,17 +6,17 @@ grid is fixed, the number of samples is not.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import logging
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from factformer._support.silence import silenced
 from factformer._support.text import first_line
 from factformer.batch import Batch
 from factformer.errors import UserError
@@ -179,18 +179,9 @@ def write_aoti(program: torch.export.ExportedProgram, path: Path) -> None:
         raise UserError(f"AOTInductor cannot compile this surrogate here: {reason}; use --format torch") from error
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> AbstractContextManager[None]:
     """Without what the exporters say about themselves and about packages that are not needed here."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(level)
+    return silenced("torch.onnx", logging.ERROR)
 
 
 def _needs_rewriting(program: torch.export.ExportedProgram) -> bool:

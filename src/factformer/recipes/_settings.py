@@ -21,6 +21,23 @@ SCALES = {"small": {"log_every": 10}, "paper": {"log_every": 50, "validate_every
 """What the recipes of a scale share in training: how often something is written."""
 
 
+def marching_plan(protocol: str, marching_steps: int, **others: Any) -> dict[str, Any]:
+    """The settings of a protocol in time that the recipes share, but for ``others``.
+
+    The released runs push forward twice; the text describes one gradient-free call (``pushforward=1``).
+    """
+    return {
+        "name": protocol,
+        "marching_steps": marching_steps,
+        "curriculum": 0.06,
+        "pushforward": 2,
+        "pushforward_from": 0.08,
+        "pushforward_every": 3,
+        "unroll": 2,
+        **others,
+    }
+
+
 def assemble(
     recipe: str,
     problem: str,

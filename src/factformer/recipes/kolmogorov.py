@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from factformer.recipes._settings import assemble
+from factformer.recipes._settings import assemble, marching_plan
 from factformer.training.experiment.definition import Experiment
 
 SIZES = {
@@ -34,14 +34,5 @@ PAPER_UNROLL = {"fno": 12, "ffno": 6}  # the caption of Table 1; every other mod
 
 def experiment(scale: str = "small", model: str = "factformer", protocol: str = "latent_marching") -> Experiment:
     """The paper's settings, or a small model and a short training for a CPU."""
-    # The released runs push forward twice; the text describes one gradient-free call (pushforward=1).
-    plan = {
-        "name": protocol,
-        "marching_steps": 4,
-        "curriculum": 0.06,
-        "pushforward": 2,
-        "pushforward_from": 0.08,
-        "pushforward_every": 3,
-        "unroll": PAPER_UNROLL.get(model, 2) if scale == "paper" else 2,
-    }
+    plan = marching_plan(protocol, 4, unroll=PAPER_UNROLL.get(model, 2) if scale == "paper" else 2)
     return assemble("kolmogorov", "kolmogorov_flow", scale, model, plan, sizes=SIZES, training=TRAINING, own=OWN)

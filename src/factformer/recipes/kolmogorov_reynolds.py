@@ -7,7 +7,7 @@ Not a setting of the paper: every flow has its own Reynolds number (200 to 2000,
 from __future__ import annotations
 
 from factformer.recipes import kolmogorov
-from factformer.recipes._settings import assemble
+from factformer.recipes._settings import assemble, marching_plan
 from factformer.training.experiment.definition import Experiment
 
 PRESETS = {"paper": "reynolds", "small": "reynolds_small"}
@@ -15,15 +15,7 @@ PRESETS = {"paper": "reynolds", "small": "reynolds_small"}
 
 def experiment(scale: str = "small", model: str = "factformer_plus", protocol: str = "latent_marching") -> Experiment:
     """The sizes and the training of `kolmogorov`, on flows of different parameters."""
-    plan = {
-        "name": protocol,
-        "marching_steps": 1,
-        "curriculum": 0.06,
-        "pushforward": 2,
-        "pushforward_from": 0.08,
-        "pushforward_every": 3,
-        "unroll": 2,
-    }
+    plan = marching_plan(protocol, 1)
     return assemble(
         "kolmogorov_reynolds",
         "kolmogorov_flow",

@@ -7,21 +7,13 @@ The data are those of the paper on Fourier neural operators (Li et al. 2021), so
 from __future__ import annotations
 
 from factformer.recipes import kolmogorov
-from factformer.recipes._settings import assemble
+from factformer.recipes._settings import assemble, marching_plan
 from factformer.training.experiment.definition import Experiment
 
 
 def experiment(scale: str = "small", model: str = "factformer_plus", protocol: str = "latent_marching") -> Experiment:
     """One frame per call. The small scale has fewer flows, of ν = 1e-4."""
-    plan = {
-        "name": protocol,
-        "marching_steps": 1,
-        "curriculum": 0.06,
-        "pushforward": 1,
-        "pushforward_from": 0.1,
-        "pushforward_every": 3,
-        "unroll": 2,
-    }
+    plan = marching_plan(protocol, 1, pushforward=1, pushforward_from=0.1)
     return assemble(
         "navier_stokes_literature",
         "navier_stokes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from factformer.recipes import kolmogorov
-from factformer.recipes._settings import assemble
+from factformer.recipes._settings import assemble, marching_plan
 from factformer.training.experiment.definition import Experiment
 
 SIZES = {
@@ -14,15 +14,7 @@ SIZES = {
 
 def experiment(scale: str = "small", model: str = "factformer_plus", protocol: str = "latent_marching") -> Experiment:
     """The training of `kolmogorov` on `obstacle_flow`."""
-    plan = {
-        "name": protocol,
-        "marching_steps": 1,
-        "curriculum": 0.06,
-        "pushforward": 2,
-        "pushforward_from": 0.08,
-        "pushforward_every": 3,
-        "unroll": 2,
-    }
+    plan = marching_plan(protocol, 1)
     return assemble(
         "obstacle",
         "obstacle_flow",

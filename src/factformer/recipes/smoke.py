@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from factformer.recipes import turbulence
-from factformer.recipes._settings import assemble
+from factformer.recipes._settings import assemble, marching_plan
 from factformer.training.experiment.definition import Experiment
 
 SIZES = {
@@ -20,13 +20,5 @@ OWN = {  # docs/research-log.md
 
 def experiment(scale: str = "small", model: str = "factformer", protocol: str = "latent_marching") -> Experiment:
     """The paper's settings, or a small model and a short training for a CPU; trained like turbulence."""
-    plan = {
-        "name": protocol,
-        "marching_steps": 4,
-        "curriculum": 0.06,
-        "pushforward": 2,
-        "pushforward_from": 0.10,
-        "pushforward_every": 3,
-        "unroll": 2,
-    }
+    plan = marching_plan(protocol, 4, pushforward_from=0.10)
     return assemble("smoke", "smoke_buoyancy", scale, model, plan, sizes=SIZES, training=turbulence.TRAINING, own=OWN)

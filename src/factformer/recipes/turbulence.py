@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from factformer.recipes._settings import assemble
+from factformer.recipes._settings import assemble, marching_plan
 from factformer.training.experiment.definition import Experiment
 
 SIZES = {
@@ -24,13 +24,5 @@ OWN = {"factformer_plus": {"paper": {"training": {"batch_size": 1}}}}
 
 def experiment(scale: str = "small", model: str = "factformer", protocol: str = "latent_marching") -> Experiment:
     """The paper's settings, or a small model and a short training for a CPU."""
-    plan = {
-        "name": protocol,
-        "marching_steps": 2,
-        "curriculum": 0.05,
-        "pushforward": 2,
-        "pushforward_from": 0.08,
-        "pushforward_every": 2,
-        "unroll": 2,
-    }
+    plan = marching_plan(protocol, 2, curriculum=0.05, pushforward_every=2)
     return assemble("turbulence", "isotropic_turbulence", scale, model, plan, sizes=SIZES, training=TRAINING, own=OWN)

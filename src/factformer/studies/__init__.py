@@ -44,8 +44,8 @@ def reproduce_target(
     began = time.monotonic()
     target = find_target(name, scale)
     minutes = None
-    if budget_minutes and target.trainings and scale == "reduced":
-        minutes = round(SHARE_FOR_TRAINING * budget_minutes / len(target.trainings), 4)
+    if budget_minutes and target.num_runs and scale == "reduced":
+        minutes = round(SHARE_FOR_TRAINING * budget_minutes / target.num_runs, 4)
     check_assignments([work for work in target.works if isinstance(work, Training)], scale, assignments)
     seconds = None if budget_minutes is None else 60 * budget_minutes
     runner = Runner(seconds=seconds, device=device, say=report)

@@ -43,7 +43,23 @@ class Looking:
     training: Training
 
 
-Work = Training | Costing | Looking
+@dataclass(frozen=True)
+class Emulating:
+    """Train a model on a scenario of APEBench and judge its roll-outs by that benchmark's metric."""
+
+    scenario: str
+    model: str
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Quoted:
+    """Nothing to do: a published number of a model that we do not have."""
+
+    model: str
+
+
+Work = Training | Costing | Looking | Emulating | Quoted
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,11 @@ class Target:
             if cell.work not in found:
                 found.append(cell.work)
         return found
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs share the time for training."""
+        return len(self.trainings) + sum(isinstance(work, Emulating) for work in self.works)
 
     @property
     def trainings(self) -> list[Training]:

@@ -13,7 +13,7 @@ from factformer.report import figures
 from factformer.report.analysis import save_figures
 from factformer.report.planes import axis_name, components
 from factformer.report.samples import read_rollouts
-from factformer.studies.cells import Costing, Looking, Training
+from factformer.studies.cells import Costing, Emulating, Looking, Training
 from factformer.studies.result import StudyResult, find_value
 
 if TYPE_CHECKING:
@@ -132,6 +132,17 @@ def looks(study: StudyResult) -> Drawn:
     return drawn
 
 
+def emulations(study: StudyResult) -> Drawn:
+    """Error state by state, one figure for each scenario of APEBench."""
+    lines: dict[str, list[figures.TrendLine]] = {}
+    for cell, done in zip(study.target.cells, study.ended, strict=True):
+        work = cell.work
+        if isinstance(work, Emulating) and done.result is not None and None not in done.result["per_frame"]:
+            line = figures.TrendLine(work.model, done.result["per_frame"])
+            lines.setdefault(work.scenario, []).append(line)
+    return {f"error-{name}": figures.error_trend(found, field=name) for name, found in lines.items()}
+
+
 def field_pages(study: StudyResult) -> Drawn:
     """Prediction, truth and difference of the first two samples on a plane; middle planes of the first one in a cube.
 
@@ -170,4 +181,6 @@ DRAWERS: dict[str, Callable[[StudyResult], Drawn]] = {
     "spectra": looks,
     "kernels": looks,
     "pictures": field_pages,
+    "apebench": emulations,
+    "apebench-1d": emulations,
 }

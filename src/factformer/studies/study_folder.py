@@ -16,6 +16,7 @@ import torch
 
 from factformer._support.documents import finite, read_json
 from factformer._support.run_names import BUNDLE
+from factformer.bundle import load
 from factformer.config import fingerprint
 from factformer.data.generate.run import generate
 from factformer.errors import UserError
@@ -24,12 +25,15 @@ from factformer.evaluation.inspection import inspect_run
 from factformer.evaluation.provenance import command, hardware, write_json
 from factformer.evaluation.run import evaluate_run
 from factformer.pdes import find_pde
-from factformer.studies.cells import Costing, Looking, Scale, Training, Work
+from factformer.studies.apebench import emulation
+from factformer.studies.apebench.scenarios import SCENARIOS
+from factformer.studies.cells import Costing, Emulating, Looking, Quoted, Scale, Training, Work
 from factformer.studies.runner import Ended, Runner
 from factformer.studies.scales import (
     DATA_SEED,
     data_name,
     describe_case,
+    describe_length,
     describe_scale,
     evaluation_of,
     experiment_of,
@@ -71,6 +75,10 @@ class StudyFolder:
             return self.runner.attempt(lambda: self.train(work))
         if isinstance(work, Looking):
             return self.runner.attempt(lambda: self.look(work))
+        if isinstance(work, Emulating):
+            return self.runner.attempt(lambda: self.emulate(work))
+        if isinstance(work, Quoted):
+            return Ended("found", "published only", label=work.model)
         return self.runner.attempt(lambda: self.cost(work))
 
     def train(self, run: Training) -> Ended:
@@ -138,6 +146,47 @@ class StudyFolder:
     @property
     def num_looks(self) -> int:
         return 4 if self.scale == "tiny" else 100
+
+    def emulate(self, work: Emulating) -> Ended:
+        """Data, training and error of a model on a scenario of APEBench."""
+        scenario, size = SCENARIOS[work.scenario], emulation.SIZES[self.scale]
+        states = {
+            split: emulation.trajectories(scenario, size, split, self.out / "data" / "apebench")
+            for split in emulation.SPLITS
+        }
+        dataset = emulation.dataset_of(scenario, states["train"])
+        experiment = emulation.experiment_on(
+            dataset,
+            work.model,
+            self.scale,
+            seed=work.seed,
+            minutes=self.minutes_per_run,
+            assignments=self.assignments,
+        )
+        mark = fingerprint({"experiment": experiment.model_dump(mode="json"), "size": dataclasses.asdict(size)})
+        folder = self.out / "runs" / f"{scenario.name}-{work.model}-{mark}"
+        label = f"{scenario.name}, {work.model}"
+        status = f"{describe_length(experiment)}, {size.trajectories['train']} training trajectories"
+        if self.scale != "paper":
+            status = f"reduced ({status})"
+        kept = read_done(folder / DONE_FILE)
+        if kept is None:
+            self.runner.check_time()
+            began = time.monotonic()
+            if not (folder / BUNDLE).is_dir():
+                self.runner.say(f"{label}: training in {folder.name}")
+                reporter = LiveReporter(silent=not self.live)
+                self.runner.train(experiment, dataset, None, folder, command=command(), reporter=reporter)
+            self.runner.say(f"{label}: evaluating")
+            result = emulation.errors_of(load(folder / BUNDLE), states["test"], self.runner.device)
+            kept = {
+                "fingerprint": mark,
+                "result": finite(result),
+                "hardware": hardware(self.runner.device),
+                "seconds": max(time.monotonic() - began, training_seconds(folder)),
+            }
+            write_json(folder / DONE_FILE, kept)
+        return Ended("done", status, kept["result"], kept["hardware"], kept["seconds"], str(folder), label)
 
     def cost(self, work: Costing) -> Ended:
         """Seconds and memory of a case on this machine."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from factformer import engine
 from factformer._support.axes import per_axis
 from factformer._support.limits import require_memory
+from factformer.data.dataset import Dataset
 from factformer.data.normalization import Normalizer
 from factformer.data.statistics import Moments, shared_deviation
-from factformer.data.store import Dataset
 from factformer.data.windows import span
 from factformer.errors import UserError
 from factformer.problem import Problem
@@ -86,6 +87,17 @@ def strided_normalizer(dataset: Dataset, stride: int) -> Normalizer:
     return Normalizer(**{**known.to_dict(), "increment_std": std})
 
 
+def run_identity(experiment: Experiment, dataset: Dataset, problem: Problem) -> dict[str, Any]:
+    """What a checkpoint must share with the run that reads it."""
+    return {
+        "model": experiment.model.fingerprint(),
+        "dataset": dataset.fingerprint,
+        "seed": experiment.training.seed,
+        "problem": problem.identity(),
+        "experiment": experiment.model_dump(mode="json"),
+    }
+
+
 def check_window(length: int, num_frames: int, stride: int = 1) -> None:
     """Raise where trajectories are too short to train on."""
     if span(length, stride) > num_frames:
@@ -103,6 +115,19 @@ def check_batch(batch_size: int, num_processes: int, accumulate: int) -> None:
             f"training.batch_size={batch_size} is the batch of all devices together and must be a multiple "
             f"of devices x training.accumulate = {num_processes} x {accumulate}"
         )
+
+
+def check_cut(experiment: Experiment, *, sees_frames: bool) -> None:
+    """Raise where a setting cannot be had with a grid that is cut over processes.
+
+    ``sees_frames``: there are losses or metrics of one's own, which take whole frames.
+    """
+    if experiment.training.gradient_loss:
+        raise UserError("training.gradient_loss compares neighbours of all points and cannot be cut; set it to 0")
+    if getattr(experiment.protocol, "coarse", 1) > 1:
+        raise UserError("protocol.coarse leaves out points and cannot be cut over processes; set it to 1")
+    if sees_frames:
+        raise UserError("loss_terms= and metrics= see whole frames, and a domain that is cut has none: leave one out")
 
 
 def check_memory(experiment: Experiment, problem: Problem, length: int, num_processes: int, *, on_cpu: bool) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -15,6 +14,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.strategies import ModelParallelStrategy
 from torch import Tensor, nn
 
+from factformer._support.silence import silenced
 from factformer.config import unknown_name
 from factformer.errors import UserError
 from factformer.models._backbone import Backbone
@@ -100,18 +100,9 @@ def start(machine: Machine, precision: str) -> Fabric:
     return fabric
 
 
-@contextmanager
-def _silent_fabric() -> Iterator[None]:
+def _silent_fabric() -> AbstractContextManager[None]:
     """Without Fabric's advice and its announcements of what the configuration has said."""
-    logger = logging.getLogger("lightning_fabric")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+    return silenced("lightning_fabric", logging.WARNING)
 
 
 def keep_inputs(fabric: Fabric) -> None:

@@ -16,43 +16,46 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from factformer.bundle import load, save_bundle
-from factformer.data.store import Dataset
+from factformer.data.dataset import Dataset
 from factformer.data.windows import Windows
-from factformer.errors import NonFinite, UserError
+from factformer.errors import NonFinite
 from factformer.parallel.attaching import hold_part
-from factformer.parallel.part import GridPart, cut_window
+from factformer.parallel.part import GridPart
 from factformer.problem import STEP
 from factformer.protocols import Plan, build_protocol
 from factformer.surrogate import Surrogate
-from factformer.training.experiment.assembly import check_batch, check_memory, check_window, new_surrogate, take_weights
+from factformer.training.experiment.assembly import (
+    check_batch,
+    check_cut,
+    check_memory,
+    check_window,
+    new_surrogate,
+    run_identity,
+    take_weights,
+)
 from factformer.training.experiment.definition import Experiment
-from factformer.training.feed.augmentation import Augmentation
 from factformer.training.feed.feeding import Visits, open_feed
-from factformer.training.feed.noise import ContextNoise
+from factformer.training.feed.preparation import Preparation
 from factformer.training.feed.steps import SteppedDataset
 from factformer.training.loop.captured import CapturedStep
 from factformer.training.loop.clock import Clock
 from factformer.training.loop.failures import Diverged, exploded
+from factformer.training.loop.learning_rate import learning_rate_at
 from factformer.training.loop.machine import Agreement, whole
 from factformer.training.loop.objective import Objective
 from factformer.training.loop.optimizer.ema import WeightAverage
-from factformer.training.loop.optimizer.schedule import learning_rate_factor
 from factformer.training.loop.outcome import Outcome, provenance
 from factformer.training.loop.own import NOTHING, Own
 from factformer.training.loop.signals import StopRequest
 from factformer.training.loop.state import RunState, Tally, build_optimizer, shipped
 from factformer.training.loop.step import Step, StepParts, train_step
-from factformer.training.loop.validation import Validation
+from factformer.training.loop.validation import open_validation
 from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.checkpoint import Snapshot
 from factformer.training.runfolder.folder import RunFolder, check_identity, prolonged
-from factformer.training.runfolder.reporting import Reporter
+from factformer.training.runfolder.reporting import Reporter, longer_run, other_threads
 
 MAX_ROLLBACKS = 10
-UPDATES_TO_RISE_ANEW = 100
-"""After a roll-back the learning rate rises over this many updates to where the schedule is, or a fifth of those that
-are left: the optimiser may have to begin without momenta while the schedule, which may go by the clock, is at its
-highest."""
 
 
 class Trainer:
@@ -91,12 +94,8 @@ class Trainer:
                 self.reporter.message(line)
         self.part: GridPart | None = None
         if domain > 1:
-            check_cut(experiment)
+            check_cut(experiment, sees_frames=bool(own.loss_terms or own.metrics))
             self.part = hold_part(self.surrogate, num_groups, domain, fabric.device.type)
-        if domain > 1 and (own.loss_terms or own.metrics):
-            raise UserError(
-                "loss_terms= and metrics= see whole frames, and a domain that is cut has none: leave one out"
-            )
         self.own = own
         self.objective = Objective(self.surrogate, self.protocol, config.gradient_loss, own)
         wrapped = fabric.setup_module(self.objective)
@@ -126,28 +125,10 @@ class Trainer:
             windows, config.seed, config.batch_size, rank=fabric.global_rank // domain, num_ranks=num_groups
         )
         self.feed = open_feed(dataset, self.visits, fabric.device, experiment.data)
-        self.validation = None
-        if config.ship == "best" and held_out is None:
-            raise UserError("training.ship=best is told by held-out trajectories, and there are none; use last")
-        if held_out is not None:
-            self.validation = Validation(held_out, config.validation_windows, fabric.device, strides[0])
-            if self.part is not None:
-                self.validation.cut(self.part)
-        self.augment = Augmentation(experiment.problem, dataset, config.seed) if config.augment else None
-        self.noise = None
-        if config.noise:
-            if not problem.num_context_frames:
-                raise UserError("training.noise is for context frames, and a steady problem has none; set it to 0")
-            self.noise = ContextNoise(config.noise, problem.num_context_frames, dataset.normalizer(), config.seed)
+        self.validation = open_validation(held_out, config, fabric.device, strides[0], self.part)
+        self.prepare = Preparation(experiment, dataset, problem, self.part)
         self.seconds_waiting = 0.0
-        # What a checkpoint must share with the run that reads it.
-        self.identity = {
-            "model": experiment.model.fingerprint(),
-            "dataset": dataset.fingerprint,
-            "seed": config.seed,
-            "problem": problem.identity(),
-            "experiment": experiment.model_dump(mode="json"),
-        }
+        self.identity = run_identity(experiment, dataset, problem)
 
     def resume(self) -> None:
         """Go back to the last checkpoint; without one, the run begins at its beginning."""
@@ -160,19 +141,12 @@ class Trainer:
         self.reporter.message(f"resumed after update {self.state.counters.update}")
         counters, more = self.state.counters, prolonged(snapshot.state, self.experiment)
         if more:
-            rate = self.learning_rate(self.clock.progress(counters.update + 1, counters.seconds))
-            last = counters.last.get("learning_rate")
-            was = "" if last is None else f", where the last line of the log has {last:.3g}"
-            self.reporter.message(
-                f"{more}: schedule, curriculum and pushforward stretch over the whole, and the learning rate "
-                f"goes on at {rate:.3g}{was}"
-            )
+            progress = self.clock.progress(counters.update + 1, counters.seconds)
+            rate = learning_rate_at(progress, self.config, counters)
+            self.reporter.message(longer_run(more, rate, counters.last.get("learning_rate")))
         before, now = snapshot.state.get("num_threads"), torch.get_num_threads()
         if self.fabric.device.type == "cpu" and before not in (None, now):
-            self.reporter.message(
-                f"warning: the run had {before} threads and has {now} now, so its last bits may differ; "
-                f"OMP_NUM_THREADS={before} keeps them"
-            )
+            self.reporter.message(other_threads(before, now))
 
     def load(self, path: Path) -> Snapshot:
         """A checkpoint of this run; raises if it is of another one."""
@@ -217,19 +191,15 @@ class Trainer:
     def advance(self, update: int, progress: float) -> None:
         """One update, and the log line and checkpoint that fall due with it."""
         counters, config = self.state.counters, self.config
-        plan, learning_rate = self.protocol.whole_plan(update, progress), self.learning_rate(progress)
+        plan = self.protocol.whole_plan(update, progress)
+        learning_rate = learning_rate_at(progress, config, counters)
         points = plan.get("coarse", 1)  # other points may need other kernels, which are compiled first
         with nullcontext() if points == self.points else self.clock.paused():
             self.points = points
             before = time.perf_counter()
             window = next(self.batches)
             self.seconds_waiting += time.perf_counter() - before
-            if self.augment is not None:
-                window = self.augment(window, update, self.visits.slots)
-            if self.noise is not None:
-                window = self.noise(window, update, self.visits.slots)
-            if self.part is not None:  # after what moves points and draws numbers for all of them
-                window = cut_window(window, self.part)
+            window = self.prepare(window, update, self.visits.slots)
             try:
                 losses = self.step(self.parts, window, plan, learning_rate)
             except NonFinite as error:  # the feed gives finite frames, so the surrogate made these
@@ -245,23 +215,6 @@ class Trainer:
             self.log(update, progress, plan, learning_rate, validate)
         if update % config.checkpoint_every == 0 or counters.best == self.checkpoint_name():
             self.save()
-
-    def learning_rate(self, progress: float) -> float:
-        config = self.config
-        factor = learning_rate_factor(
-            config.schedule,
-            progress,
-            warmup=config.warmup,
-            initial=config.initial_fraction,
-            final=config.final_fraction,
-        )
-        counters = self.state.counters
-        if counters.attempt:
-            rise = UPDATES_TO_RISE_ANEW
-            if config.budget_minutes is None:
-                rise = max(1, min(rise, (config.updates - counters.attempt_began) // 5))
-            factor *= min(1.0, (counters.update + 1 - counters.attempt_began) / rise)
-        return config.learning_rate * factor * 0.5**counters.attempt
 
     def log(self, update: int, progress: float, plan: Plan, learning_rate: float, validate: bool) -> None:
         """One line of ``metrics.jsonl``; the only place besides checkpoints that waits for the device."""
@@ -279,10 +232,8 @@ class Trainer:
         if validate:
             assert self.validation is not None
             with self.clock.paused(), self.fabric.autocast(), self.averaged():
-                errors = self.validation.errors(self.objective)
-            fields = [errors[name] for name in self.objective.slices]
-            total = None if None in fields else sum(e for e in fields if e is not None)
-            line |= {"validation": total, **{f"validation_{name}": error for name, error in errors.items()}}
+                line |= self.validation.line(self.objective)
+            total = line["validation"]
             if total is not None and (counters.best_error is None or total < counters.best_error):
                 counters.best, counters.best_error = self.checkpoint_name(), total
         lowest = counters.lowest_loss
@@ -360,7 +311,8 @@ class Trainer:
         validate = self.validation is not None and not known
         if self.state.tally.count or validate:
             plan = self.protocol.whole_plan(counters.update, progress)
-            self.log(counters.update, progress, plan, self.learning_rate(progress), validate)
+            rate = learning_rate_at(progress, self.config, counters)
+            self.log(counters.update, progress, plan, rate, validate)
         self.save()
         surrogate = new_surrogate(self.experiment, self.dataset, self.protocol)
         surrogate.load_state_dict(self.weights_to_ship())
@@ -391,11 +343,3 @@ class Trainer:
             rank=self.fabric.global_rank,
             last=counters.last,
         )
-
-
-def check_cut(experiment: Experiment) -> None:
-    """Raise where a setting cannot be had with a grid that is cut over processes."""
-    if experiment.training.gradient_loss:
-        raise UserError("training.gradient_loss compares neighbours of all points and cannot be cut; set it to 0")
-    if getattr(experiment.protocol, "coarse", 1) > 1:
-        raise UserError("protocol.coarse leaves out points and cannot be cut over processes; set it to 1")

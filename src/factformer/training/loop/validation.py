@@ -9,10 +9,11 @@ import torch
 from factformer import metrics
 from factformer.batch import Window
 from factformer.data.agreement import require_finite
-from factformer.data.store import Dataset
+from factformer.data.dataset import Dataset
 from factformer.data.windows import frames_from, span
 from factformer.errors import NonFinite, UserError
 from factformer.parallel.part import GridPart, cut_batch
+from factformer.training.experiment.config import TrainingConfig
 from factformer.training.loop.objective import Objective
 
 
@@ -50,6 +51,13 @@ class Validation:
         self.batch = cut_batch(self.batch, part)
         self.target = part.cut(self.target, 2)
 
+    def line(self, objective: Objective) -> dict[str, float | None]:
+        """What the log says: the sum over field groups, which decides the best checkpoint, and each error by name."""
+        errors = self.errors(objective)
+        fields = [errors[name] for name in objective.slices]
+        total = None if None in fields else sum(e for e in fields if e is not None)
+        return {"validation": total, **{f"validation_{name}": error for name, error in errors.items()}}
+
     def errors(self, objective: Objective) -> dict[str, float | None]:
         """Relative L2 of each field group over the joint window as in the loss, averaged over the windows.
 
@@ -74,6 +82,20 @@ class Validation:
         values = {name: float(error) for name, error in errors.items()}
         values |= objective.own.measured(prediction, self.target, self.problem)
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def open_validation(
+    held_out: Dataset | None, config: TrainingConfig, device: torch.device, stride: int, part: GridPart | None = None
+) -> Validation | None:
+    """The validation of a run, if there are ``held_out`` trajectories; of its ``part`` of a domain that is cut."""
+    if held_out is None:
+        if config.ship == "best":
+            raise UserError("training.ship=best is told by held-out trajectories, and there are none; use last")
+        return None
+    validation = Validation(held_out, config.validation_windows, device, stride)
+    if part is not None:
+        validation.cut(part)
+    return validation
 
 
 def spread_windows(count: int, num_trajectories: int, last_start: int) -> list[tuple[int, int]]:

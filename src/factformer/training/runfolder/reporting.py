@@ -125,3 +125,20 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def longer_run(more: str, rate: float, last: float | None) -> str:
+    """That a resumed run was made longer (``more``), and what becomes of the learning rate, which was ``last``."""
+    was = "" if last is None else f", where the last line of the log has {last:.3g}"
+    return (
+        f"{more}: schedule, curriculum and pushforward stretch over the whole, and the learning rate "
+        f"goes on at {rate:.3g}{was}"
+    )
+
+
+def other_threads(before: int, now: int) -> str:
+    """That a run is resumed with another number of threads."""
+    return (
+        f"warning: the run had {before} threads and has {now} now, so its last bits may differ; "
+        f"OMP_NUM_THREADS={before} keeps them"
+    )
