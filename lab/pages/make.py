@@ -2,9 +2,9 @@
 
     python -m lab.pages.make [--picture]
 
-Writes docs/results.md, docs/research-log.md, the block of results in README.md, the cards of the zoo, the figure of
-the resolution study, and docs/reference/settings.md from the configurations. With ``--picture`` also the README's
-animation, from a flow that is simulated for it.
+Writes docs/results.md, docs/paper.md, docs/research-log.md, the block of results in README.md, the cards of the zoo,
+the figure of the resolution study, and docs/reference/settings.md from the configurations. With ``--picture`` also the
+README's animation, from a flow that is simulated for it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from lab.pages.cards import leaves, run_of, write_cards
 from lab.pages.findings import Finding, paragraph, read_findings
 from lab.pages.notebook import notebook
 from lab.pages.one_dimension import one_axis
+from lab.pages.paper_page import paper_page
 
 FIGURE = ROOT / "docs" / "images" / "darcy-resolutions.png"
 BLOCK = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
@@ -205,6 +206,7 @@ def written() -> dict[Path, str]:
     front = ROOT / "README.md"
     return {
         ROOT / "docs" / "results.md": results_page(found),
+        ROOT / "docs" / "paper.md": paper_page(found, ROOT / "results"),
         ROOT / "docs" / "research-log.md": "\n".join(
             [
                 sections.research_log(found),
