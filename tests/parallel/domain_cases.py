@@ -26,7 +26,7 @@ MODELS = {
     "factformer": ATTENTION,
     "factformer_plus": ATTENTION,
     "dilated_resnet": {**SMALL, "norm_groups": 2, "dilations": [1, 3]},
-    "unet": {"dim": 4, "depth": 1, "multipliers": [1, 2, 1]},
+    "unet": {"dim": 8, "depth": 1, "multipliers": [1, 2, 1]},
     "factformer_plus in the dense order": {**ATTENTION, "kernel_dim": 16},
     "factformer_plus with patches": {**ATTENTION, "patch": 2},
 }
@@ -112,13 +112,13 @@ def main(rendezvous, rank, size):
     found = {}
     for model, options in MODELS.items():
         for name, (shape, periodic) in GRIDS.items():
-            if model == "unet":  # three levels: parts of four points at least
-                shape = tuple(4 * points // 2 + 5 for points in shape[:1]) + shape[1:]
-                if size == 4 and len(shape) > 1:
-                    continue
+            if model == "unet":  # three levels: cuts at multiples of four points
+                shape = (2 * shape[0] + 5, *shape[1:])
             if "patch" in options:
                 shape = tuple(2 * points - (not wraps) for points, wraps in zip(shape, periodic, strict=False))
             for number, cut in enumerate(cuts(len(shape), size)):
+                if model == "unet" and any(-(-points // 4) < parts for points, parts in zip(shape, cut, strict=True)):
+                    continue
                 boundary = ("zero", "reflect")[number % 2]
                 for masked in (False, True):
                     key = f"{model}, {name}, {'x'.join(map(str, cut))}{', masked' * masked}"

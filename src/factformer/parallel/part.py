@@ -139,9 +139,7 @@ class GridPart(Grid):
 
     def dense_moves_less(self, m: int, heads: int, head_dim: int, kernel_dim: int) -> bool:
         rest = self.num_points // self.shape[m]
-        return traffic.dense_moves_less(
-            self.whole.shape[m], self.processes.shape[m], rest, heads, head_dim, kernel_dim
-        )
+        return traffic.dense_moves_less(self.whole.shape[m], self.processes.shape[m], rest, heads, head_dim, kernel_dim)
 
     def contracted(self, values: Tensor, queries: Tensor, keys: Tensor, m: int) -> Tensor:
         group, sizes = self.group(m), self._sizes_like(values.shape[m + 2], m)

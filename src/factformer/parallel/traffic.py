@@ -1,8 +1,8 @@
 """What the processes of a cut grid exchange: bytes, by formula. `collectives.sent_bytes` counts the same.
 
 Given is what a process hands to a collective; moved is what leaves it on the way. Of ``B`` bytes given over ``P``
-processes, an all-reduce moves ``2 (P - 1) / P · B`` (as a ring does it) and a gather ``(P - 1) B``; halos and the pieces
-of a ring move what is given. ``rest`` counts the points that a process holds along all axes but the cut one.
+processes, an all-reduce moves ``2 (P - 1) / P · B`` (as a ring does it) and a gather ``(P - 1) B``; halos and the
+pieces of a ring move what is given. ``rest`` counts the points that a process holds along all axes but the cut one.
 """
 
 from __future__ import annotations
