@@ -237,6 +237,14 @@ class Grid:
         """Maxima over ``axes`` of all parts of the grid, from those of this part."""
         return values
 
+    def dense_moves_less(self, m: int, heads: int, head_dim: int, kernel_dim: int) -> bool:
+        """Whether a kernel of axis ``m``, which is cut, is contracted in the dense order with fewer bytes exchanged."""
+        return False
+
+    def contracted(self, values: Tensor, queries: Tensor, keys: Tensor, m: int) -> Tensor:
+        """``(q kᵀ) V`` along axis ``m``, which is cut; of ``values (batch, head, *grid, channel)`` of this part."""
+        raise TypeError("a whole grid has no cut axis")
+
     def with_neighbours(self, u: Tensor, m: int, width: int, kind: str) -> Tensor:
         """A field of this part with ``width`` points more at both ends of axis ``m``, which is cut."""
         raise TypeError("a whole grid has no neighbours")

@@ -14,6 +14,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from factformer import Batch, Field, Grid, Problem, build_surrogate
 from factformer.nn import FactorizedAttention
 from factformer.nn.convolution import Convolution
+from factformer.parallel import traffic
+from factformer.parallel.attaching import cut_multiples
 from factformer.parallel.collectives import sent_bytes
 from factformer.parallel.part import GridPart
 
@@ -24,6 +26,8 @@ MODELS = {
     "factformer": ATTENTION,
     "factformer_plus": ATTENTION,
     "dilated_resnet": {**SMALL, "norm_groups": 2, "dilations": [1, 3]},
+    "unet": {"dim": 8, "depth": 1, "multipliers": [1, 2, 1]},
+    "factformer_plus in the dense order": {**ATTENTION, "kernel_dim": 16},
     "factformer_plus with patches": {**ATTENTION, "patch": 2},
 }
 GRIDS = {
@@ -60,8 +64,7 @@ def largest_differences(model, options, shape, periodic, cut, masked, boundary):
     numbers = torch.rand(2, 1, dtype=torch.float64)
     mask = torch.rand(2, *shape) > 0.3 if masked else None
     whole = prediction_and_gradients(surrogate, Batch(frames, parameters=numbers, mask=mask), target, grid)
-    patch = options.get("patch", 1)
-    part = GridPart.of(grid, init_device_mesh("cpu", cut), [2 * patch] * num_axes)
+    part = GridPart.of(grid, init_device_mesh("cpu", cut), cut_multiples(surrogate))
     mine = Batch(part.cut(frames, 2).clone(), parameters=numbers, mask=None if mask is None else part.cut(mask, 1))
     cut_up = prediction_and_gradients(surrogate, mine, part.cut(target, 2), part)
     assert torch.allclose(part.put_together(cut_up[0], 2), whole[0], rtol=0, atol=1e-9)
@@ -85,9 +88,9 @@ def prediction_and_gradients(surrogate, batch, target, grid):
     return predicted.detach(), batch.context.grad.clone(), weights
 
 
-def bytes_given_away(size):
-    """What a layer of attention and a convolution exchange in one call on a plane, and what the documentation says."""
-    batch, first, second, dim, heads, head_dim, kernel_dim = 2, 4 * size, 6, 8, 2, 4, 4
+def bytes_given_away(size, kernel_dim):
+    """What a layer of attention and a convolution exchange in one call on a plane, and what the formula says."""
+    batch, first, second, dim, heads, head_dim = 2, 4 * size, 6, 8, 2, 4
     grid = Grid((first, second), 1.0, True)
     part = GridPart.of(grid, init_device_mesh("cpu", (size, 1)), [1, 1])
     attention = FactorizedAttention(2, dim, heads, head_dim, kernel_dim).double()
@@ -97,13 +100,9 @@ def bytes_given_away(size):
     with torch.no_grad():
         attention(u, part)
         convolution(u, part)
-    projection, coefficients = dim * second, heads * kernel_dim * head_dim * second
-    statistics, largest = 2 * heads, 2 * heads
-    expected = {
-        "reduce": 8 * batch * (projection + coefficients + statistics + largest),
-        "halo": 8 * batch * 2 * 2 * dim * second,
-    }
-    return dict(sent_bytes), expected
+    layer = traffic.attention(grid.shape, 0, size, dim, heads, head_dim, kernel_dim)
+    values = traffic.added(layer, traffic.halo(dim, 2, second))
+    return dict(sent_bytes), {kind: 8 * batch * count for kind, count in values.items()}
 
 
 def main(rendezvous, rank, size):
@@ -113,15 +112,21 @@ def main(rendezvous, rank, size):
     found = {}
     for model, options in MODELS.items():
         for name, (shape, periodic) in GRIDS.items():
+            if model == "unet":  # three levels: cuts at multiples of four points
+                shape = (2 * shape[0] + 5, *shape[1:])
             if "patch" in options:
                 shape = tuple(2 * points - (not wraps) for points, wraps in zip(shape, periodic, strict=False))
             for number, cut in enumerate(cuts(len(shape), size)):
+                if model == "unet" and any(-(-points // 4) < parts for points, parts in zip(shape, cut, strict=True)):
+                    continue
                 boundary = ("zero", "reflect")[number % 2]
                 for masked in (False, True):
                     key = f"{model}, {name}, {'x'.join(map(str, cut))}{', masked' * masked}"
                     found[key] = largest_differences(model.split()[0], options, shape, periodic, cut, masked, boundary)
-    counted, expected = bytes_given_away(size)
-    assert counted == expected, (counted, expected)
+    for kernel_dim, kinds in ((4, {"reduce", "halo"}), (64, {"reduce", "halo", "gather", "ring"})):
+        counted, expected = bytes_given_away(size, kernel_dim)
+        assert counted == expected, (counted, expected)
+        assert set(counted) == kinds, counted
     if rank == 0:
         print(json.dumps(found))
     dist.destroy_process_group()

@@ -86,6 +86,8 @@ class Backbone(nn.Module, ABC):
     """Whether layers see the axes in turn, so that their number should be a multiple of that of the axes."""
     cuttable = False
     """Whether all layers take their sums and neighbours from the grid, so that it may be cut over processes."""
+    cut_multiple = 2
+    """Cuts lie at multiples of so many points of the latent grid; the boundary block takes every second one."""
     paper_optimizer: Literal["adam", "adamw"] = "adamw"
     """What the paper trains the model with: Adam from 5e-4 to 5e-6, or AdamW with a one-cycle schedule."""
     recipe_sizes: ClassVar[Mapping[str, Mapping[str, Any]] | None] = None

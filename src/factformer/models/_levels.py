@@ -23,7 +23,9 @@ SMALLEST_AXIS = 2
 
 
 def halved(grid: Grid) -> Grid:
-    """Every second point of each axis, with the coordinates that these points have."""
+    """Every second point of each axis, with the coordinates that these points have; of a part, the same part."""
+    if grid.cut_axes:
+        return grid.coarsened(halved(grid.whole), [1 if size == SMALLEST_AXIS else 2 for size in grid.whole.shape])
     shape, extent, coordinates = list(grid.shape), list(grid.extent), list(grid.coordinates)
     for m, size in enumerate(grid.shape):
         if size == SMALLEST_AXIS:
@@ -54,31 +56,40 @@ class Levels:
             self.known[grid.key] = tuple(grids)
         return self.known[grid.key]
 
-    def conditions(self, conditions: Conditions) -> tuple[Conditions, ...]:
+    def conditions(self, conditions: Conditions, grid: Grid | None = None) -> tuple[Conditions, ...]:
         """The conditions on each level: a point is inside the domain where one of those it stands for is."""
         each = [conditions]
-        for _ in range(self.num_levels - 1):
+        grids = [None] * self.num_levels if grid is None else self.of(grid)
+        for level in range(self.num_levels - 1):
             mask = each[-1].mask
-            each.append(conditions if mask is None else conditions._replace(mask=halved_mask(mask)))
+            each.append(conditions if mask is None else conditions._replace(mask=halved_mask(mask, grids[level])))
         return tuple(each)
 
 
-def halved_mask(mask: Bool[Tensor, "batch *grid"]) -> Bool[Tensor, "batch *coarse"]:
-    merged = merge(mask.unsqueeze(-1), ["zero"] * (mask.ndim - 1))
+def halved_mask(mask: Bool[Tensor, "batch *grid"], grid: Grid | None = None) -> Bool[Tensor, "batch *coarse"]:
+    merged = merge(mask.unsqueeze(-1), ["zero"] * (mask.ndim - 1), grid)
     return merged.any(-1)
 
 
-def double_short_axes(u: Shaped[Tensor, "batch *grid dim"]) -> Shaped[Tensor, "batch *doubled dim"]:
-    """Axes of two points, each point twice: halving them gives the same two points."""
-    for axis in range(1, u.ndim - 1):
-        if u.shape[axis] == SMALLEST_AXIS:
+def double_short_axes(
+    u: Shaped[Tensor, "batch *grid dim"], grid: Grid | None = None
+) -> Shaped[Tensor, "batch *doubled dim"]:
+    """Axes of two points, each point twice: halving them gives the same two points.
+
+    A part of a ``grid`` may have two points along an axis that has more.
+    """
+    shape = u.shape[1:-1] if grid is None else grid.whole.shape
+    for axis, size in enumerate(shape, start=1):
+        if size == SMALLEST_AXIS:
             u = u.repeat_interleave(2, axis)
     return u
 
 
-def merge(u: Shaped[Tensor, "batch *grid dim"], padding: Sequence[Boundary]) -> Shaped[Tensor, "batch *coarse merged"]:
+def merge(
+    u: Shaped[Tensor, "batch *grid dim"], padding: Sequence[Boundary], grid: Grid | None = None
+) -> Shaped[Tensor, "batch *coarse merged"]:
     """The channels of ``2ⁿ`` neighbouring points side by side, on the grid of every second point."""
-    u = double_short_axes(u)
+    u = double_short_axes(u, grid)
     num_axes = u.ndim - 2
     for axis, kind in enumerate(padding, start=1):
         size = u.shape[axis]

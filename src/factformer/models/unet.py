@@ -67,20 +67,22 @@ class Block(nn.Module):
         self, z: Float[Tensor, "batch *grid dim_in"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim_out"]:
         mask = conditions.mask
-        branch = self.first(functional.gelu(self.first_norm(z, grid, mask)), None, mask)
-        branch = self.second(functional.gelu(self.second_norm(branch, grid, mask)), None, mask)
+        branch = self.first(functional.gelu(self.first_norm(z, grid, mask)), grid, mask)
+        branch = self.second(functional.gelu(self.second_norm(branch, grid, mask)), grid, mask)
         result: Tensor = branch + self.shortcut(z)
         return result
 
 
 class Model(PositionedBackbone):
     config_class = Config
+    cuttable = True
     recipe_sizes = MappingProxyType({"small": {"dim": 16}, "paper": {}})
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
         padding, num_levels = problem.padding, len(config.multipliers)
         self.levels = Levels(num_levels)
+        self.cut_multiple = max(2, 2 ** (num_levels - 1))  # whole points of the coarsest level
         widths = [config.dim]
         for factor in config.multipliers:
             widths.append(widths[-1] * factor)
@@ -101,14 +103,14 @@ class Model(PositionedBackbone):
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
-        grids, known = self.levels.of(grid), self.levels.conditions(conditions)
+        grids, known = self.levels.of(grid), self.levels.conditions(conditions, grid)
         z = self.placed(z, grid)
         skips = [z]
         for level, blocks in enumerate(self.down):
             if level:
-                above = known[level - 1].mask
-                within = None if above is None else double_short_axes(above.unsqueeze(-1)).squeeze(-1)
-                z = self.descents[level - 1](double_short_axes(z), None, within)
+                mask, above = known[level - 1].mask, grids[level - 1]
+                within = None if mask is None else double_short_axes(mask.unsqueeze(-1), above).squeeze(-1)
+                z = self.descents[level - 1](double_short_axes(z, above), above, within)
                 skips.append(z)
             for block in blocks:  # type: ignore[attr-defined]
                 z = self.run(block, z, grids[level], known[level])
@@ -119,5 +121,6 @@ class Model(PositionedBackbone):
             for block in self.up[level]:  # type: ignore[attr-defined]
                 z = self.run(block, torch.cat([z, skips.pop()], dim=-1), grids[level], known[level])
             if level:
-                z = self.ascents[level - 1](upsample_nearest(z, grids[level - 1].shape), None, known[level - 1].mask)
+                above = grids[level - 1]
+                z = self.ascents[level - 1](upsample_nearest(z, above.shape), above, known[level - 1].mask)
         return z

@@ -7,6 +7,7 @@ gradients that they have of it, and the gradient of what was sent comes back the
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -65,6 +66,78 @@ class _Gather(torch.autograd.Function):
         total = _reduced(gradients[0], ctx.group, dist.ReduceOp.SUM)
         rank = dist.get_rank(ctx.group)
         return total.narrow(ctx.dim, sum(ctx.sizes[:rank]), ctx.sizes[rank]), None, None, None
+
+
+class _RingContraction(torch.autograd.Function):
+    """``Σ_r (q k_rᵀ) v_r`` of the pieces ``v_r`` of all processes, which are passed around a ring.
+
+    The next piece is on its way while the one at hand is contracted. The gradient of a sum goes around in the same way:
+    a process needs of another its piece of it, and has itself what that is multiplied with.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, queries: Tensor, keys: Tensor, sizes: tuple[int, ...], group: dist.ProcessGroup
+    ) -> Tensor:
+        ctx.sizes, ctx.group = sizes, group
+        ctx.save_for_backward(values, queries, keys)
+        mine = queries.split(sizes, dim=2)[dist.get_rank(group)]
+        parts = keys.split(sizes, dim=2)
+        total: Tensor | None = None
+        for source, piece in _around(values, sizes, group):
+            term = _product(mine @ parts[source].transpose(-1, -2), piece)
+            total = term if total is None else total.add_(term)
+        assert total is not None
+        return total.to(values.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        values, queries, keys = ctx.saved_tensors
+        rank, rows = dist.get_rank(ctx.group), queries.split(ctx.sizes, dim=2)
+        mine = keys.split(ctx.sizes, dim=2)[rank]
+        of_values = torch.zeros_like(values)
+        of_rows: list[Tensor] = [torch.empty(0)] * len(ctx.sizes)
+        of_mine = torch.zeros_like(mine)
+        for source, piece in _around(gradients[0].to(values.dtype), ctx.sizes, ctx.group):
+            of_values += _product(mine @ rows[source].transpose(-1, -2), piece)
+            of_kernel = torch.einsum("bhrit,bhrjt->bhij", piece, values)
+            of_rows[source] = of_kernel @ mine
+            of_mine += of_kernel.transpose(-1, -2) @ rows[source]
+        of_keys = torch.zeros_like(keys)
+        of_keys.split(ctx.sizes, dim=2)[rank].copy_(of_mine)
+        return of_values, torch.cat(of_rows, dim=2), of_keys, None, None
+
+
+def _product(kernel: Tensor, values: Tensor) -> Tensor:
+    return torch.einsum("bhij,bhrjt->bhrit", kernel, values)
+
+
+def _around(mine: Tensor, sizes: tuple[int, ...], group: dist.ProcessGroup) -> Iterator[tuple[int, Tensor]]:
+    """The pieces ``(batch, head, rest, points, channel)`` of all processes, one's own first, with whose they are."""
+    rank, count = dist.get_rank(group), len(sizes)
+    after, before = (dist.get_global_rank(group, (rank + step) % count) for step in (1, -1))
+    piece = mine.contiguous()
+    for step in range(count):
+        waiting = []
+        if step < count - 1:
+            coming = piece.new_empty([*piece.shape[:3], sizes[(rank - step - 1) % count], piece.shape[4]])
+            sent_bytes["ring"] += piece.numel() * piece.element_size()
+            waiting = dist.batch_isend_irecv(
+                [dist.P2POp(dist.isend, piece, after, group), dist.P2POp(dist.irecv, coming, before, group)]
+            )
+        yield (rank - step) % count, piece
+        for work in waiting:
+            work.wait()
+        if step < count - 1:
+            piece = coming
+
+
+def ring_contraction(
+    values: Tensor, queries: Tensor, keys: Tensor, sizes: tuple[int, ...], group: dist.ProcessGroup
+) -> Tensor:
+    """``(q kᵀ) V`` of a cut axis: ``values (batch, head, rest, points, channel)`` of this process, all rows of both."""
+    result: Tensor = _RingContraction.apply(values, queries, keys, sizes, group)
+    return result
 
 
 def all_sum(x: Tensor, group: dist.ProcessGroup) -> Tensor:

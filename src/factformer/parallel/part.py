@@ -19,7 +19,7 @@ from factformer.batch import Batch, Window
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.convolution import pad_axis
-from factformer.parallel import collectives
+from factformer.parallel import collectives, traffic
 
 
 def cut_points(size: int, parts: int, multiple: int = 1) -> tuple[int, ...]:
@@ -136,6 +136,20 @@ class GridPart(Grid):
             if m in axes:
                 values = collectives.all_largest(values, self.group(m))
         return values
+
+    def dense_moves_less(self, m: int, heads: int, head_dim: int, kernel_dim: int) -> bool:
+        rest = self.num_points // self.shape[m]
+        return traffic.dense_moves_less(self.whole.shape[m], self.processes.shape[m], rest, heads, head_dim, kernel_dim)
+
+    def contracted(self, values: Tensor, queries: Tensor, keys: Tensor, m: int) -> Tensor:
+        group, sizes = self.group(m), self._sizes_like(values.shape[m + 2], m)
+        both = collectives.gather(torch.cat([queries, keys], dim=-1), 2, sizes, group)
+        rows, columns = both.split(queries.shape[-1], dim=-1)
+        axis = m + 2
+        inner = values.flatten(axis + 1)
+        stacked = inner.flatten(2, axis - 1) if axis > 2 else inner.unsqueeze(2)
+        result = collectives.ring_contraction(stacked, rows.contiguous(), columns.contiguous(), sizes, group)
+        return result.reshape(values.shape)
 
     def with_neighbours(self, u: Tensor, m: int, width: int, kind: str) -> Tensor:
         axis = m + 1

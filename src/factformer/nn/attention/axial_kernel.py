@@ -196,7 +196,13 @@ class AxialKernel(nn.Module):
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch head *grid channel"]:
         """``values ×_m A``, in the cheaper order; ``rescaled`` up to a factor that a normalisation removes."""
-        matrices = self.operators(*self.factors(x, grid, mask), grid, rescaled=rescaled, mask=mask)
+        queries, keys = self.factors(x, grid, mask)
+        if self.m in grid.cut_axes and grid.dense_moves_less(self.m, self.heads, values.shape[-1], self.kernel_dim):
+            if rescaled:
+                queries, keys = (near_one(factor, grid, self.m) for factor in (queries, keys))
+            keys = keys * axis_weights(self.tables, grid, self.m, keys)[:, None]
+            return grid.contracted(values, queries.to(values.dtype), keys.to(values.dtype), self.m)
+        matrices = self.operators(queries, keys, grid, rescaled=rescaled, mask=mask)
         for index, matrix in enumerate(matrices, start=1):
             values = contract(matrix.to(values.dtype), values, self.m + 2)
             if index < len(matrices):  # coefficients of the keys: a sum over the whole axis
