@@ -1,4 +1,4 @@
-"""Everything is in pyproject.toml, but for two things outside of src/: the demo's bundle and the zoo's index."""
+"""Everything is in pyproject.toml, but for two things outside of src/: some bundles and the zoo's index."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-BUNDLES = ("kolmogorov-128",)
+BUNDLES = ("kolmogorov-64-small", "kolmogorov-128")
 """Bundles inside the wheel."""
 
 

@@ -15,9 +15,10 @@ from safetensors.torch import load_file, save_file
 
 import factformer
 from factformer import Field, Grid, Problem, build_surrogate
-from factformer.bundle import description_checksum, load, save_bundle
+from factformer.bundle import load, save_bundle
 from factformer.data.normalization import Normalizer
 from factformer.errors import UserError
+from factformer.zoo.description import description_checksum
 from factformer.zoo.lookup import installed
 
 SMALL = {"dim": 16, "depth": 1, "heads": 2, "head_dim": 8, "kernel_dim": 8}

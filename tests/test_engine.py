@@ -37,7 +37,7 @@ def frames():
 @pytest.fixture
 def on_gpu(monkeypatch):
     """Tensors of a GPU without values, on a machine that has none."""
-    monkeypatch.setattr(engine, "_has_room", lambda device: True)
+    monkeypatch.setattr(engine, "device_limits", lambda device: engine.FULL)
     monkeypatch.setattr(engine, "_can_compile", lambda device: True)
     monkeypatch.delenv(engine.VARIABLE, raising=False)
     with FakeTensorMode():
@@ -75,7 +75,7 @@ def test_autocast_counts_as_the_number_format(on_gpu, monkeypatch):
 
 
 def test_other_gpus_compile_and_those_without_a_compiler_run_plain(on_gpu, monkeypatch):
-    monkeypatch.setattr(engine, "_has_room", lambda device: False)
+    monkeypatch.setattr(engine, "device_limits", lambda device: None)
     assert way(attention()) == "compiled"
     monkeypatch.setattr(engine, "_can_compile", lambda device: False)
     assert way(attention()) == "plain"

@@ -19,9 +19,13 @@ def new_solutions(
     settings: Sequence[str] = (),
     *,
     size: int | None = None,
+    simulation_resolution: int | None = None,
     device: str = "cpu",
 ) -> Iterator[Dataset]:
-    """A test set by the solver of the training data, with ``size`` points per axis instead of the problem's."""
+    """A test set by the solver of the training data, with ``size`` points per axis instead of the problem's.
+
+    ``simulation_resolution`` is that of the solver, by default the preset's.
+    """
     with tempfile.TemporaryDirectory() as folder:
         generate(
             problem.name,
@@ -32,6 +36,7 @@ def new_solutions(
             seed=seed,
             device=device,
             resolution=size or problem.grid.shape[0],
+            simulation_resolution=simulation_resolution,
             settings=list(settings),
             progress=True,
         )

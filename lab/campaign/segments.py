@@ -20,10 +20,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from factformer._support.run_names import CHECKPOINTS, CONFIG, ENVIRONMENT
-from factformer.bundle import DESCRIPTION
 from factformer.errors import UserError
 from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.checkpoint import Snapshot
+from factformer.zoo.description import DESCRIPTION
 
 PART_BYTES = 15 * 2**20
 FILES = (CONFIG, ENVIRONMENT)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from factformer.bundle import DESCRIPTION
 from factformer.problem import Problem
+from factformer.zoo.description import DESCRIPTION
 from lab.pages.findings import Finding, with_spread
 
 LIMITS = {

@@ -6,13 +6,9 @@ name, shape and type that the model expects.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +17,26 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from factformer import __version__, catalog, engine
-from factformer._support.documents import finite, json_text, read_json
+from factformer import __version__, engine
+from factformer._support.documents import json_text
 from factformer._support.files import clean_scratch_folders, explained, file_checksum, scratch_folder
-from factformer._support.run_names import BUNDLE, CHECKPOINTS
+from factformer._support.run_names import BUNDLE
 from factformer._support.text import first_line
-from factformer.data.normalization import Normalizer
 from factformer.errors import UserError
-from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
-from factformer.problem import Problem
+from factformer.models._backbone import Backbone, backbone_of
 from factformer.surrogate import Surrogate
 from factformer.zoo import lookup
+from factformer.zoo.description import (
+    CHECKSUM,
+    DESCRIPTION,
+    FORMAT,
+    FORMAT_VERSION,
+    Description,
+    description_checksum,
+    read_description,
+)
 from factformer.zoo.index import BUNDLE_FILES, WEIGHTS
-from factformer.zoo.index import DESCRIPTION as DESCRIPTION
 
-FORMAT = "factformer bundle"
-FORMAT_VERSION = 2
-CHECKSUM = "description_sha256"
-"""The key of `bundle.json` that holds the checksum of all others; version 1 had none."""
 STATISTICS = "normalizer."
 """How the names of tensors begin that hold statistics, not weights."""
 STORED_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -54,23 +52,6 @@ TYPES = {
     "BOOL": torch.bool,
 }
 """Names of types in the header of a safetensors file."""
-
-
-@dataclass(frozen=True)
-class Description:
-    """What `bundle.json` says, checked: how to build the surrogate, and where it comes from."""
-
-    config: ModelConfig
-    marching_steps: int
-    problem: Problem
-    normalizer: Normalizer
-    statistics: dict[str, list[float]]
-    """Those of the normaliser as they are written, here and beside the weights."""
-    weights_sha256: str
-    provenance: dict[str, Any]
-
-    def build(self) -> Surrogate:
-        return Surrogate(self.problem, self.config, self.marching_steps, self.normalizer)
 
 
 def save_bundle(
@@ -171,16 +152,6 @@ def load(path: str | Path, *, models: Iterable[type[Backbone]] = ()) -> Surrogat
     return surrogate.eval()
 
 
-def _find_model(name: str, folder: Path, given: Iterable[type[Backbone]]) -> type[Backbone]:
-    with catalog.using(models=[check_model(model) for model in given]):
-        if name not in catalog.names("models"):
-            raise UserError(
-                f"{folder} holds the model {name!r}, which is not in the catalog: give its class, with models=[…] in "
-                "Python or --plugin FILE on the command line, or install the package that it comes from"
-            )
-        return find_model(name)
-
-
 def _require_described(surrogate: Surrogate) -> None:
     """Raise where configuration and weights do not belong together, such as with another backbone put in."""
     found, wanted = type(surrogate.backbone), backbone_of(surrogate.config)
@@ -212,94 +183,6 @@ def _find(path: str | Path) -> Path:
     if _aside(folder).is_dir():  # a process was killed while it replaced the bundle
         return _aside(folder)
     return lookup.find(str(path))
-
-
-def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Description:
-    """What the bundle in ``folder`` is, without its weights."""
-    values = _read_values(folder)
-    with _described(folder / DESCRIPTION):
-        config, provenance = values["config"], values["provenance"]
-        if not isinstance(config, dict) or not isinstance(provenance, dict):
-            raise UserError("config and provenance must be JSON objects")
-        _require_whole_number("marching_steps", values["marching_steps"])
-        if not isinstance(values["sha256"], str):
-            raise UserError("sha256 must be a text")
-        normalization = values["normalization"]
-        for name, numbers in normalization.items():
-            if not isinstance(numbers, list) or any(type(number) not in (int, float) for number in numbers):
-                raise UserError(f"normalization.{name} must be a list of numbers")
-        problem = _problem(values)
-        normalizer = Normalizer.from_dict(normalization, problem)
-        normalizer.check(problem)
-        return Description(
-            config=_find_model(str(config["name"]), folder, models).config_class.parse(config, "model"),
-            marching_steps=values["marching_steps"],
-            problem=problem,
-            normalizer=normalizer,
-            statistics=normalization,
-            weights_sha256=values["sha256"],
-            provenance=provenance,
-        )
-
-
-def read_problem(folder: Path) -> Problem:
-    """The problem of the bundle in ``folder``; its model, which may be a user's own, need not be known."""
-    values = _read_values(folder)
-    with _described(folder / DESCRIPTION):
-        return _problem(values)
-
-
-def _problem(values: Mapping[str, Any]) -> Problem:
-    for key in ("num_context_frames", "horizon"):
-        _require_whole_number(f"problem.{key}", values["problem"][key])
-    return Problem.from_dict(values["problem"])
-
-
-@contextlib.contextmanager
-def _described(file: Path) -> Iterator[None]:
-    """Turn what is wrong with a description into one line about ``file``."""
-    try:
-        yield
-    except KeyError as error:
-        raise UserError(f"{file} is not a complete bundle description: it has no {error}") from None
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise UserError(f"{file} is not a valid bundle description: {error}") from None
-
-
-def _read_values(folder: Path) -> dict[str, Any]:
-    """The checked JSON of a description, in the form of this version."""
-    file = folder / DESCRIPTION
-    if not file.is_file():
-        if (folder / CHECKPOINTS).is_dir():
-            raise UserError(f"the run {folder} has not finished; resume it: `factformer train --resume --out {folder}`")
-        raise UserError(f"{folder} is not a bundle: it has no {DESCRIPTION}")
-    values = read_json(file)
-    if values.get("format") != FORMAT:
-        raise UserError(f"{file} was not written by factformer")
-    return migrate(values, file)
-
-
-def migrate(values: dict[str, Any], file: Path) -> dict[str, Any]:
-    """The description of any version in the form of this one; raises where it was changed after it was written.
-
-    Version 1 had no checksum of its own.
-    """
-    version = values.get("version")
-    if version not in (1, FORMAT_VERSION) or isinstance(version, bool):
-        raise UserError(
-            f"{file} has bundle version {version!r}, this factformer reads 1 to {FORMAT_VERSION}; "
-            "install a matching version"
-        )
-    if (version != 1 or CHECKSUM in values) and values.get(CHECKSUM) != description_checksum(values):
-        raise UserError(f"{file} does not match its checksum: it is damaged or was changed; copy the bundle again")
-    return values
-
-
-def description_checksum(values: Mapping[str, Any]) -> str:
-    """SHA-256 of the content of a description: of its values, whatever the order and spacing they are written in."""
-    content = finite({key: value for key, value in values.items() if key != CHECKSUM})
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _check_header(weights: Path, description: Description) -> None:
@@ -350,11 +233,6 @@ def _require_finite(state: Mapping[str, Tensor], where: str) -> None:
     for name, tensor in state.items():
         if not bool(tensor.isfinite().all()):
             raise UserError(f"{where} holds NaN or infinite weights in {name!r}: it cannot predict")
-
-
-def _require_whole_number(name: str, value: Any) -> None:
-    if type(value) is not int or value < 0:
-        raise UserError(f"{name} must be a whole number, got {value!r}")
 
 
 def _aside(target: Path) -> Path:

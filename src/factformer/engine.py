@@ -3,7 +3,8 @@
 Layers are plain PyTorch. `attach` gives every stage of a network an implementation that asks `TABLE` at each call, with
 the device, number format and sizes of that call:
 
-- **fused**: Triton kernels, for bfloat16 on a GPU with enough shared memory, where the layer fits their tiles;
+- **fused**: Triton kernels, for bfloat16 on a GPU, in tiles for the shared memory it has (`device_limits`), where the
+  layer fits them;
 - **compiled**: ``torch.compile`` of the stage, for bfloat16 and float16 on a GPU where the kernels do not fit;
 - **plain**: everywhere else: on a CPU, in float32, inside ``torch.compile`` and ``torch.export``.
 
@@ -31,6 +32,7 @@ from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.kernels import attention, encoder, graphs, local, march_decode, positions
+from factformer.kernels._triton.limits import FULL, MEDIUM, SMALL, Limits, restricted
 from factformer.nn.attention import FactorizedAttention
 from factformer.nn.fourier_features import FourierFeatures
 from factformer.nn.frame_encoder import FrameEncoder
@@ -46,8 +48,6 @@ Mode = Literal["auto", "off", "force", "compiled"]
 Way = Literal["plain", "compiled", "fused"]
 
 VARIABLE = "FACTFORMER_FUSED"
-SHARED_MEMORY = 227 * 1024
-"""Bytes that the tiles of the kernels may take on a multiprocessor: what Hopper and its successors in servers have."""
 NARROWEST = 64
 """Channels of a point or a head below which stages run plain: a network of width 32 with heads of 16 ended in an
 illegal memory access on an H200, which has not been explained (docs/performance.md). Widths from 64 on were held
@@ -74,12 +74,15 @@ TABLE: Mapping[str, Row] = {
 }
 
 
-def attach(module: nn.Module, mode: Mode | None = None, backend: str = "inductor") -> None:
+def attach(
+    module: nn.Module, mode: Mode | None = None, backend: str = "inductor", limits: Limits | None = None
+) -> None:
     """Execute the stages of ``module``, and the calls of networks in it, as `TABLE` says from now on.
 
     Without a ``mode`` the environment is asked at each call, and what has an implementation already keeps it. The mode
-    ``compiled`` compiles stages on any device, with a ``backend`` of ``torch.compile``. A subclass of one of our layers
-    may compute something else and stays plain.
+    ``compiled`` compiles stages on any device, with a ``backend`` of ``torch.compile``. With ``limits`` the kernels
+    keep to less than the device has, as on other cards (`factformer.kernels._triton.limits`). A subclass of one of our
+    layers may compute something else and stays plain.
     """
     if mode is not None and mode not in get_args(Mode):
         raise UserError(f"mode must be one of {', '.join(get_args(Mode))}, got {mode!r}")
@@ -90,7 +93,7 @@ def attach(module: nn.Module, mode: Mode | None = None, backend: str = "inductor
         if isinstance(part, Network):
             part.implementation = CallExecution(mode)
         elif isinstance(part, Stage) and type(part) in stages:
-            part.implementation = StageExecution(stages[type(part)], mode, backend)
+            part.implementation = StageExecution(stages[type(part)], mode, backend, limits)
 
 
 def detach(module: nn.Module) -> None:
@@ -130,12 +133,14 @@ class StageExecution:
     stage: str
     mode: Mode | None = None
     backend: str = "inductor"
+    limits: Limits | None = None
 
     def __call__(self, layer: Stage, *arguments: Any) -> Any:
         row = TABLE[self.stage]
         way, dtype = self.choice(layer, *arguments)
         if way == "fused":
-            return row.fused(layer, *arguments, dtype=dtype)
+            with restricted(self.limits or device_limits(_of_call(layer, *arguments).device) or FULL):
+                return row.fused(layer, *arguments, dtype=dtype)
         if way == "compiled":
             return _run_compiled(self.stage, self.backend, layer, *arguments)
         return layer.plain(*arguments)
@@ -149,14 +154,19 @@ class StageExecution:
             return "plain", None
         if mode == "compiled":
             return ("compiled" if row.compiled else "plain"), None
-        x = next((a for a in arguments if isinstance(a, Tensor)), None)
-        x = next(layer.parameters()) if x is None else x
+        x = _of_call(layer, *arguments)
         width = row.width(layer)
         dtype = fused_dtype(x, width, mode)
         if dtype is not None and row.fits(layer, *arguments):
             return "fused", dtype
         pays = mode == "auto" and row.compiled and width >= NARROWEST and _precision(x) in _LOW
         return ("compiled" if pays and _can_compile(x.device) else "plain"), None
+
+
+def _of_call(layer: Stage, *arguments: Any) -> Tensor:
+    """A tensor that says where a call is computed and in what."""
+    x = next((a for a in arguments if isinstance(a, Tensor)), None)
+    return next(layer.parameters()) if x is None else x
 
 
 @dataclass
@@ -202,7 +212,7 @@ def fused_dtype(x: Tensor, width: int, mode: Mode) -> torch.dtype | None:
     """The number format of the fused kernels for ``x`` and layers of this width; ``None``: not with these."""
     if mode == "force":
         return x.dtype if x.dtype in (torch.float32, torch.bfloat16) else None
-    if not x.is_cuda or width < NARROWEST or not _has_room(x.device.index or 0):
+    if not x.is_cuda or width < NARROWEST or device_limits(x.device) is None:
         return None
     return torch.bfloat16 if _precision(x) == torch.bfloat16 else None
 
@@ -222,13 +232,16 @@ def _has_triton(device: torch.device) -> bool:
 
 
 @functools.cache
-def _has_room(device: int) -> bool:
-    """Whether Triton is there and the device has room for the tiles."""
-    if not _has_triton(torch.device("cuda", device)):
-        return False
+def device_limits(device: torch.device) -> Limits | None:
+    """What the device has for the tiles of the kernels; ``None``: too little, or no Triton."""
+    if not _has_triton(device):
+        return None
     properties = torch.cuda.get_device_properties(device)
     room = getattr(properties, "shared_memory_per_block_optin", None)
-    return properties.major in (9, 10) if room is None else int(room) >= SHARED_MEMORY
+    if room is None:
+        room = FULL.shared_memory if properties.major in (9, 10) else 0
+    found = (known for known in (FULL, MEDIUM, SMALL) if int(room) >= known.shared_memory)
+    return next(found, None) if properties.major >= 8 else None
 
 
 @functools.cache

@@ -14,16 +14,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from operator import index
 from typing import Any, Self
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from factformer._support.text import cut
+from factformer._support.axes import coordinates_of, evenly_spaced, number, per_axis, require_increasing, require_length
 from factformer.errors import UserError
 
 POINTS = ("nodes", "cells")
@@ -34,8 +32,6 @@ MOST_IN_ALL = 2**36
 """Points of a grid: one channel of it is a quarter of a terabyte."""
 LENGTHS = (1e-30, 1e30)
 """Lengths that float32 can still square."""
-TOLERANCE = 1e-3
-"""Of the spacing, what even points may be off: files keep coordinates in float32."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class Grid:
             raise UserError(
                 f"a grid has at most {MOST_POINTS} points along an axis and {MOST_IN_ALL} in all, got shape {sizes}"
             )
-        lengths = tuple(_number("extent", length) for length in per_axis("extent", extent, num_axes))
+        lengths = tuple(number("extent", length) for length in per_axis("extent", extent, num_axes))
         flags = per_axis("periodic", periodic, num_axes)
         if any(flag not in (True, False) for flag in flags):
             raise UserError(f"periodic is true or false for each axis, got {periodic!r}")
@@ -81,7 +77,7 @@ class Grid:
         explicit: tuple[tuple[float, ...] | None, ...] = (None,) * num_axes
         if coordinates is not None:
             given = per_axis("coordinates", coordinates, num_axes)
-            explicit = tuple(None if axis is None else _coordinates(m, axis) for m, axis in enumerate(given))
+            explicit = tuple(None if axis is None else coordinates_of(m, axis) for m, axis in enumerate(given))
         for m, (size, length, kind, axis) in enumerate(zip(sizes, lengths, kinds, explicit, strict=True)):
             if kind not in POINTS:
                 raise UserError(f"points of axis {m} must be one of {POINTS}, got {kind!r}")
@@ -95,7 +91,7 @@ class Grid:
                 between = f"; lengths lie between {LENGTHS[0]:g} and {LENGTHS[1]:g}" if length > 0 else ""
                 raise UserError(f"extent of axis {m} must be a positive length, got {length}{between}")
             if axis is not None:
-                _require_length(m, axis[-1] - axis[0], length, wraps[m])
+                require_length(m, axis[-1] - axis[0], length, wraps[m])
         for name, value in (
             ("shape", sizes),
             ("extent", lengths),
@@ -117,7 +113,7 @@ class Grid:
         The length of an axis is the distance between its ends, and ``extent`` can say no other; for a periodic
         axis that is not enough, so ``extent`` must give the period, which is longer than that distance.
         """
-        lists = [_coordinates(m, axis) for m, axis in enumerate(axes)]
+        lists = [coordinates_of(m, axis) for m, axis in enumerate(axes)]
         wraps = per_axis("periodic", periodic, len(lists))
         lengths = None if extent is None else per_axis("extent", extent, len(lists))
         spans = []
@@ -305,66 +301,3 @@ class Grid:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         return cls(**values)
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise UserError(f"{name} cannot be {cut(value)}: it is a number for each axis") from None
-
-
-def _coordinates(m: int, axis: Any) -> tuple[float, ...]:
-    """The coordinates of one axis as numbers; a mesh of coordinates is no list of them."""
-    shape = tuple(getattr(axis, "shape", (1,)))
-    if len(shape) != 1:
-        raise UserError(
-            f"coordinates of axis {m} must be a list of numbers, got an array of shape {shape}: give those along "
-            "the axis alone, such as x[:, 0] of a mesh"
-        )
-    try:
-        return tuple(float(x) for x in axis)
-    except (TypeError, ValueError):
-        raise UserError(f"coordinates of axis {m} must be a list of numbers, got {cut(axis)}") from None
-
-
-def evenly_spaced(gaps: Any, points: Any) -> bool:
-    """Whether distances between neighbouring ``points``, tensors or arrays, are equal but for rounding.
-
-    Far from 0 the coordinates themselves are rounded: to float32 where they are numbers of that kind.
-    """
-    gaps, points = (np.asarray(values, dtype=np.float64) for values in (gaps, points))
-    with np.errstate(over="ignore"):
-        kept = np.float32 if (points.astype(np.float32) == points).all() else np.float64
-    rounding = 2 * float(np.finfo(kept).eps) * np.abs(points).max()
-    mean = gaps.mean()
-    return bool(np.abs(gaps - mean).max() < TOLERANCE * mean + rounding)
-
-
-def require_increasing(name: str, axis: Sequence[float]) -> None:
-    """Raise where coordinates of the axis ``name`` are no increasing numbers."""
-    if len(axis) > 1 and all(b < a for a, b in pairwise(axis)):
-        raise UserError(
-            f"coordinates of {name} must be strictly increasing and these decrease: "
-            "turn them around, and the values along that axis with them"
-        )
-    if len(axis) < 2 or not (all(map(math.isfinite, axis)) and all(b > a for a, b in pairwise(axis))):
-        raise UserError(f"coordinates of {name} must be at least 2 strictly increasing finite numbers")
-
-
-def _require_length(m: int, span: float, length: float, wraps: bool) -> None:
-    """Explicit coordinates leave no choice of the length, but for a period, of which they are a part."""
-    if wraps and not length > span:
-        raise UserError(f"axis {m} is periodic: its period in extent must be larger than {span:g}, got {length:g}")
-    if not wraps and not math.isclose(length, span, rel_tol=1e-6):
-        raise UserError(f"axis {m} has coordinates over a length of {span:g}, but extent says {length:g}")
-
-
-def per_axis(name: str, value: Any, num_axes: int) -> tuple[Any, ...]:
-    """One value for each axis, where a single one stands for all of them."""
-    if isinstance(value, str) or not hasattr(value, "__iter__") or getattr(value, "ndim", 1) == 0:
-        return (value,) * num_axes
-    values = tuple(value)
-    if len(values) != num_axes:
-        raise UserError(f"{name} has {len(values)} entries for a grid of {num_axes} axes")
-    return values

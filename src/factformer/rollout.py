@@ -11,7 +11,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer.batch import Array, Batch, Fields, Numbers
+from factformer.arrays import Array, Fields, Numbers
+from factformer.batch import Batch
 from factformer.errors import NonFinite, UserError
 from factformer.problem import STEP
 from factformer.surrogate import Surrogate

@@ -15,11 +15,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from factformer._support.axes import per_axis
 from factformer._support.limits import require_memory
 from factformer.batch import Batch
 from factformer.data.normalization import Normalizer
 from factformer.errors import NonFinite, UserError
-from factformer.grid import Grid, per_axis
+from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.conditions import UNCONDITIONED, Conditions, Modulation, ParameterEmbedding

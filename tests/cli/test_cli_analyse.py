@@ -202,7 +202,7 @@ def test_benchmark_of_fresh_models(capsys):
 def test_reproduce_lists_its_targets_and_honours_the_budget(capsys, tmp_path):
     code, out, _ = run(capsys, "reproduce", "--list")
     assert code == 0
-    assert len(out.strip().splitlines()) == 13
+    assert len(out.strip().splitlines()) == 16
     words = ["--scale", "tiny", "--budget-minutes", "1e-9", "--out", tmp_path, "--json"]
     code, out, _ = run(capsys, "reproduce", "table1", *words)
     assert code == 0

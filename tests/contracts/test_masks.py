@@ -408,7 +408,7 @@ def test_memory_of_a_solver_holds_zeros_outside_and_the_statistics_of_the_inside
         assert memory.normalizer().to_dict()[name] == pytest.approx(values, rel=1e-5), name
 
 
-def test_fused_kernels_leave_masked_stages_to_the_others():
+def test_fused_kernels_take_masked_stages():
     surrogate = small("factformer_plus", MASKED)
     layer, grid, mask = surrogate.backbone.layers[0], MASKED.grid, holes(MASKED)
     z = random(2, *grid.shape, 16, dtype=torch.float32)
@@ -418,4 +418,4 @@ def test_fused_kernels_leave_masked_stages_to_the_others():
         (march_decode, surrogate.marching, (z, 2, surrogate.decoder, grid, None)),
     ):
         assert kernels.fits(stage, *arguments)
-        assert not kernels.fits(stage, *arguments, mask)
+        assert kernels.fits(stage, *arguments, mask)

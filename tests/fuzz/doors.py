@@ -28,7 +28,7 @@ from judging import (
     values_of,
 )
 
-from factformer.bundle import CHECKSUM, description_checksum
+from factformer.zoo.description import CHECKSUM, description_checksum
 
 TRAIN = "--quiet --max-minutes 0.05"
 """However long a damaged configuration makes training, it stops after three seconds."""

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from factformer import Grid, build_surrogate, engine
+from factformer.nn.marching import LatentMarching
 from factformer.problem import Field, Problem
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -184,3 +185,28 @@ def test_factors_of_tf32_products_are_rounded_to_the_nearest():
     assert bool(cut[2:5:2].isnan().all())
     exponent = torch.frexp(x[5:])[1]
     assert bool(((cut - x)[5:].abs() <= 2.0 ** (exponent - 12)).all())
+
+
+@pytest.mark.parametrize(("name", "dim"), [("line", 16), ("rectangle", 64), ("box", 16)])
+@pytest.mark.parametrize("masked", [False, True], ids=["whole", "masked"])
+def test_forcing_drives_every_step(name, dim, masked):
+    grid = GRIDS[name]
+    torch.manual_seed(0)
+    decoder = surrogate_for(grid, dim).decoder
+    marching = LatentMarching(dim, dim, decoder.norm.weight.numel(), 3, num_forcing_channels=2)
+    parts = torch.nn.ModuleList([marching, decoder])
+    generator = torch.Generator().manual_seed(1)
+    z, forcing = (torch.randn(2, *shape, generator=generator) for shape in ((*grid.shape, dim), (3, *grid.shape, 2)))
+    mask = torch.rand(2, *grid.shape, generator=generator) > 0.3 if masked else None
+    inside = torch.ones(2, *grid.shape, dtype=torch.bool) if mask is None else mask
+    probe = torch.randn(2, 3, *grid.shape, 2, generator=generator) * inside[:, None, ..., None]
+    found = {}
+    for mode, dtype in (("force", torch.float32), ("off", torch.float64)):
+        engine.attach(parts, mode)
+        parts.to(dtype)
+        inputs = [x.to(dtype).requires_grad_() for x in (z, forcing)]
+        fields = marching.decoded(inputs[0], 3, decoder, grid, inputs[1], mask)
+        grads = torch.autograd.grad((fields * probe.to(dtype)).sum(), [*inputs, *parts.parameters()])
+        found[mode] = [fields * inside[:, None, ..., None], *grads]
+    for a, b in zip(found["force"], found["off"], strict=True):
+        assert relative(a, b) < 5e-5

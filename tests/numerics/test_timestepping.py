@@ -10,6 +10,7 @@ from factformer.numerics.timestepping import (
     crank_nicolson_heun,
     crank_nicolson_heun_stages,
     etd_coefficients,
+    etdrk2,
     etdrk4,
     etdrk4_stages,
     num_steps,
@@ -32,6 +33,7 @@ def builders() -> dict[str, tuple[int, object]]:
     return {
         "runge_kutta4": (4, lambda dt: runge_kutta4(lambda u: LINEAR * u + nonlinear(u), dt)),
         "crank_nicolson_heun": (2, lambda dt: crank_nicolson_heun(LINEAR, nonlinear, dt, torch.float64)),
+        "etdrk2": (2, lambda dt: etdrk2(LINEAR, nonlinear, dt, torch.float64)),
         "etdrk4": (4, lambda dt: etdrk4(LINEAR, nonlinear, dt, torch.float64)),
     }
 

@@ -17,6 +17,8 @@ NAMES = [
     "table4",
     "figure-darcy-resolutions",
     "figure-error-trend",
+    "figure-error-trend-turbulence",
+    "figure-error-trend-smoke",
     "ablation-heads",
     "ablation-kernel-dim",
     "seeds",
@@ -24,6 +26,7 @@ NAMES = [
     "figure-cost-3d",
     "spectra",
     "kernels",
+    "pictures",
 ]
 RUN = Training("kolmogorov")
 

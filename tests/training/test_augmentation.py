@@ -67,6 +67,24 @@ def test_input_and_output_of_a_steady_problem_move_together():
     )
 
 
+def test_bodies_move_with_the_flow_around_them():
+    pde = find_pde("obstacle_flow")
+    problem = pde.problem(pde.shape(12))
+    generators = [torch.Generator().manual_seed(seed) for seed in range(6)]
+    kinds = {"dtype": torch.float64, "device": "cpu"}
+    mask = pde.sample_known(problem.grid, generators, 3, problem.frame_dt, **kinds).mask
+    initial = pde.sample_initial(problem.grid, generators, **kinds)
+    settings = {"viscosity": 0.02, "penalisation": 0.02}
+    frames = factformer.simulate("obstacle_flow", initial, 3, mask=mask, **settings)
+    dataset = ArrayDataset(frames, problem, mask=mask)
+    window = Augmentation("obstacle_flow", dataset, 0)(Window(frames, Batch(mask=mask)), 1, range(6))
+    assert not torch.equal(window.known.mask, mask)
+    solved = factformer.simulate("obstacle_flow", window.frames[:, 0], 3, mask=window.known.mask, **settings)
+    torch.testing.assert_close(solved, window.frames, rtol=1e-9, atol=1e-9)
+    signs = {bool((window.frames[b, 0, ..., 1].sum() * frames[b, 0, ..., 1].sum()) < 0) for b in range(6)}
+    assert signs == {True, False}  # some are reflected, some are not
+
+
 def test_the_draw_is_a_function_of_seed_update_and_place():
     pde = find_pde("kolmogorov_flow")
     frames = torch.randn(4, 2, 16, 16, 1)

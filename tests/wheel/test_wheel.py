@@ -97,12 +97,12 @@ def test_the_package_is_the_one_of_the_wheel(user):
 
 def test_list_and_zoo(user):
     listed = json.loads(user("list", "--json"))
-    assert list(listed["bundles"]) == ["kolmogorov-128"]
+    assert sorted(listed["bundles"]) == ["kolmogorov-128", "kolmogorov-64-small"]
     assert Path(listed["bundles"]["kolmogorov-128"]).is_relative_to(user.interpreter.parents[1])
     assert "factformer_plus" in listed["models"] and "kolmogorov_flow" in listed["problems"]
     states = {row["name"]: row["state"] for row in json.loads(user("zoo", "list", "--json"))}
     assert states["kolmogorov-128"] == "here" and states["smoke-64"] == "elsewhere"
-    assert json.loads(user("zoo", "verify", "--json")) == {"kolmogorov-128": "ok"}
+    assert json.loads(user("zoo", "verify", "--json")) == {"kolmogorov-128": "ok", "kolmogorov-64-small": "ok"}
 
 
 def test_load_and_roll_out_by_name(user):
@@ -119,9 +119,9 @@ def test_demo_with_its_bundle(user):
         "from factformer.demo import run_demo\n"
         "run_demo('demo', updates=2, trajectories={'train': 1, 'valid': 1, 'test': 1})\n"
     )
-    assert "roll out the trained bundle kolmogorov-128" in said
+    assert "roll out the trained bundle kolmogorov-64-small" in said
     page = (user.folder / "demo" / "report" / "report.html").read_text(encoding="utf-8")
-    assert "The bundle kolmogorov-128 of the zoo" in page
+    assert "The bundle kolmogorov-64-small of the zoo" in page
 
 
 FLOW = """

@@ -6,16 +6,18 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from factformer._support.files import read_text
-from factformer._support.text import cut
+from factformer._support.text import cut, printable, shortened
 from factformer.errors import UserError
 
 YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LONGEST_YAML = 2**22
+Result = TypeVar("Result")
 DEEPEST = 32
 """Levels of lists and mappings; ours have up to 6."""
 
@@ -29,6 +31,23 @@ def read_json(path: Path) -> dict[str, Any]:
     if finite(values) != values:
         raise UserError(f"{path} holds NaN or infinity, which JSON does not know; make or copy it again")
     return values
+
+
+def read_typed(path: Path, reader: TypeAdapter[Result], what: str, command: str) -> Result:
+    """The object in a JSON file; one line says what is wrong with a file that holds no such object.
+
+    ``what`` names the object, such as "an evaluation", and ``command`` what makes it anew.
+    """
+    values = read_json(path)
+    try:
+        return reader.validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(printable(shortened(str(part), 40)) for part in first["loc"]) or "it"
+        found = "" if first["type"] == "missing" else f", got {cut(first['input'])}"
+        raise UserError(
+            f"{path} is not {what} of this factformer ({where}: {first['msg']}{found}); run `{command}` again"
+        ) from None
 
 
 def parse_json(text: str, where: str) -> Any:

@@ -21,7 +21,15 @@ class StudyScale(StrEnum):
 
 
 def study(
-    source: Annotated[str, typer.Argument(metavar="FILE.yaml|RECIPE", help="A study, or the recipe to compare on.")],
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE.yaml|RECIPE]", help="A study, or the recipe to compare on; not needed with --data."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of your own data with train.hdf5 and test.hdf5, instead of a recipe.")
+    ] = None,
     models: Annotated[str | None, typer.Option(metavar="A,B,C", help="Models; default: the recipe's.")] = None,
     protocols: Annotated[str | None, typer.Option(metavar="A,B", help="Protocols; default: the recipe's.")] = None,
     seeds: Annotated[int | None, number("Seeds of each model, counted from 0.", most=1000)] = None,
@@ -55,6 +63,7 @@ def study(
     definition = read_study(
         source,
         {
+            "data": None if data is None else str(data),
             "models": _names(models),
             "protocols": _names(protocols),
             "seeds": seeds,

@@ -14,12 +14,13 @@ from pydantic import Field as Value
 from pydantic import PrivateAttr, field_validator
 
 from factformer import catalog
+from factformer._support.axes import per_axis
 from factformer._support.documents import read_yaml
 from factformer.config import Config, apply_overrides, unknown_name
 from factformer.data.agreement import describe_difference, require_open_end
 from factformer.data.formats.well import GRID_KEYS, grid_from_axes
 from factformer.errors import UserError
-from factformer.grid import Grid, per_axis
+from factformer.grid import Grid
 from factformer.pdes import find_pde
 from factformer.problem import Boundary, Field, Problem, migrated
 

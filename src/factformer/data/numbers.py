@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer.batch import as_mask, as_tensor
+from factformer.arrays import as_mask, as_tensor
 from factformer.data.statistics import LARGEST, SMALLEST, Moments
 from factformer.errors import UserError
 from factformer.problem import Problem, num_channels

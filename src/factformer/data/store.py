@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer.batch import Batch, Window, describe_part
+from factformer.arrays import describe_part
+from factformer.batch import Batch, Window
 from factformer.config import fingerprint
 from factformer.data.agreement import changed_problem, describe_difference, require_finite
 from factformer.data.formats.well import GRID_KEYS

@@ -18,7 +18,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from factformer import engine, metrics
-from factformer.batch import Batch, field_names
+from factformer.arrays import field_names
+from factformer.batch import Batch
 from factformer.data.agreement import describe_geometry, describe_parameters, frame_stride, require_finite
 from factformer.data.store import Dataset, compute_normalizer
 from factformer.data.windows import frames_from, span

@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
-from factformer._support.documents import read_json
-from factformer._support.text import cut, printable, shortened
+from factformer._support.documents import read_typed
 from factformer.errors import UserError
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] | None
@@ -156,17 +155,7 @@ class Evaluation:
 
 def read_evaluation(path: Path) -> Evaluation:
     """The evaluation in a file; one line says what is wrong with another file."""
-    values = read_json(path)
-    try:
-        return _READER.validate_python(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(printable(shortened(str(part), 40)) for part in first["loc"]) or "it"
-        found = "" if first["type"] == "missing" else f", got {cut(first['input'])}"
-        raise UserError(
-            f"{path} is not an evaluation of this factformer ({where}: {first['msg']}{found}); "
-            "run `factformer evaluate` again"
-        ) from None
+    return read_typed(path, _READER, "an evaluation", "factformer evaluate")
 
 
 _READER = TypeAdapter(Evaluation)

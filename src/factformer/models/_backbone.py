@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -94,6 +94,9 @@ class Backbone(nn.Module, ABC):
     default_training: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """Keys of the ``training`` section that suit the model where nothing else is said: in a recipe of scale ``small``
     or ``paper``, and in `factformer.fit` for a ``short`` or ``long`` training."""
+    default_sizes: ClassVar[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
+    """Keys of the ``model`` section by number of axes that `factformer.fit` takes on a periodic grid where nothing else
+    is said."""
     default_marching: ClassVar[Mapping[str, int]] = MappingProxyType({"marching_steps": 4, "pushforward": 1})
     """How far `factformer.fit` marches and pushes forward at most where nothing else is said."""
 
@@ -152,6 +155,14 @@ class Backbone(nn.Module, ABC):
         else:
             result = _applied(layer, z, grid, conditions)
         return result  # type: ignore[no-any-return]
+
+    def run_all(
+        self, layers: Iterable[nn.Module], z: Latent, grid: Grid, conditions: Conditions = UNCONDITIONED
+    ) -> Latent:
+        """Apply ``layers`` one after the other (`run`)."""
+        for layer in layers:
+            z = self.run(layer, z, grid, conditions)
+        return z
 
 
 def _applied(layer: nn.Module, z: Latent, grid: Grid, conditions: Conditions) -> Any:

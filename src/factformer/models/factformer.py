@@ -77,6 +77,4 @@ class Model(Backbone):
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
-        for layer in self.layers:
-            z = self.run(layer, z, grid, conditions)
-        return z
+        return self.run_all(self.layers, z, grid, conditions)

@@ -68,6 +68,11 @@ class Layer(nn.Module):
 ON_OWN_DATA = {"optimizer": "muon", "batch_size": 4, "noise": 0.01, "on_divergence": "halve"}
 
 
+ALONG_ONE_AXIS = {"dim": 64, "heads": 4, "head_dim": 32, "kernel_dim": 32, "local_kernel": 9, "fourier": "off"}
+"""One axis has nothing to pool over, so that queries and keys are made at every point: wide heads cost most of an
+update there. On a long box, Fourier features of 8 waves per unit of length are noise from point to point."""
+
+
 class Model(Backbone):
     config_class = Config
     cuttable = True
@@ -81,6 +86,7 @@ class Model(Backbone):
             "long": {**ON_OWN_DATA, "learning_rate": 3e-3, "ema_decay": 0.999},
         }
     )
+    default_sizes = MappingProxyType({1: ALONG_ONE_AXIS})  # docs/research-log.md
     default_marching = MappingProxyType({"marching_steps": 1, "pushforward": 3})
 
     def __init__(self, config: Config, problem: Problem) -> None:

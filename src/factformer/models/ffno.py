@@ -12,12 +12,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from factformer.grid import Grid
-from factformer.models._positions import PositionedBackbone
+from factformer.models._positions import PaddedBackbone
 from factformer.models.fno import SpectralConfig
 from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.masks import inside
 from factformer.nn.norms import DomainNorm
-from factformer.nn.spectral_conv import DomainPadding, SpectralConvolution, require_even_spacing
+from factformer.nn.spectral_conv import SpectralConvolution, require_even_spacing
 from factformer.problem import Problem
 
 
@@ -59,15 +59,14 @@ class Layer(nn.Module):
         return result
 
 
-class Model(PositionedBackbone):
+class Model(PaddedBackbone):
     config_class = Config
     paper_optimizer = "adam"
 
     def __init__(self, config: Config, problem: Problem) -> None:
-        super().__init__(config, problem)
+        super().__init__(config, problem, config.domain_padding)
         num_axes = problem.grid.num_axes
         dim_hidden = config.dim * (config.feed_forward or (2 if num_axes <= 2 else 3))
-        self.domain = DomainPadding(config.domain_padding)
         self.layers = nn.ModuleList(
             self.modulated(Layer(config.dim, num_axes, config.num_modes(num_axes), dim_hidden))
             for _ in range(config.depth)
@@ -78,11 +77,5 @@ class Model(PositionedBackbone):
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
         require_even_spacing(grid, "ffno")
-        z = self.domain.extend(self.placed(z, grid), grid)
-        mask = conditions.mask
-        if mask is not None:
-            conditions = conditions._replace(mask=self.domain.extend_mask(mask, grid))
-        for layer in self.layers:
-            z = self.run(layer, z, grid, conditions)
-        normalized: Tensor = self.norm(self.domain.crop(z, grid), grid, mask)
+        normalized: Tensor = self.norm(self.run_padded(z, grid, conditions), grid, conditions.mask)
         return normalized

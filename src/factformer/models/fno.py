@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from factformer.grid import Grid
-from factformer.models._positions import PositionedBackbone, PositionsConfig
+from factformer.models._positions import PaddedBackbone, PositionsConfig
 from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.fourier_features import FourierMode
 from factformer.nn.masks import inside
-from factformer.nn.spectral_conv import DomainPadding, SpectralConvolution, require_even_spacing
+from factformer.nn.spectral_conv import SpectralConvolution, require_even_spacing
 from factformer.problem import Problem
 
 
@@ -57,14 +57,13 @@ class Layer(nn.Module):
         return functional.gelu(total) if self.activate else total
 
 
-class Model(PositionedBackbone):
+class Model(PaddedBackbone):
     config_class = Config
     paper_optimizer = "adam"
 
     def __init__(self, config: Config, problem: Problem) -> None:
-        super().__init__(config, problem)
+        super().__init__(config, problem, config.domain_padding)
         num_axes = problem.grid.num_axes
-        self.domain = DomainPadding(config.domain_padding)
         self.layers = nn.ModuleList(
             self.modulated(Layer(config.dim, num_axes, config.num_modes(num_axes), activate=depth < config.depth - 1))
             for depth in range(config.depth)
@@ -74,10 +73,4 @@ class Model(PositionedBackbone):
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
         require_even_spacing(grid, "fno")
-        z = self.domain.extend(self.placed(z, grid), grid)
-        mask = conditions.mask
-        if mask is not None:
-            conditions = conditions._replace(mask=self.domain.extend_mask(mask, grid))
-        for layer in self.layers:
-            z = self.run(layer, z, grid, conditions)
-        return self.domain.crop(z, grid)
+        return self.run_padded(z, grid, conditions)

@@ -73,7 +73,4 @@ class Model(PositionedBackbone):
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
-        z = self.placed(z, grid)
-        for layer in self.layers:
-            z = self.run(layer, z, grid, conditions)
-        return z
+        return self.run_all(self.layers, self.placed(z, grid), grid, conditions)

@@ -22,6 +22,7 @@ from factformer.numerics.trigonometric import (
 
 Scalar = Float[Tensor, "batch *points"]
 Operator = Callable[[Tensor], Tensor]
+Transform = Callable[[Tensor, int], Tensor]
 
 
 def dirichlet_poisson(
@@ -29,17 +30,7 @@ def dirichlet_poisson(
 ) -> Operator:
     """The exact inverse of ``-Σ_m δ_m²/h_m²`` on inner nodes, with zeros beyond them (sine transforms)."""
     inverse = 1 / _eigenvalues(shape, spacing, "sine", dtype, device)
-    axes = range(-len(shape), 0)
-
-    def solve(values: Tensor) -> Tensor:
-        for axis in axes:
-            values = sine_transform(values, axis)
-        values = values * inverse
-        for axis in axes:
-            values = sine_transform(values, axis)
-        return values
-
-    return solve
+    return _in_modes(sine_transform, inverse, sine_transform)
 
 
 def neumann_poisson(
@@ -52,17 +43,24 @@ def neumann_poisson(
     eigenvalues = _eigenvalues(shape, spacing, "cosine", torch.float64, device)
     eigenvalues.flatten()[0] = torch.inf
     inverse = (1 / eigenvalues).to(dtype)
-    axes = range(-len(shape), 0)
+    return _in_modes(cosine_transform, inverse, inverse_cosine_transform)
 
-    def solve(values: Tensor) -> Tensor:
+
+def _in_modes(
+    there: Callable[[Tensor, int], Tensor], factors: Tensor, back: Callable[[Tensor, int], Tensor]
+) -> Operator:
+    """The operator that multiplies each mode by its factor."""
+    axes = range(-factors.ndim, 0)
+
+    def apply(values: Tensor) -> Tensor:
         for axis in axes:
-            values = cosine_transform(values, axis)
-        values = values * inverse
+            values = there(values, axis)
+        values = values * factors
         for axis in axes:
-            values = inverse_cosine_transform(values, axis)
+            values = back(values, axis)
         return values
 
-    return solve
+    return apply
 
 
 def face_means(coefficient: Scalar, axis: int, harmonic: bool = False) -> Scalar:

@@ -16,9 +16,10 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from factformer.numerics.spectral import Spectrum, full_cutoff, mirror_modes, wavenumber_unit
-from factformer.numerics.timestepping import Function, etdrk4, num_steps
+from factformer.numerics.timestepping import Function, etdrk2, etdrk4, num_steps
 
 Coefficients = Complex[Tensor, "batch channel *modes"]
+INTEGRATORS = {2: etdrk2, 4: etdrk4}
 Extent = float | Float[Tensor, " batch"]
 
 
@@ -71,6 +72,13 @@ class Modes:
         along = (self.values(velocity).unsqueeze(1) * self.values(self.gradient(velocity))).sum(2)
         return -self.coefficients(along)
 
+    def divergence_of_products(self, velocity: Tensor) -> Tensor:
+        """``-½ ∇·(u⊗u)``, which is ``-(u·∇)u`` where the velocity has one component, coefficients in and out."""
+        values = self.values(velocity)
+        products = self.coefficients(values.unsqueeze(2) * values.unsqueeze(1))
+        along = [self.derivative(m) * products[:, m] for m in range(self.num_axes)]
+        return -0.5 * torch.stack(along).sum(0)
+
     def without_mean(self, coefficients: Tensor) -> Tensor:
         """The same with a mean of zero."""
         return coefficients * self._varies
@@ -106,8 +114,13 @@ class Modes:
         return self.spectrum.coefficients(values)
 
 
-def cutoff_for(degree: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """The largest cut for which products of ``degree`` fields hold no aliases among the modes that are kept."""
+def cutoff_for(degree: int, shape: Sequence[int], strict: bool = False) -> tuple[int, ...]:
+    """The largest cut for which products of ``degree`` fields hold no aliases among the modes that are kept.
+
+    A ``strict`` one is that of exponax, which keeps one mode less where ``degree + 1`` does not divide the points.
+    """
+    if strict and degree > 1:
+        return tuple(size // (degree + 1) - 1 for size in shape)
     return full_cutoff(shape) if degree < 2 else tuple((size - 1) // (degree + 1) for size in shape)
 
 
@@ -122,33 +135,43 @@ def solve(
     dt: float | None,
     num_frames: int,
     repeat: Callable[[Function, Tensor, int], Function],
+    order: int = 4,
+    open_products: bool = False,
 ) -> Iterator[Float[Tensor, "batch *grid channel"]]:
-    """Frames at intervals ``frame_dt``, the initial state first; steps of at most ``dt``, of fourth order.
+    """Frames at intervals ``frame_dt``, the initial state first; steps of at most ``dt``, of ``order`` 2 or 4.
 
     Without a nonlinear term every frame is exact. ``repeat(step, state, count)`` makes ``count`` steps for states like
-    ``state`` one function.
+    ``state`` one function. With ``open_products``, as in exponax 0.1, only the factors of products are cut: what the
+    products hold beyond that stays.
     """
     yield initial
     fields = initial.movedim(-1, 1)
     shape, dtype, device = fields.shape[2:], fields.dtype, fields.device
-    inner = Modes(shape, cutoff_for(degree, shape), extent, dtype=dtype, device=device)
+    inner = Modes(shape, cutoff_for(degree, shape, open_products), extent, dtype=dtype, device=device)
     every = Modes(shape, full_cutoff(shape), extent, dtype=dtype, device=device)
     state = inner.coefficients(fields)
     # Exactly the modes beyond the cut: round-off in the others would grow where the linear terms let long waves grow.
     beyond = every.beyond(inner.spectrum.cutoff)
     outer = torch.where(beyond, every.coefficients(fields), 0)
     decay = torch.where(beyond, torch.exp(frame_dt * linear(every)), 0).to(outer.dtype)
-    term = nonlinear(inner)
+    term = nonlinear(every if open_products else inner)
+    if open_products and term is not None:
+        inner, state, outer, term = every, every.coefficients(fields), torch.zeros_like(outer), _of_part(term, ~beyond)
     if term is None:
         advance = _exactly(torch.exp(frame_dt * linear(inner)).to(state.dtype))
     else:
         count = num_steps(frame_dt, dt or frame_dt)
-        step = etdrk4(linear(inner), term, frame_dt / count, state.dtype)
+        step = INTEGRATORS[order](linear(inner), term, frame_dt / count, state.dtype)
         # Transforms drop what stands for no real field; the linear terms would let its round-off grow.
         advance = repeat(lambda current: mirror_modes(step(current), len(shape), average=True), state, count)
     for _ in range(num_frames - 1):
         state, outer = advance(state), decay * outer
         yield (inner.values(state) + every.values(outer)).movedim(1, -1)
+
+
+def _of_part(term: Function, part: Tensor) -> Function:
+    """``term`` of a part of the modes alone."""
+    return lambda coefficients: term(coefficients * part)
 
 
 def _exactly(factor: Tensor) -> Function:

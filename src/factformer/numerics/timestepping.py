@@ -116,6 +116,18 @@ def crank_nicolson_heun(linear: Symbol, nonlinear: Function, dt: float, dtype: t
     return step
 
 
+def etdrk2(linear: Symbol, nonlinear: Function, dt: float, dtype: torch.dtype) -> Function:
+    """Second-order exponential time differencing (Cox & Matthews 2002, eqs. 20-22)."""
+    whole, first, second = (c.to(dtype) for c in etd2_coefficients(linear, dt))
+
+    def step(state: Tensor) -> Tensor:
+        rate = nonlinear(state)
+        predicted = whole * state + first * rate
+        return predicted + second * (nonlinear(predicted) - rate)
+
+    return step
+
+
 def etdrk4(linear: Symbol, nonlinear: Function, dt: float, dtype: torch.dtype) -> Function:
     """Fourth-order exponential time differencing (Cox & Matthews 2002, eqs. 26-29).
 
@@ -136,7 +148,37 @@ def etdrk4(linear: Symbol, nonlinear: Function, dt: float, dtype: torch.dtype) -
 
 
 def etd_coefficients(linear: Symbol, dt: float, num_points: int = 16) -> tuple[Tensor, ...]:
-    """``exp(z)``, ``exp(z/2)``, ``Q``, ``f1``, ``2 f2``, ``f3`` for ``z = L dt``, in double precision.
+    """``exp(z)``, ``exp(z/2)``, ``Q``, ``f1``, ``2 f2``, ``f3`` for ``z = L dt``, in double precision."""
+
+    def closed(r: Tensor) -> tuple[Tensor, ...]:
+        e = torch.exp(r)
+        return (
+            (torch.exp(r / 2) - 1) / r,
+            (-4 - r + e * (4 - 3 * r + r * r)) / r**3,
+            2 * (2 + r + e * (r - 2)) / r**3,
+            (-4 - 3 * r - r * r + e * (4 - r)) / r**3,
+        )
+
+    distinct, place, means = _circle_means(linear, dt, num_points, closed)
+    found = (torch.exp(distinct), torch.exp(distinct / 2), *means)
+    return found if place is None else tuple(value[place] for value in found)
+
+
+def etd2_coefficients(linear: Symbol, dt: float, num_points: int = 16) -> tuple[Tensor, ...]:
+    """``exp(z)``, ``(exp(z) - 1)/z`` and ``(exp(z) - 1 - z)/z²`` for ``z = L dt``, the last two times ``dt``."""
+
+    def closed(r: Tensor) -> tuple[Tensor, ...]:
+        return (torch.exp(r) - 1) / r, (torch.exp(r) - 1 - r) / r**2
+
+    distinct, place, means = _circle_means(linear, dt, num_points, closed)
+    found = (torch.exp(distinct), *means)
+    return found if place is None else tuple(value[place] for value in found)
+
+
+def _circle_means(
+    linear: Symbol, dt: float, num_points: int, closed: Callable[[Tensor], tuple[Tensor, ...]]
+) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+    """The values of ``z = L dt`` that differ, where each mode's is among them, and ``dt`` times the closed forms there.
 
     The closed forms cancel catastrophically near ``z = 0``, so they are averaged over a circle of radius 1
     around ``z``, where they are benign (Kassam & Trefethen 2005, section 2.1); half of it for real ``z``.
@@ -148,15 +190,5 @@ def etd_coefficients(linear: Symbol, dt: float, num_points: int = 16) -> tuple[T
     turn = math.pi if place is not None else 2 * math.pi
     angle = turn * (torch.arange(num_points, dtype=torch.float64, device=distinct.device) + 0.5) / num_points
     r = distinct.unsqueeze(-1) + torch.polar(torch.ones_like(angle), angle)
-    e = torch.exp(r)
-    closed = (
-        (torch.exp(r / 2) - 1) / r,
-        (-4 - r + e * (4 - 3 * r + r * r)) / r**3,
-        2 * (2 + r + e * (r - 2)) / r**3,
-        (-4 - 3 * r - r * r + e * (4 - r)) / r**3,
-    )
-    means = [dt * value.mean(-1) for value in closed]
-    if place is None:
-        return (torch.exp(distinct), torch.exp(distinct / 2), *means)
-    found = (torch.exp(distinct), torch.exp(distinct / 2), *(value.real for value in means))
-    return tuple(value[place] for value in found)
+    means = [dt * value.mean(-1) for value in closed(r)]
+    return distinct, place, means if place is None else [value.real for value in means]

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from factformer import catalog
-from factformer.batch import Batch, describe_part
+from factformer.arrays import describe_part
+from factformer.batch import Batch
 from factformer.config import Config
 from factformer.errors import UserError
 from factformer.pdes._common.base import PDE as PDE

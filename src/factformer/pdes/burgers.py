@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from pydantic import Field as Value
 from torch import Tensor
@@ -35,6 +36,8 @@ class Burgers(Semilinear):
     symmetry = BoxSymmetry(vector=0)
     task = _presets.BURGERS_TASK
     presets = _presets.BURGERS
+    conservative: ClassVar[bool] = False
+    """``½ ∇·(u⊗u)`` in place of ``(u·∇)u``, another equation on several axes: that of APEBench."""
 
     def fields(self, num_axes: int) -> tuple[Field, ...]:
         return vector_of_axes("velocity", num_axes)
@@ -43,7 +46,7 @@ class Burgers(Semilinear):
         return parameters.viscosity * modes.laplacian
 
     def nonlinear(self, modes: Modes, parameters: Parameters) -> Function:
-        return modes.advection
+        return modes.divergence_of_products if self.conservative else modes.advection
 
 
 pde = Burgers()

@@ -31,7 +31,7 @@ from factformer.pdes._common import presets as _presets
 from factformer.pdes._common.base import PDE, Frames, State, Symmetries
 from factformer.pdes._common.bodies import random_bodies
 from factformer.pdes._common.ranges import per_sample
-from factformer.pdes._common.symmetry import reflect_periodic
+from factformer.pdes._common.symmetry import Generators, draw, moved_points, reflect_periodic, take
 from factformer.pdes._common.vorticity import every_point
 from factformer.problem import Field
 
@@ -142,6 +142,15 @@ class ObstacleFlow(PDE):
             "reflection of x2": lambda frames: reflect_periodic(frames, 3) * frames.new_tensor([1.0, -1.0]),
         }
         return maps
+
+    def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:
+        """A random shift across the stream and, half of the time, the reflection; bodies move with the fields."""
+        batch, (size1, size2) = len(frames), grid.shape
+        reflect, shift = draw(generator, 2, batch), draw(generator, size2, batch)
+        still = torch.zeros_like(reflect)
+        moved = take(frames, [moved_points(size1, still, still), moved_points(size2, reflect, shift)])
+        signs = torch.stack([torch.ones(batch), 1.0 - 2.0 * reflect], dim=1).to(frames.device, frames.dtype)
+        return moved * signs.reshape(batch, *[1] * (frames.ndim - 2), 2)
 
 
 def stable_dt(grid: Grid, parameters: Parameters) -> float:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from factformer.batch import Batch, as_number
+from factformer.arrays import as_number
+from factformer.batch import Batch
 from factformer.config import unknown_name
 from factformer.data.formats.arrays import SUFFIXES, describe_arrays, open_arrays
 from factformer.data.formats.foreign import NO_PARTS, is_well

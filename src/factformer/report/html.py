@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from factformer import __version__
 from factformer._support.documents import finite
 from factformer._support.files import clean_leftovers, require_free, write_together
+from factformer._support.pages import page_templates
 from factformer.errors import UserError
 from factformer.report import content
 from factformer.report.analysis import parameter_figures, solver_figure
@@ -153,13 +154,7 @@ def render_page(
 
 
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("factformer.report", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    return page_templates("factformer.report", "templates")
 
 
 def _template_text(name: str) -> Markup:

@@ -10,7 +10,6 @@ from typing import Any
 from factformer import catalog
 from factformer._support.documents import read_json, read_yaml
 from factformer._support.run_names import BUNDLE, CONFIG, ENVIRONMENT, EVALUATION, ROLLOUTS, SOLVER
-from factformer.bundle import DESCRIPTION, read_problem
 from factformer.errors import UserError
 from factformer.evaluation.results import Evaluation, read_evaluation
 from factformer.evaluation.solver.results import SolverBenchmark, read_solver_benchmark
@@ -19,6 +18,7 @@ from factformer.problem import Field, Problem
 from factformer.report.planes import Array
 from factformer.report.samples import Rollout, Samples, read_rollouts
 from factformer.report.style import PROTOCOL_LABELS
+from factformer.zoo.description import DESCRIPTION, read_problem
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import numpy as np
 
 from factformer._support.files import size_text
 from factformer._support.text import cut
-from factformer.batch import Batch, joined
+from factformer.arrays import joined
+from factformer.batch import Batch
 from factformer.config import unknown_name
 from factformer.errors import UserError
 from factformer.problem import Problem

@@ -9,7 +9,8 @@ from typing import Any
 import jinja2
 
 from factformer import __version__
-from factformer.batch import describe_part
+from factformer._support.pages import page_templates
+from factformer.arrays import describe_part
 from factformer.report.html import embedded_json
 from factformer.report.style import color_tables, palette_css
 from factformer.report.tables import format_count
@@ -22,13 +23,7 @@ SCRIPTS = ("talk.js", "stage.js", "live.js")
 
 
 def environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("factformer.serve", "assets"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    return page_templates("factformer.serve", "assets")
 
 
 def docs_page(surrogate: Surrogate, limits: Limits, address: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +25,8 @@ class Training:
     """Points per axis; by default those of the recipe's dataset at the scale in question."""
     settings: tuple[str, ...] = ()
     """``section.key=value`` that set this run apart from others."""
+    data: str = ""
+    """Folder of a user's own data; ``recipe`` is then only its name, and model and protocol may be left open."""
 
 
 @dataclass(frozen=True)
@@ -85,3 +88,7 @@ class Target:
             if isinstance(training, Training) and training not in found:
                 found.append(training)
         return found
+
+
+Builder = Callable[[Scale], Target]
+"""What makes a target at a scale."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from factformer import catalog, recipes
 from factformer._support.documents import read_yaml
@@ -18,7 +18,9 @@ from factformer.errors import UserError
 from factformer.models import find_model
 from factformer.protocols import config_class
 from factformer.studies.cells import Scale, Training
+from factformer.studies.own_data import held_out_split, own_experiment
 from factformer.studies.scales import experiment_of
+from factformer.training.experiment.definition import Experiment
 
 MOST_RUNS = 10_000
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -29,9 +31,11 @@ Names = Annotated[tuple[Name, ...], Field(max_length=1000)]
 class Study(Config):
     """A study as its file says it; every combination is trained and judged on the same data."""
 
-    recipes: Annotated[tuple[Name, ...], Field(min_length=1, max_length=1000)]
+    recipes: Names = ()
+    data: Annotated[str, Field(max_length=4096)] = ""
+    """Instead of recipes: a folder of one's own data with train.hdf5 and test.hdf5, or valid.hdf5."""
     models: Names = ()
-    """By default the model of each recipe."""
+    """By default the model of each recipe; for one's own data `factformer_plus`."""
     protocols: Names = ()
     """By default the protocol of each recipe."""
     settings: Annotated[dict[str, tuple[str, ...]], Field(max_length=1000)] = Field(default_factory=dict)
@@ -47,6 +51,19 @@ class Study(Config):
     """Points per axis; by default those of the recipe's dataset."""
     plugins: Names = ()
     """Python files with models or PDEs of one's own."""
+
+    @field_validator("data")
+    @classmethod
+    def _whole_path(cls, value: str) -> str:
+        return str(Path(value).expanduser().resolve()) if value else ""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Study:
+        if bool(self.recipes) == bool(self.data):
+            raise ValueError("a study needs recipes, or data of one's own: give one of them")
+        if self.data and (self.scale != "small" or self.resolution is not None):
+            raise ValueError("scale and resolution are for recipes: leave them out with data of one's own")
+        return self
 
     @model_validator(mode="after")
     def _one_length(self) -> Study:
@@ -79,23 +96,24 @@ class Study(Config):
         """The rows of the table: everything but the seed."""
         variants = self.settings or {"": ()}
         found = []
+        length = [] if self.updates is None else [f"training.updates={self.updates}"]
+        names = self.recipes or (Path(self.data).name,)
         for recipe, model, protocol, variant in product(
-            self.recipes, self.models or (None,), self.protocols or (None,), variants
+            names, self.models or (None,), self.protocols or (None,), variants
         ):
-            base = recipes.build(recipe, "paper" if self.scale in ("paper", "reduced") else "small")
-            found.append(
-                Group(
-                    recipe,
-                    model or base.model.name,
-                    protocol or base.protocol.name,
-                    variant,
-                    (*variants[variant], *([] if self.updates is None else [f"training.updates={self.updates}"])),
-                    self.resolution,
-                )
-            )
+            base = self._base(recipe, model)
+            chosen = (model or base.model.name, protocol or base.protocol.name)
+            assignments = (*variants[variant], *length)
+            found.append(Group(recipe, *chosen, variant, assignments, self.resolution, self.data))
         if len(found) * len(self.seed_numbers) > MOST_RUNS:
             raise UserError(f"the study asks for more than {MOST_RUNS:,} runs; leave out some values")
         return found
+
+    def _base(self, recipe: str, model: str | None) -> Experiment:
+        """What says the model and the protocol where the study does not."""
+        if self.data:
+            return own_experiment(Training(recipe, model or "", "", data=self.data), minutes=None)
+        return recipes.build(recipe, "paper" if self.scale in ("paper", "reduced") else "small")
 
     def trainings(self) -> list[Training]:
         """Every run: group by group, the seeds of a group one after the other."""
@@ -109,6 +127,8 @@ class Study(Config):
             find_model(model)
         for protocol in self.protocols:
             config_class(protocol)
+        if self.data:
+            held_out_split(self.data)
         for group in self.groups():
             try:
                 experiment_of(group.training(self.seed_numbers[0]), self.scale, "data", minutes=self.budget_minutes)
@@ -126,6 +146,7 @@ class Group:
     variant: str
     assignments: tuple[str, ...]
     resolution: int | None
+    data: str = ""
 
     @property
     def label(self) -> str:
@@ -133,6 +154,5 @@ class Group:
 
     def training(self, seed: int) -> Training:
         """The run of one seed."""
-        return Training(
-            self.recipe, self.model, self.protocol, self.resolution, (*self.assignments, f"training.seed={seed}")
-        )
+        settings = (*self.assignments, f"training.seed={seed}")
+        return Training(self.recipe, self.model, self.protocol, self.resolution, settings, self.data)

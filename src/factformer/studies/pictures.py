@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from factformer._support.run_names import ROLLOUTS
 from factformer.report import figures
 from factformer.report.analysis import save_figures
-from factformer.report.planes import axis_name
+from factformer.report.planes import axis_name, components
+from factformer.report.samples import read_rollouts
 from factformer.studies.cells import Costing, Looking, Training
 from factformer.studies.result import StudyResult, find_value
 
@@ -130,6 +132,29 @@ def looks(study: StudyResult) -> Drawn:
     return drawn
 
 
+def field_pages(study: StudyResult) -> Drawn:
+    """Prediction, truth and difference of the first two samples on a plane; middle planes of the first one in a cube.
+
+    Steady problems have one frame; others are shown over time.
+    """
+    drawn: Drawn = {}
+    seen: set[str] = set()
+    for cell, done in zip(study.target.cells, study.ended, strict=True):
+        if not isinstance(cell.work, Training) or done.result is None or done.folder in seen:
+            continue
+        seen.add(done.folder)
+        samples = read_rollouts(Path(done.folder) / ROLLOUTS)
+        frame_dt = done.result["frame_dt"] if done.result["num_frames"] > 1 else None
+        for component in components(samples.fields):
+            for number, rollout in enumerate(samples.rollouts[:2], start=1):
+                name = f"{cell.work.recipe}-{component.group}-{component.channel + 1}-sample{number}"
+                drawn[name] = figures.comparison(rollout, component, frame_dt=frame_dt, grid=samples.grid)
+                if samples.grid is not None and samples.grid.num_axes > 2:
+                    drawn[f"{name}-planes"] = figures.middle_slices(rollout, component, grid=samples.grid)
+                    break
+    return drawn
+
+
 def _caption(name: str) -> str:
     """``layer0_axis1`` → ``layer 1, x₂``."""
     layer, axis = (int(part.lstrip("layerxis")) for part in name.split("_"))
@@ -144,4 +169,5 @@ DRAWERS: dict[str, Callable[[StudyResult], Drawn]] = {
     "figure-cost-3d": costs("points per axis", lambda work: work.case.problem.grid.shape[0]),
     "spectra": looks,
     "kernels": looks,
+    "pictures": field_pages,
 }

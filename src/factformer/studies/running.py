@@ -28,8 +28,9 @@ REPORT = "report"
 
 
 def study(
-    recipes: str | Sequence[str] | Study | Path,
+    recipes: str | Sequence[str] | Study | Path = (),
     *,
+    data: str | Path | None = None,
     models: Sequence[str] = (),
     protocols: Sequence[str] = (),
     settings: Mapping[str, Sequence[str]] | None = None,
@@ -42,7 +43,8 @@ def study(
 ) -> StudySummary:
     """Train every combination and compare them: ``pandas.DataFrame(study(...))`` is the table.
 
-    ``recipes`` are names of recipes, a `Study`, or the path of a YAML file that holds one. Each run trains for
+    ``recipes`` are names of recipes, a `Study`, or the path of a YAML file that holds one. ``data`` instead is a folder
+    of one's own data, with train.hdf5 and test.hdf5: each run is then what `fit` makes of it. Each run trains for
     ``budget_minutes`` or for as many ``updates``; by default as long as its recipe says. ``options`` are those of
     `run_study`.
     """
@@ -52,6 +54,7 @@ def study(
         recipes = Study.parse(
             {
                 "recipes": [recipes] if isinstance(recipes, str) else list(recipes),
+                "data": "" if data is None else str(data),
                 "models": list(models),
                 "protocols": list(protocols),
                 "settings": {name: list(values) for name, values in (settings or {}).items()},
@@ -64,14 +67,18 @@ def study(
     return run_study(recipes, out, **options)
 
 
-def read_study(source: str, changes: Mapping[str, Any], assignments: Sequence[str] = ()) -> Study:
-    """The study of a YAML file, or of the recipe with that name, with what the command line says in its place.
+def read_study(source: str | None, changes: Mapping[str, Any], assignments: Sequence[str] = ()) -> Study:
+    """The study of a YAML file, of the recipe with that name, or of data alone, with what the command line says.
 
     ``KEY=A,B,C`` among the ``assignments`` makes a variant of each value; others hold for all runs.
     """
     said = {key: value for key, value in changes.items() if value is not None}
-    path = Path(source)
-    if path.suffix in (".yaml", ".yml"):
+    path = Path(source or "")
+    if source is None:
+        if "data" not in said:
+            raise UserError("say what to compare on: a recipe, a study in a YAML file, or --data DIR")
+        known: dict[str, Any] = {}
+    elif path.suffix in (".yaml", ".yml"):
         known = Study.read(path).model_dump(mode="json")
         if {"budget_minutes", "updates"} & set(said):  # one length replaces the other
             known |= {"budget_minutes": None, "updates": None}

@@ -21,6 +21,7 @@ from factformer.models import find_model
 from factformer.pdes import Preset, find_pde
 from factformer.protocols import config_class
 from factformer.studies.cells import Scale, Training
+from factformer.studies.own_data import held_out_split, own_data_name, own_experiment
 from factformer.training.experiment.definition import Experiment
 
 DEFAULT_MINUTES = 10.0
@@ -113,6 +114,8 @@ def experiment_of(
     """The experiment of a run; ``minutes`` of training, if given, replace its updates."""
     if scale not in get_args(Scale):
         raise unknown_name("scale", scale, get_args(Scale))
+    if run.data:
+        return own_experiment(run, minutes=minutes, assignments=assignments)
     size = size_of(run, scale)
     changes = [
         f"model.name={run.model}",
@@ -136,9 +139,19 @@ def experiment_of(
 
 def data_name(run: Training, scale: Scale) -> str:
     """The folder of a dataset, named after everything that decides its values."""
+    if run.data:
+        return own_data_name(run.data)
     problem, preset = recipes.build(run.recipe).problem, size_of(run, scale).preset
     settings = {"problem": problem, "preset": asdict(preset), "seed": DATA_SEED}
     return f"{problem}-{preset.resolution}-{fingerprint(settings)[:8]}"
+
+
+def evaluation_of(run: Training, scale: Scale) -> dict[str, Any]:
+    """How a run is judged, as `evaluate_run` takes it."""
+    if run.data:
+        return {"num_frames": None, "num_starts": 4, "split": held_out_split(run.data)}
+    size = size_of(run, scale)
+    return {"num_frames": size.num_frames, "num_starts": size.num_starts}
 
 
 def run_fingerprint(run: Training, experiment: Experiment, scale: Scale) -> str:
@@ -148,22 +161,23 @@ def run_fingerprint(run: Training, experiment: Experiment, scale: Scale) -> str:
     """
     values: dict[str, Any] = experiment.model_dump(mode="json")
     values["data"]["path"] = data_name(run, scale)
-    size = size_of(run, scale)
-    evaluation = {"num_frames": size.num_frames, "num_starts": size.num_starts}
-    return fingerprint({"experiment": values, "evaluation": evaluation})
+    return fingerprint({"experiment": values, "evaluation": evaluation_of(run, scale)})
 
 
 def describe_scale(run: Training, experiment: Experiment, scale: Scale, assignments: Sequence[str] = ()) -> str:
     """The status of a finished cell: ``paper scale``, or ``reduced`` and how."""
     if scale == "paper" and not assignments and experiment.training.budget_minutes is None:
         return "paper scale"
-    preset, training = size_of(run, scale).preset, experiment.training
-    num_axes = find_pde(experiment.problem).problem(preset.resolution).grid.num_axes
+    training = experiment.training
     length = (
         f"{training.updates} updates"
         if training.budget_minutes is None
         else f"{training.budget_minutes:g} min of training"
     )
+    if run.data:
+        return length
+    preset = size_of(run, scale).preset
+    num_axes = find_pde(experiment.problem).problem(preset.resolution).grid.num_axes
     how = [_grid(preset.resolution, num_axes), f"{preset.num_trajectories['train']} training samples", length]
     if scale == "tiny":
         how.append("tiny model")

@@ -16,7 +16,6 @@ import torch
 
 from factformer._support.documents import finite, read_json
 from factformer._support.run_names import BUNDLE
-from factformer.bundle import DESCRIPTION
 from factformer.config import fingerprint
 from factformer.data.generate.run import generate
 from factformer.errors import UserError
@@ -32,6 +31,7 @@ from factformer.studies.scales import (
     data_name,
     describe_case,
     describe_scale,
+    evaluation_of,
     experiment_of,
     run_fingerprint,
     size_of,
@@ -39,6 +39,7 @@ from factformer.studies.scales import (
 from factformer.training.experiment.definition import Experiment
 from factformer.training.launch import open_data
 from factformer.training.runfolder.reporting import LiveReporter
+from factformer.zoo.description import DESCRIPTION
 
 DONE_FILE = "done.json"
 
@@ -74,8 +75,7 @@ class StudyFolder:
 
     def train(self, run: Training) -> Ended:
         """Data, training and evaluation of a run."""
-        name = data_name(run, self.scale)
-        data = self.out / "data" / name
+        data = self.data_folder(run)
         experiment = experiment_of(run, self.scale, data, minutes=self.minutes_per_run, assignments=self.assignments)
         mark = run_fingerprint(run, experiment, self.scale)
         folder = self.out / "runs" / f"{run.recipe}-{run.model}-{mark}"
@@ -92,15 +92,8 @@ class StudyFolder:
             self.runner.say(f"{label}: training in {folder.name}")
             self.run_training(experiment, folder)
         self.runner.say(f"{label}: evaluating")
-        size = size_of(run, self.scale)
-        result = evaluate_run(
-            folder,
-            data,
-            num_frames=size.num_frames,
-            num_starts=size.num_starts,
-            device=self.runner.device,
-            overwrite=True,
-        )
+        judged = evaluation_of(run, self.scale)
+        result = evaluate_run(folder, data, device=self.runner.device, overwrite=True, **judged)
         # A run that was interrupted has spent more than this process saw: its own clock knows.
         seconds = max(time.monotonic() - began, training_seconds(folder))
         kept = {
@@ -130,7 +123,7 @@ class StudyFolder:
         if kept is None:
             self.runner.check_time()
             began = time.monotonic()
-            data = self.out / "data" / data_name(work.training, self.scale)
+            data = self.data_folder(work.training)
             analysis = inspect_run(folder, data, out=path.parent, num_samples=self.num_looks, device=self.runner.device)
             kept = {
                 "fingerprint": mark,
@@ -176,11 +169,17 @@ class StudyFolder:
 
     def prepare(self, run: Training) -> Ended:
         """Make the dataset of a run, where it is not there."""
-        self.make_data(run, self.out / "data" / data_name(run, self.scale))
+        self.make_data(run, self.data_folder(run))
         return Ended("done")
 
+    def data_folder(self, run: Training) -> Path:
+        """Where the dataset of a run lies: in this folder, or where the user has it."""
+        return Path(run.data) if run.data else self.out / "data" / data_name(run, self.scale)
+
     def make_data(self, run: Training, folder: Path) -> None:
-        """Generate the dataset of a run; splits that are there are left as they are."""
+        """Generate the dataset of a run; splits that are there are left as they are, and so are a user's own data."""
+        if run.data:
+            return
         experiment_problem = data_problem(run)
         splits = [folder / f"{split}.hdf5" for split in ("train", "valid", "test")]
         if not all(path.is_file() for path in splits):

@@ -12,12 +12,12 @@ from typing import Any, overload
 from factformer._support.documents import json_text, read_json
 from factformer._support.files import write_atomically
 from factformer._support.run_names import BUNDLE
-from factformer.bundle import DESCRIPTION
 from factformer.evaluation.provenance import provenance
 from factformer.report.style import PROTOCOL_LABELS
 from factformer.report.tables import Column, Table
 from factformer.studies.combinations import Group, Study
 from factformer.studies.runner import Ended
+from factformer.zoo.description import DESCRIPTION
 
 ERRORS = (("relative_l2", "error"), ("relative_l2_final", "last frame"))
 RUN_COSTS = ("parameters", "seconds_per_sequence", "peak_memory_mb")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from factformer import catalog
 from factformer._support.text import cut
-from factformer.batch import as_tensor, joined, joined_parameters
+from factformer.arrays import as_tensor, joined, joined_parameters
 from factformer.bundle import load
 from factformer.config import assignments, unknown_name
 from factformer.data.agreement import require_open_end

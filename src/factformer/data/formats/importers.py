@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer.batch import as_mask
+from factformer.arrays import as_mask
 from factformer.config import fingerprint
 from factformer.data.formats.arrays import LazyArray, describe_arrays, is_complex
 from factformer.data.identity import identity

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from factformer.batch import as_tensor, describe_part, joined_parameters, require_names
+from factformer.arrays import as_tensor, describe_part, joined_parameters, require_names
 from factformer.data.formats.arrays import NUMBERS
 from factformer.data.formats.importers import Column, ImportedDataset
 from factformer.data.layout import AXIS_NAMES

@@ -15,11 +15,12 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from factformer._support.axes import TOLERANCE, evenly_spaced, per_axis, require_increasing
 from factformer.data.agreement import changed_problem
 from factformer.data.layout import FIELD_GROUPS, Entry
 from factformer.data.opening import require_written
 from factformer.errors import UserError
-from factformer.grid import TOLERANCE, Grid, evenly_spaced, per_axis, require_increasing
+from factformer.grid import Grid
 from factformer.problem import Boundary, Field, Problem
 
 NUM_CONTEXT_FRAMES, HORIZON = 4, 16

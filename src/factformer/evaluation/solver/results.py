@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
-from factformer._support.documents import read_json
-from factformer._support.text import cut, printable, shortened
-from factformer.errors import UserError
+from factformer._support.documents import read_typed
 
 Text = Annotated[str, Field(max_length=1000, strict=True)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -91,17 +89,7 @@ def _opponent(name: str) -> str:
 
 def read_solver_benchmark(path: Path) -> SolverBenchmark:
     """The benchmark in a file; one line says what is wrong with another file."""
-    values = read_json(path)
-    try:
-        return SolverBenchmark.of(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(printable(shortened(str(part), 40)) for part in first["loc"]) or "it"
-        found = "" if first["type"] == "missing" else f", got {cut(first['input'])}"
-        raise UserError(
-            f"{path} is not a solver benchmark of this factformer ({where}: {first['msg']}{found}); "
-            "run `factformer benchmark solver` again"
-        ) from None
+    return read_typed(path, _READER, "a solver benchmark", "factformer benchmark solver")
 
 
 _READER = TypeAdapter(SolverBenchmark)

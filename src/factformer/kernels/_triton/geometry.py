@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import MULTIPROCESSORS, padded
+from factformer.kernels._triton.limits import limits
 
 if TYPE_CHECKING:
     from triton.tools.tensor_descriptor import TensorDescriptor
@@ -40,7 +41,7 @@ class Geometry(NamedTuple):
 
 def can_describe(values: Tensor) -> bool:
     """Whether TMA can move tiles of ``values``, whose heads must lie at multiples of 16 bytes."""
-    return values.shape[-1] * values.element_size() % 16 == 0 and values.data_ptr() % 16 == 0
+    return limits().tma and values.shape[-1] * values.element_size() % 16 == 0 and values.data_ptr() % 16 == 0
 
 
 def describe(values: Tensor, axis: int, rows: int) -> TensorDescriptor:

@@ -15,6 +15,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from factformer.kernels._triton.limits import limits
+
 
 class Tile(NamedTuple):
     """Points of a tile, warps and pipeline stages of a program."""
@@ -26,7 +28,7 @@ class Tile(NamedTuple):
 
 def can_move(*matrices: Tensor, columns: int = 0) -> bool:
     """Whether TMA serves for all of these dense matrices, and tiles that begin every so many columns."""
-    return all(
+    return limits().tma and all(
         m.shape[-1] * m.element_size() % 16 == 0 and columns * m.element_size() % 16 == 0 and m.data_ptr() % 16 == 0
         for m in matrices
     )

@@ -28,8 +28,8 @@ def width(layer: FactorizedAttention) -> int:
 def fits(
     layer: FactorizedAttention, u: Tensor, encoding: Tensor | None, grid: Grid, mask: Tensor | None = None
 ) -> bool:
-    """Sequential contractions of small heads over all points of the grid; no masks."""
-    if mask is not None or layer.parallel or any(type(kernel) is not AxialKernel for kernel in layer.kernels):
+    """Sequential contractions of small heads over the points of the grid, or of a domain in it."""
+    if layer.parallel or any(type(kernel) is not AxialKernel for kernel in layer.kernels):
         return False
     return layer.dim <= 128 and head_dim(layer) <= 64 and layer.axes()[0].kernel_dim <= 256
 
@@ -39,11 +39,11 @@ def run(
     u: Tensor,
     encoding: Tensor | None,
     grid: Grid,
-    mask: None = None,
+    mask: Tensor | None = None,
     *,
     dtype: torch.dtype,
 ) -> Tensor:
     from factformer.kernels.attention.op import attention_block
 
-    layer.check(u, grid)
-    return attention_block(layer, u, encoding, grid, dtype)
+    layer.check(u, grid, mask)
+    return attention_block(layer, u, encoding, grid, mask, dtype)

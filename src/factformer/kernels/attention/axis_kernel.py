@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from factformer.grid import Grid
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import chosen, within_limits
 from factformer.kernels.attention.axis_kernel_backward import (
     operator_gradient_kernel,
     phi_gradient_kernel,
@@ -31,6 +32,7 @@ from factformer.kernels.attention.axis_kernel_backward import (
 from factformer.kernels.attention.axis_kernel_forward import operator_kernel, phi_kernel
 from factformer.nn.attention.rotary import rotary_table
 from factformer.nn.grid_tables import axis_weights
+from factformer.nn.masks import ratio
 
 if TYPE_CHECKING:
     from factformer.nn.attention.axial_kernel import AxialKernel
@@ -52,7 +54,8 @@ def phi_gradient_tiling(rows: int) -> tuple[int, int]:
 
 def operator_tiling(size: int, half: int) -> tuple[int, int]:
     """Points and warps of a program that makes a tile of the kernel."""
-    return (128, 8) if size > 128 and half <= 64 else (min(padded(size), 64), 4)
+    full = (128, 8) if size > 128 and half <= 64 else (min(padded(size), 64), 4)
+    return chosen(full, (min(padded(size), 64), 8))
 
 
 def operator_gradient_tiling(size: int, half: int) -> tuple[int, int]:
@@ -106,6 +109,7 @@ class Axis(NamedTuple):
         return (self.weights if cosine is None else cosine), (self.weights if sine is None else sine)
 
 
+@within_limits
 class _AxialOperator(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean: Tensor, axis: Axis, *tensors: Tensor) -> Tensor:
@@ -232,6 +236,7 @@ class _AxialOperator(torch.autograd.Function):
             PRECISION=precision(dtype),
             BLOCK_R=block_rows,
             BLOCK_D=padded(dim),
+            RELOAD=chosen(False, True),
             num_warps=warps,
         )
         encoded_tiles, steps = triton.cdiv(encoded_width, padded(dim)), triton.cdiv(rows, PRODUCT_ROWS)
@@ -272,8 +277,18 @@ class _AxialOperator(torch.autograd.Function):
         return grad_mean, None, *learned
 
 
-def axial_operators(kernel: AxialKernel, mean: Tensor, grid: Grid, dtype: torch.dtype) -> list[Tensor]:
+def axial_operators(
+    kernel: AxialKernel,
+    mean: Tensor,
+    grid: Grid,
+    dtype: torch.dtype,
+    share: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> list[Tensor]:
     """What `AxialKernel.operators` gives, from the mean of the field over all other axes.
+
+    With a ``mask`` the mean is of the field that is zero outside, and ``share`` what lies inside of each line. Lines
+    without a point inside need nothing here but numbers: values are zero along them, and so are results.
 
     The dense kernel is made here; with a softmax or in the low-rank order the plain operations serve.
     """
@@ -282,7 +297,9 @@ def axial_operators(kernel: AxialKernel, mean: Tensor, grid: Grid, dtype: torch.
         # In float32 as below: there are few rows, and a rounding here moves every entry of the kernel.
         single = kernel.gamma.weight.dtype == torch.float32
         with torch.autocast(mean.device.type, enabled=False) if single else contextlib.nullcontext():
-            return kernel.operators(*kernel.encode(mean, grid), grid)
+            return kernel.operators(*kernel.encode_inside(mean, share, grid), grid, mask=mask)
+    if share is not None:
+        mean = ratio(mean, share)
     weights = axis_weights(kernel.tables, grid, kernel.m, mean)
     cosine = sine = None
     if options.rotary != "off":

@@ -115,11 +115,12 @@ def phi_gradient_kernel(
     PRECISION: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    RELOAD: tl.constexpr,
 ):
     """Gradient of the mean from ∂φ, and what the weight gradients are products of.
 
     ``grads`` has rows of ``width`` that end in ∂φ, ∂v, ∂g, ∂a; ``factors`` holds φ, p, n, m. The first of each are
-    there already.
+    there already. With ``RELOAD`` matrices are read again instead of kept: four of them fill a large shared memory.
     """
     r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     d = tl.arange(0, BLOCK_D)
@@ -156,6 +157,9 @@ def phi_gradient_kernel(
     tl.store(base + dim + d, tl.sum(grad_g, axis=0), mask=inside)
     tl.store(left + dim, grad_v.to(kind), mask=mask)
     tl.store(left + 2 * dim, grad_g.to(kind), mask=mask)
+    if RELOAD:
+        w_value = matrix(expand, d, d, dim, dim).to(kind)
+        w_gate = matrix(expand + dim * dim, d, d, dim, dim).to(kind)
     grad_n = tl.dot(grad_v.to(kind), w_value, input_precision=PRECISION)
     grad_n = tl.dot(grad_g.to(kind), w_gate, grad_n, input_precision=PRECISION)
     tl.store(base + 2 * dim + d, tl.sum(grad_n * unit, axis=0), mask=inside)
@@ -165,6 +169,8 @@ def phi_gradient_kernel(
     level = tl.sum(grad_n, axis=1)[:, None] / dim
     grad_a = tl.where(mask, scale * (grad_n - level - unit * along), 0.0).to(kind)
     tl.store(left + 3 * dim, grad_a, mask=mask)
+    if RELOAD:
+        w_gamma = matrix(gamma, d, d, dim, dim).to(kind)
     tl.store(grad_mean + offset, tl.dot(grad_a, w_gamma, input_precision=PRECISION), mask=mask)
 
 

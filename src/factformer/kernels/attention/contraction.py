@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from factformer.kernels._triton.arithmetic import padded, precision, rows_of
 from factformer.kernels._triton.geometry import Geometry, Tiling, can_describe, describe, shares
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import chosen, within_limits
 from factformer.kernels._triton.weights import product, working
 from factformer.kernels.attention.contraction_backward import can_join, joint_gradient, kernel_gradient
 from factformer.kernels.attention.contraction_forward import contract_kernel, merge_heads_kernel
@@ -41,6 +42,9 @@ class Plan(NamedTuple):
 
 def contraction_plan(size_out: int, size_in: int, channels: int, described: bool) -> Plan:
     rows, wide = min(padded(size_out), 128), max(1, 128 // padded(channels))
+    if chosen(False, False, True):  # one column at a time, and of a long axis half the rows
+        long = size_in > 128
+        return Plan(Tiling(min(rows, 64) if long else rows, 1, 8, 2 if long else 3), False, 1, 1)
     if size_in > WHOLE_LIMIT:
         return Plan(Tiling(rows, wide, 8, 3), False, 1, 2)
     if not described:
@@ -57,7 +61,8 @@ def contract_into(
 ) -> tuple[Tensor, Tensor | None]:
     """``values ×_axis kernel`` and, with ``eps``, mean and reciprocal deviation ``(batch, head, 2)`` of the heads.
 
-    ``kernel`` is ``(batch, head, out, points)`` with any strides; ``weights`` those of every point of the result.
+    ``kernel`` is ``(batch, head, out, points)`` with any strides; ``weights`` those of every point of the result, or of
+    every sample ``(batch, point)``.
     """
     geometry = Geometry.of(values.shape, axis)
     size_out, columns = kernel.shape[2], geometry.outer * geometry.inner
@@ -101,6 +106,7 @@ def contract_into(
         blocks,
         STATISTICS=eps is not None,
         HAS_WEIGHTS=weights is not None,
+        OF_SAMPLES=weights is not None and weights.numel() > size_out * columns,
         WHOLE=whole,
         DESCRIBED=plan.described,
         CHUNKS=plan.chunks,
@@ -128,6 +134,7 @@ def contract_into(
     return result, statistics
 
 
+@within_limits
 class _Contraction(torch.autograd.Function):
     @staticmethod
     def forward(

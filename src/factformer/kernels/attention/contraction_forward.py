@@ -43,6 +43,7 @@ def contract_kernel(
     row_blocks,
     STATISTICS: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr,
+    OF_SAMPLES: tl.constexpr,
     WHOLE: tl.constexpr,
     DESCRIBED: tl.constexpr,
     CHUNKS: tl.constexpr,
@@ -68,6 +69,8 @@ def contract_kernel(
     else:
         values += sample * columns * size_in * pitch + head * channels
         result += sample * columns * size_out * pitch + head * channels
+    if OF_SAMPLES:
+        weights += sample * columns * size_out
     if STATISTICS:
         counts = tl.zeros((BLOCK_OUT, BLOCK_Q), dtype=tl.float32)
         level = tl.zeros((BLOCK_OUT, BLOCK_Q), dtype=tl.float32)

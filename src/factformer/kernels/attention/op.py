@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from factformer.grid import Grid
+from factformer.kernels._triton.domain import masked_domain
 from factformer.kernels._triton.streams import side_by_side
 from factformer.kernels._triton.weights import working
 from factformer.kernels.attention.axis_kernel import axial_operators
@@ -23,12 +24,21 @@ if TYPE_CHECKING:
 
 
 def attention_block(
-    layer: FactorizedAttention, field: Tensor, encoding: Tensor | None, grid: Grid, dtype: torch.dtype
+    layer: FactorizedAttention,
+    field: Tensor,
+    encoding: Tensor | None,
+    grid: Grid,
+    mask: Tensor | None,
+    dtype: torch.dtype,
 ) -> Tensor:
     """``s + layer(s)`` with ``s = field + encoding``: what `FactorizedAttention.add_to` computes, in ``dtype``."""
     rest, last = layer.tables.get("sides", grid, 0, layer.norm.weight, lambda: _sides(grid))
     norm = layer.norm
-    total, normed, rows, column_parts = prenorm(field.to(dtype), encoding, norm.weight, norm.bias, rest, last, norm.eps)
+    domain = None if mask is None else masked_domain(mask)
+    inside = None if domain is None else domain.bytes
+    total, normed, rows, column_parts = prenorm(
+        field.to(dtype), encoding, norm.weight, norm.bias, rest, last, norm.eps, inside
+    )
     steps: list[tuple[Tensor, int]] = []
     weights = [
         None if grid.equal_weights(axis) else axis_weights(layer.tables, grid, axis, rows)
@@ -43,10 +53,12 @@ def attention_block(
                     mean = column_parts.sum(1)
                 else:
                     mean = axial_mean(rows.unflatten(1, grid.shape[:-1]), weights, kernel.m)
-                steps += [(matrix, kernel.m) for matrix in axial_operators(kernel, mean, grid, dtype)]
+                share = None if domain is None else domain.line_shares(layer.tables, grid, kernel.m)
+                matrices = axial_operators(kernel, mean, grid, dtype, share, mask)
+                steps += [(matrix, kernel.m) for matrix in matrices]
         with main, torch.no_grad():
             projected: Tensor | None = project(normed, working(layer.to_values.weight, dtype), layer.heads)
-    domain = cached_domain_weights(layer.tables, grid, rows)
+    points = domain.weights(layer.tables, grid) if domain else cached_domain_weights(layer.tables, grid, rows)
     values, statistics = normed, None
     for index, (matrix, axis) in enumerate(steps):
         final = index == len(steps) - 1
@@ -57,7 +69,7 @@ def attention_block(
             projection=layer.to_values.weight if index == 0 else None,
             projected=projected,
             heads=layer.heads,
-            weights=domain if final else None,
+            weights=points if final else None,
             eps=layer.norm_eps if final else None,
         )
         projected = None  # the largest tensor
@@ -65,7 +77,7 @@ def attention_block(
     first, second = layer.to_output[0].weight, layer.to_output[2].weight
     assert isinstance(first, Tensor)
     assert isinstance(second, Tensor)
-    return output(values, statistics, first, second, total, domain)
+    return output(values, statistics, first, second, total, points, inside)
 
 
 def _sides(grid: Grid) -> tuple[Tensor, Tensor]:

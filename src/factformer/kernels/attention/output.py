@@ -1,7 +1,9 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """Head normalisation, output network and residual add in one pass.
 
-    out = s + W₂ gelu( W₁ ẑ ),     ẑ = (z - μ_h) ρ_h
+    out = s + χ W₂ gelu( W₁ ẑ ),     ẑ = (z - μ_h) ρ_h
+
+χ is one, or with a mask zero outside the domain.
 
 The mean and deviation of each head come from the last contraction. In the backward pass the two sums over the
 domain that the normalisation needs are contractions of quantities that the weight gradient holds anyway:
@@ -21,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from factformer.kernels._triton.arithmetic import padded, precision, rows_of
 from factformer.kernels._triton.geometry import shares
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import chosen, within_limits
 from factformer.kernels._triton.normalized_weights import fold
 from factformer.kernels._triton.products import gram_parts
 from factformer.kernels._triton.tiles import can_move, moved
@@ -43,17 +46,18 @@ class OutputTiling(NamedTuple):
 
 
 def output_tiling(points: int) -> OutputTiling:
-    return OutputTiling(128, 4, 3)
+    return chosen(OutputTiling(128, 4, 3), OutputTiling(64, 4, 3))
 
 
 def hidden_tiling(points: int) -> OutputTiling:
-    return OutputTiling(64, 8, 3)
+    return chosen(OutputTiling(64, 8, 3), OutputTiling(32, 8, 2))
 
 
 def values_tiling(points: int) -> OutputTiling:
     return OutputTiling(64, 4, 4)
 
 
+@within_limits
 class _Output(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -64,6 +68,7 @@ class _Output(torch.autograd.Function):
         second: Tensor,
         residual: Tensor,
         weights: Tensor | None,
+        domain: Tensor | None,
     ) -> Tensor:
         batch, dim = residual.shape[0], residual.shape[-1]
         heads, channels = values.shape[-2:]
@@ -87,10 +92,12 @@ class _Output(torch.autograd.Function):
             moved(residual, batch, cut.points, block_d, described),
             moved(result, batch, cut.points, block_d, described),
             moved(hidden, batch, cut.points, block_d, described),
+            domain,
             points,
             width,
             dim,
             SAVE=save,
+            MASKED=domain is not None,
             DESCRIBED=described,
             PRECISION=precision(values.dtype),
             BLOCK_P=cut.points,
@@ -100,13 +107,13 @@ class _Output(torch.autograd.Function):
             num_warps=cut.warps,
             maxnreg=cut.registers,
         )
-        ctx.save_for_backward(values, statistics, first, second, hidden, weights, folded)
+        ctx.save_for_backward(values, statistics, first, second, hidden, weights, folded, domain)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        values, statistics, first, second, hidden, weights, folded = ctx.saved_tensors
+        values, statistics, first, second, hidden, weights, folded, domain = ctx.saved_tensors
         batch, dim = hidden.shape[0], hidden.shape[-1]
         heads, channels = values.shape[-2:]
         points = hidden[0, ..., 0].numel()
@@ -129,9 +136,11 @@ class _Output(torch.autograd.Function):
             moved(grad_hidden, batch, cut.points, block_d, described),
             second_parts,
             sum_parts,
+            domain,
             points,
             dim,
             per_program,
+            MASKED=domain is not None,
             DESCRIBED=described,
             PRECISION=precision(hidden.dtype),
             BLOCK_P=cut.points,
@@ -178,6 +187,7 @@ class _Output(torch.autograd.Function):
             channels,
             dim,
             HAS_WEIGHTS=weights is not None,
+            OF_SAMPLES=weights is not None and weights.numel() > points,
             DESCRIBED=described,
             PRECISION=precision(values.dtype),
             BLOCK_P=cut.points,
@@ -187,15 +197,22 @@ class _Output(torch.autograd.Function):
             num_warps=cut.warps,
         )
         grad_second = second_parts.sum(0)
-        return grad_values, None, grad_firsts.sum(0), grad_second, grad, None
+        return grad_values, None, grad_firsts.sum(0), grad_second, grad, None, None
 
 
 def output(
-    values: Tensor, statistics: Tensor, first: Tensor, second: Tensor, residual: Tensor, weights: Tensor | None
+    values: Tensor,
+    statistics: Tensor,
+    first: Tensor,
+    second: Tensor,
+    residual: Tensor,
+    weights: Tensor | None,
+    domain: Tensor | None = None,
 ) -> Tensor:
-    """``residual + W₂ gelu(W₁ ẑ)`` of values ``(batch, *grid, head, channel)``.
+    """``residual + χ W₂ gelu(W₁ ẑ)`` of values ``(batch, *grid, head, channel)``.
 
-    ``weights`` are the quadrature weights of the points, flat, or ``None`` where they are equal.
+    ``weights`` are the quadrature weights of the points, flat, or ``None`` where they are equal; with a ``domain`` of
+    bytes, those of the points of every sample.
     """
-    result: Tensor = _Output.apply(values, statistics, first, second, residual, weights)
+    result: Tensor = _Output.apply(values, statistics, first, second, residual, weights, domain)
     return result

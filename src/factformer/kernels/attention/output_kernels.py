@@ -7,7 +7,14 @@ import triton
 import triton.language as tl
 
 from factformer.kernels._triton.arithmetic import gelu, gelu_slope
-from factformer.kernels._triton.tiles import load_tile, store_tile
+from factformer.kernels._triton.tiles import load_tile, row_of, store_tile
+
+
+@triton.jit
+def within(domain, sample, p, points, BLOCK_P: tl.constexpr):
+    """Which points of a tile lie inside the domain."""
+    r = p + tl.arange(0, BLOCK_P)
+    return tl.load(domain + row_of(sample, points) + r, mask=r < points, other=0) != 0
 
 
 @triton.jit
@@ -19,10 +26,12 @@ def output_kernel(
     residual,
     result,
     hidden,
+    domain,
     points,
     width,
     dim,
     SAVE: tl.constexpr,
+    MASKED: tl.constexpr,
     DESCRIBED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -42,7 +51,10 @@ def output_kernel(
         store_tile(hidden, h, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
     w = load_tile(second, 0, 0, 0, dim, dim, DESCRIBED, BLOCK_D, BLOCK_D)
     past = load_tile(residual, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
-    out = tl.dot(gelu(h).to(w.dtype), tl.trans(w), input_precision=PRECISION) + past.to(tl.float32)
+    out = tl.dot(gelu(h).to(w.dtype), tl.trans(w), input_precision=PRECISION)
+    if MASKED:
+        out = tl.where(within(domain, sample, p, points, BLOCK_P)[:, None], out, 0.0)
+    out += past.to(tl.float32)
     store_tile(result, out, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
 
 
@@ -54,9 +66,11 @@ def hidden_gradient_kernel(
     grad_hidden,
     second_parts,
     sum_parts,
+    domain,
     points,
     dim,
     tiles_per_program,
+    MASKED: tl.constexpr,
     DESCRIBED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -75,7 +89,11 @@ def hidden_gradient_kernel(
         g = load_tile(grad, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
         h = load_tile(hidden, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D).to(tl.float32)
         grad_h = tl.dot(g, w, input_precision=PRECISION) * gelu_slope(h)
-        total = tl.dot(tl.trans(g), gelu(h).to(g.dtype), total, input_precision=PRECISION)
+        active = gelu(h)
+        if MASKED:
+            inside = within(domain, sample, p, points, BLOCK_P)[:, None]
+            grad_h, active = tl.where(inside, grad_h, 0.0), tl.where(inside, active, 0.0)
+        total = tl.dot(tl.trans(g), active.to(g.dtype), total, input_precision=PRECISION)
         store_tile(grad_hidden, grad_h, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
         summed += grad_h
     program = sample.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)
@@ -147,6 +165,7 @@ def values_gradient_kernel(
     channels,
     dim,
     HAS_WEIGHTS: tl.constexpr,
+    OF_SAMPLES: tl.constexpr,
     DESCRIBED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -162,6 +181,8 @@ def values_gradient_kernel(
     g = load_tile(grad_hidden, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
     measure = 1.0
     if HAS_WEIGHTS:
+        if OF_SAMPLES:
+            weights += row_of(sample, points)
         r = p + tl.arange(0, BLOCK_P)
         measure = tl.load(weights + r, mask=r < points, other=0.0)[:, None]
     for head in tl.range(0, heads, num_stages=STAGES):

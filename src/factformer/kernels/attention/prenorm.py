@@ -1,7 +1,9 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """Positional encoding, LayerNorm and the means over axes in one pass over the field.
 
-    s = u + ψ,   x = LayerNorm(s),   rows = Σ_last w x,   columns = Σ_all-but-last w x
+    s = u + ψ,   x = χ LayerNorm(s),   rows = Σ_last w x,   columns = Σ_all-but-last w x
+
+χ is one, or with a mask zero outside the domain.
 
 The field is seen as ``(batch, rest, last, dim)``. The mean onto the last axis is ``columns``; those onto all
 other axes follow from ``rows``, which is smaller than the field by the length of the last axis.
@@ -20,6 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import padded, pieces, rows_of
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.tiles import row_of
 
 
@@ -56,11 +59,13 @@ def _prenorm_kernel(
     row_parts,
     column_parts,
     statistics,
+    domain,
     rest,
     last,
     dim,
     eps,
     HAS_ENCODING: tl.constexpr,
+    MASKED: tl.constexpr,
     SAVE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_S: tl.constexpr,
@@ -92,6 +97,9 @@ def _prenorm_kernel(
             tl.store(where, mean, mask=(s < last) & (r < rest))
             tl.store(where + 1, scale, mask=(s < last) & (r < rest))
         x = centred * scale[:, None] * g[None, :] + c[None, :]
+        if MASKED:
+            within = tl.load(domain + (sample * rest + r) * last + s, mask=(s < last) & (r < rest), other=0) != 0
+            x = tl.where(within[:, None], x, 0.0)
         tl.store(normed + offset, x.to(normed.dtype.element_ty), mask=mask)
         x = tl.where(mask, x, 0.0)
         columns += x * tl.load(weights_rest + r, mask=r < rest, other=0.0)
@@ -116,12 +124,14 @@ def _prenorm_gradient_kernel(
     grad_field,
     grad_encoding,
     affine_parts,
+    domain,
     batch,
     rest,
     last,
     dim,
     samples_per_program,
     HAS_ENCODING: tl.constexpr,
+    MASKED: tl.constexpr,
     TILES: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -158,6 +168,9 @@ def _prenorm_gradient_kernel(
             scale = tl.load(statistics + point * 2 + 1, mask=inside, other=0.0)[:, None]
             grad += w_last * row + w_rest * column
             unit = tl.where(inside_d[None, :], (u - mean) * scale, 0.0)
+            if MASKED:
+                within = tl.load(domain + point, mask=inside, other=0)[:, None] != 0
+                grad, unit = tl.where(within, grad, 0.0), tl.where(within, unit, 0.0)
             grad_gain += grad * unit
             grad_bias += grad
             grad *= g
@@ -174,6 +187,7 @@ def _prenorm_gradient_kernel(
     tl.store(affine_parts + program * 2 * dim + dim + d, tl.sum(grad_bias, axis=0), mask=inside_d)
 
 
+@within_limits
 class _PreNorm(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -185,6 +199,7 @@ class _PreNorm(torch.autograd.Function):
         weights_rest: Tensor,
         weights_last: Tensor,
         eps: float,
+        domain: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         field = rows_of(field)
         batch, dim = field.shape[0], field.shape[-1]
@@ -212,18 +227,20 @@ class _PreNorm(torch.autograd.Function):
             row_parts,
             column_parts,
             statistics,
+            domain,
             rest,
             last,
             dim,
             eps,
             HAS_ENCODING=encoding is not None,
+            MASKED=domain is not None,
             SAVE=save,
             ROWS=row_count,
             BLOCK_S=block_s,
             BLOCK_D=padded(dim),
             num_warps=warps,
         )
-        ctx.save_for_backward(total, statistics, gain, weights_rest, weights_last)
+        ctx.save_for_backward(total, statistics, gain, weights_rest, weights_last, domain)
         ctx.encoding_dtype = None if encoding is None else encoding.dtype
         rows = row_parts.sum(2) if tiles > 1 else row_parts.squeeze(2)
         return total, normed, rows, column_parts
@@ -231,7 +248,7 @@ class _PreNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_total: Tensor, grad_normed: Tensor, grad_rows: Tensor, grad_parts: Tensor) -> Any:
-        total, statistics, gain, weights_rest, weights_last = ctx.saved_tensors
+        total, statistics, gain, weights_rest, weights_last, domain = ctx.saved_tensors
         batch, dim = total.shape[0], total.shape[-1]
         rest, last = len(weights_rest), len(weights_last)
         cut = gradient_tiling(rest * last, batch)
@@ -259,12 +276,14 @@ class _PreNorm(torch.autograd.Function):
             grad_field,
             grad_encoding,
             affine_parts,
+            domain,
             batch,
             rest,
             last,
             dim,
             per_program,
             HAS_ENCODING=has_encoding,
+            MASKED=domain is not None,
             TILES=cut.tiles,
             BLOCK_P=cut.points,
             BLOCK_D=padded(dim),
@@ -275,7 +294,7 @@ class _PreNorm(torch.autograd.Function):
         result = None
         if has_encoding:
             result = (grad_encoding.sum(0) if parts > 1 else grad_encoding[0]).to(ctx.encoding_dtype)
-        return grad_field, result, grad_gain, grad_bias, None, None, None
+        return grad_field, result, grad_gain, grad_bias, None, None, None, None
 
 
 def prenorm(
@@ -286,16 +305,17 @@ def prenorm(
     weights_rest: Tensor,
     weights_last: Tensor,
     eps: float,
+    domain: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """``(s, x, rows, columns)`` of a field ``(batch, *grid, dim)``; the two sums are in float32.
 
     The columns come in parts ``(batch, part, last, dim)`` that are still to be added up, all with the same gradient.
     ``weights_last`` are the quadrature weights of the last axis, ``weights_rest`` the product of the others',
-    flat.
+    flat. ``domain`` holds a byte for each point of each sample, zero outside.
     """
     if encoding is not None:
         encoding = encoding.to(field.dtype)
     result: tuple[Tensor, Tensor, Tensor, Tensor] = _PreNorm.apply(
-        field, encoding, gain, bias, weights_rest, weights_last, eps
+        field, encoding, gain, bias, weights_rest, weights_last, eps, domain
     )
     return result

@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.sums import column_sums
 from factformer.kernels._triton.weights import product, working
 from factformer.kernels.encoder.backward import lift_gradient_kernel, stack_gradient_kernel
@@ -33,6 +34,7 @@ PORTION = 2**28
 """Entries of lifted frames that may be in memory at a time, if one sample has no more."""
 
 
+@within_limits
 class _Stack(torch.autograd.Function):
     """Frames ``(batch, frame, point)`` of a single channel to ``(batch, point, dim)``."""
 
@@ -102,6 +104,7 @@ class _Stack(torch.autograd.Function):
         return grad_frames, None, whole[:, :-1], whole[:, -1], None
 
 
+@within_limits
 class _Lift(torch.autograd.Function):
     """Frames ``(batch, frame, point, channel)`` to ``(batch, point, dim)`` through a hidden layer of each frame.
 

@@ -22,17 +22,15 @@ def width(layer: LocalBranch) -> int:
 def fits(layer: LocalBranch, u: Tensor, grid: Grid | None, mask: Tensor | None = None) -> bool:
     """Kernels as wide along all axes, whose neighbours lie within one turn around an axis.
 
-    No mirrored ends, and no masks.
+    No mirrored ends.
     """
-    if mask is not None:
-        return False
     sizes, step = layer.convolution.sizes_at(grid)
     reach = step * (sizes[0] // 2)
     mirrored = "reflect" in layer.convolution.padding
     return width(layer) <= 128 and not mirrored and len(set(sizes)) == 1 and min(u.shape[1:-1]) > reach
 
 
-def run(layer: LocalBranch, u: Tensor, grid: Grid | None, mask: None = None, *, dtype: torch.dtype) -> Tensor:
+def run(layer: LocalBranch, u: Tensor, grid: Grid | None, mask: Tensor | None = None, *, dtype: torch.dtype) -> Tensor:
     from factformer.kernels.local.op import local_block
 
-    return local_block(layer, u, dtype, *layer.convolution.at(grid))
+    return local_block(layer, u, dtype, grid, mask)

@@ -27,6 +27,7 @@ def pointwise_gradient_kernel(
     grad_hidden,
     grad_convolved,
     parts,
+    factor,
     points,
     dim,
     hidden,
@@ -36,7 +37,10 @@ def pointwise_gradient_kernel(
     BLOCK_D: tl.constexpr,
     BLOCK_H: tl.constexpr,
 ):
-    """Back through the network and the norm; what the weights' gradients need is made again and written."""
+    """Back through the network and the norm; what the weights' gradients need is made again and written.
+
+    A ``factor`` of every point, by which its convolution was multiplied, or ``None``.
+    """
     p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
     row = p.to(tl.int64)
     d = tl.arange(0, BLOCK_D)
@@ -75,6 +79,8 @@ def pointwise_gradient_kernel(
     level = tl.sum(grad_x, axis=1)[:, None] / dim
     grad_y = tl.where(mask, scale[:, None] * (grad_x - level - unit * along), 0.0)
     tl.store(parts + hidden + 3 * dim + d, tl.sum(grad_y, axis=0), mask=inside_d)
+    if factor is not None:
+        grad_y *= tl.load(factor + row, mask=p < points, other=0.0)[:, None]
     tl.store(grad_convolved + offset, grad_y.to(grad_convolved.dtype.element_ty), mask=mask)
 
 
@@ -83,6 +89,7 @@ def depthwise_weight_kernel(
     source,
     grad,
     parts,
+    domain,
     points,
     dim,
     tiles,
@@ -123,6 +130,9 @@ def depthwise_weight_kernel(
         inside &= number < runs
         for place in tl.static_range(RUN + 2 * REACH):
             column, within = moved_places(first, step * (place - REACH), size3, (WRAPS >> 3) & 1)
+            if domain is not None:
+                here = domain + (tile // per_sample).to(tl.int64) * points + row + column
+                within &= tl.load(here, mask=inside & within, other=0) != 0
             mask = (inside & within)[:, None] & inside_d
             where = source + sample + (row + column)[:, None] * dim + d[None, :]
             x = tl.load(where, mask=mask, other=0.0).to(tl.float32)

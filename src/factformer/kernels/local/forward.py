@@ -18,6 +18,8 @@ def convolution_kernel(
     weight,
     start,
     result,
+    domain,
+    factor,
     points,
     dim,
     size0,
@@ -30,10 +32,16 @@ def convolution_kernel(
     ABSENT: tl.constexpr,
     RUN: tl.constexpr,
     TRANSPOSED: tl.constexpr,
+    MASKED: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """``start`` and the convolution of ``source``: a bias per channel, or of its transpose a field."""
+    """``start`` and the convolution of ``source``: a bias per channel, or of its transpose a field.
+
+    With a mask the convolution reads what lies inside the ``domain``, all where that is ``None``, and its result is
+    multiplied by the ``factor`` of each point.
+    """
+    first_point = tl.program_id(1).to(tl.int64) * points
     sample = tl.program_id(1).to(tl.int64) * points * dim
     runs = points // size3 * tl.cdiv(size3, RUN)
     number = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
@@ -50,8 +58,14 @@ def convolution_kernel(
             total = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
             total += tl.load(start + d, mask=d < dim, other=0.0)[None, :]
         totals = totals + (total,)
+    begin = totals
+    if MASKED:
+        totals = ()
+        for _ in tl.static_range(RUN):
+            totals = totals + (tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32),)
     totals = correlate(
         source + sample,
+        None if domain is None else domain + first_point,
         weight,
         number,
         d,
@@ -71,7 +85,12 @@ def convolution_kernel(
     )
     for r in tl.static_range(RUN):
         mask = ((number < runs) & (first + r < size3))[:, None] & inside_d
-        tl.store(result + offset + r * dim, totals[r].to(result.dtype.element_ty), mask=mask)
+        total = totals[r]
+        if MASKED:
+            place = row * size3 + first + r
+            here = tl.load(factor + first_point + place, mask=(number < runs) & (first + r < size3), other=0)
+            total = total * here.to(tl.float32)[:, None] + begin[r]
+        tl.store(result + offset + r * dim, total.to(result.dtype.element_ty), mask=mask)
 
 
 @triton.jit

@@ -105,6 +105,7 @@ def run_of(number, size3, RUN: tl.constexpr):
 @triton.jit
 def correlate(
     source,
+    domain,
     weight,
     number,
     d,
@@ -125,7 +126,7 @@ def correlate(
     """``totals + Σ_o w_o source(p + SIGN · step · o)`` of the points of runs and channels ``d``, in float32.
 
     A tile of runs for each place in them. ``weight`` is ``(offset, dim)``. With ``SIGN = -1`` this is the transpose of
-    the convolution.
+    the convolution. Of a ``domain``, bytes of the points or ``None``, only what lies inside is read.
     """
     WIDTH: tl.constexpr = 2 * REACH + 1
     inside_d = d < dim
@@ -144,6 +145,8 @@ def correlate(
             taps = taps + (tl.load(where, mask=channels < dim, other=0.0),)
         for place in tl.static_range(RUN + 2 * REACH):
             column, within = moved_places(first, step * (place - REACH), size3, (WRAPS >> 3) & 1)
+            if domain is not None:
+                within &= tl.load(domain + row + column, mask=inside & within, other=0) != 0
             mask = (inside & within)[:, None] & inside_d[None, :]
             x = tl.load(source + (row + column)[:, None] * dim + d[None, :], mask=mask, other=0.0).to(tl.float32)
             following = ()

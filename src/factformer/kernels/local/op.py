@@ -3,6 +3,7 @@
 
     out = u + W₂ gelu( W₁ LayerNorm( D ⋆ u ) + b₁ ) + b₂
 
+With a mask the convolution is that of the values inside over the share of the stencil there, ``D ⋆ (χ u) / s + b``.
 Kept for the backward pass: the field and its convolution.
 Reference implementation: `factformer.nn.local_branch.LocalBranch`.
 """
@@ -17,14 +18,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
+from factformer.kernels._triton.domain import masked_domain
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.products import gram
 from factformer.kernels._triton.weights import working
 from factformer.kernels.local.backward import depthwise_weight_kernel, pointwise_gradient_kernel
 from factformer.kernels.local.forward import convolution_kernel, network_kernel
 from factformer.kernels.local.neighbours import runs, surroundings
+from factformer.nn.masks import ratio
 
 if TYPE_CHECKING:
+    from factformer.grid import Grid
+    from factformer.nn.convolution import Convolution
     from factformer.nn.local_branch import LocalBranch
 
 CONVOLVED_RUNS, CONVOLVED_WARPS = 8, 4
@@ -47,9 +53,18 @@ class Parameters(NamedTuple):
     second_bias: Tensor
 
 
+@within_limits
 class _Local(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, field: Tensor, around: dict[str, Any], eps: float, *tensors: Tensor) -> Tensor:
+    def forward(
+        ctx: Any,
+        field: Tensor,
+        around: dict[str, Any],
+        eps: float,
+        domain: Tensor | None,
+        factor: Tensor | None,
+        *tensors: Tensor,
+    ) -> Tensor:
         field = rows_of(field)
         weight, bias, gain, shift, first, first_bias, second, second_bias = Parameters(*tensors)
         batch, dim, dtype = field.shape[0], field.shape[-1], field.dtype
@@ -64,10 +79,13 @@ class _Local(torch.autograd.Function):
             offsets,
             bias,
             convolved,
+            domain,
+            factor,
             points,
             dim,
             **around,
             TRANSPOSED=False,
+            MASKED=domain is not None,
             BLOCK_R=CONVOLVED_RUNS,
             BLOCK_D=padded(dim),
             num_warps=CONVOLVED_WARPS,
@@ -96,14 +114,14 @@ class _Local(torch.autograd.Function):
             num_warps=NETWORK_WARPS,
             num_stages=2,
         )
-        ctx.save_for_backward(field, convolved, offsets, gain, shift, first, first_bias, second)
+        ctx.save_for_backward(field, convolved, offsets, gain, shift, first, first_bias, second, domain, factor)
         ctx.around, ctx.eps, ctx.shape = around, eps, weight.shape
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        field, convolved, offsets, gain, shift, first, first_bias, second = ctx.saved_tensors
+        field, convolved, offsets, gain, shift, first, first_bias, second, domain, factor = ctx.saved_tensors
         grad = rows_of(grad)
         batch, dim, dtype = field.shape[0], field.shape[-1], field.dtype
         points, hidden = field[0, ..., 0].numel(), first.shape[0]
@@ -127,6 +145,7 @@ class _Local(torch.autograd.Function):
             grad_hidden,
             grad_convolved,
             parts,
+            factor,
             rows,
             dim,
             hidden,
@@ -148,10 +167,13 @@ class _Local(torch.autograd.Function):
             offsets,
             grad,
             grad_field,
+            None,  # what comes back from points outside whose convolution sees the domain counts
+            domain,
             points,
             dim,
             **ctx.around,
             TRANSPOSED=True,
+            MASKED=domain is not None,
             BLOCK_R=CONVOLVED_RUNS,
             BLOCK_D=padded(dim),
             num_warps=CONVOLVED_WARPS,
@@ -168,6 +190,7 @@ class _Local(torch.autograd.Function):
             field,
             grad_convolved,
             weight_parts,
+            domain,
             points,
             dim,
             tiles,
@@ -189,15 +212,20 @@ class _Local(torch.autograd.Function):
             second=grad_second,
             second_bias=grad_second_bias,
         )
-        return grad_field, None, None, *learned
+        return grad_field, None, None, None, None, *learned
 
 
-def local_block(branch: LocalBranch, field: Tensor, dtype: torch.dtype, weight: Tensor, step: int) -> Tensor:
-    """``field + branch(field)`` of a field ``(batch, *grid, dim)``, in ``dtype``.
-
-    ``weight`` and ``step`` are those of the convolution at the grid (`Convolution.at`).
-    """
+def local_block(
+    branch: LocalBranch, field: Tensor, dtype: torch.dtype, grid: Grid | None, mask: Tensor | None
+) -> Tensor:
+    """``field + branch(field)`` of a field ``(batch, *grid, dim)``, in ``dtype``."""
     convolution, norm, mlp = branch.convolution, branch.norm, branch.mlp
+    weight, step = convolution.at(grid)
+    domain = factor = None
+    if mask is not None:
+        known = masked_domain(mask)
+        key = ("stencil", weight.shape[2:], step, convolution.padding, None if grid is None else grid.key)
+        domain, factor = known.bytes, known.get(key, lambda: _factor(convolution, mask, grid))
     around = surroundings(field.shape[1:-1], convolution.padding, weight.shape[-1], step)
     first: Any = mlp[0]
     second: Any = mlp[2]
@@ -211,5 +239,11 @@ def local_block(branch: LocalBranch, field: Tensor, dtype: torch.dtype, weight: 
         second=second.weight,
         second_bias=second.bias,
     )
-    result: Tensor = _Local.apply(field.to(dtype), around, norm.eps, *parameters)
+    result: Tensor = _Local.apply(field.to(dtype), around, norm.eps, domain, factor, *parameters)
     return result
+
+
+def _factor(convolution: Convolution, mask: Tensor, grid: Grid | None) -> Tensor:
+    """One over the share of the stencil that lies inside, ``(batch, *grid)``; zero where nothing does."""
+    share = convolution.share(mask, grid).float()
+    return ratio(torch.ones_like(share), share).squeeze(-1)

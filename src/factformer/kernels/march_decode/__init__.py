@@ -31,9 +31,8 @@ def fits(
     forcing: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> bool:
-    """The kernels hold the hidden layer of a tile of points in registers, and know no forcing and no masks."""
-    small = width(layer) <= 128 and layer.expand.out_features <= 256 and decoder.project.out_features <= 64
-    return small and forcing is None and mask is None
+    """The kernels hold the hidden layer of a tile of points in registers."""
+    return width(layer) <= 128 and layer.expand.out_features <= 256 and decoder.project.out_features <= 64
 
 
 def run(
@@ -42,11 +41,11 @@ def run(
     num_steps: int,
     decoder: Decoder,
     grid: Grid,
-    forcing: None = None,
-    mask: None = None,
+    forcing: Tensor | None = None,
+    mask: Tensor | None = None,
     *,
     dtype: torch.dtype,
 ) -> Tensor:
     from factformer.kernels.march_decode.op import march_and_decode
 
-    return march_and_decode(layer, decoder, z, num_steps, grid, dtype)
+    return march_and_decode(layer, decoder, z, num_steps, grid, forcing, mask, dtype)

@@ -18,11 +18,14 @@ from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import gelu, gelu_and_slope, gelu_slope, pieces, precision
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import chosen
 from factformer.kernels._triton.tiles import Tile, load_tile, moved, store_tile
 from factformer.kernels.march_decode.decoder_forward import Layers, first_layer
 
 TILE = Tile(128, 4, 2)
+SMALLER_TILE = Tile(64, 4, 2)
 WEIGHTS_TILE = Tile(64, 8, 3)
+SMALLER_WEIGHTS_TILE = Tile(32, 8, 2)
 
 
 @triton.jit(do_not_specialize=["points", "tiles", "per_program", "batch", "num_steps"])
@@ -231,9 +234,11 @@ class DecoderGradient(NamedTuple):
 def decode_backward(grad: Tensor, states: Tensor, layers: Layers) -> DecoderGradient:
     """From the gradient of the fields ``(batch, step, point, channel)`` in float32."""
     slots, batch, points, latent = states.shape
+    tile = chosen(TILE, SMALLER_TILE)
+    weights_tile = chosen(WEIGHTS_TILE, SMALLER_WEIGHTS_TILE)
     samples, sizes = (slots - 1) * batch, layers.sizes()
     wide, narrow, channels = sizes["WIDE"], sizes["NARROW"], sizes["CHANNELS"]
-    tiles = triton.cdiv(points, TILE.points)
+    tiles = triton.cdiv(points, tile.points)
     per_program = triton.cdiv(tiles, pieces(tiles, samples, waves=4))
     programs = triton.cdiv(tiles, per_program)
     hidden = states.new_empty(samples, points, wide)
@@ -245,10 +250,10 @@ def decode_backward(grad: Tensor, states: Tensor, layers: Layers) -> DecoderGrad
         _decode_gradient_kernel,
         (programs, samples),
         grad,
-        *layers.moved(states, TILE.points, described),
-        moved(hidden, samples, TILE.points, sizes["BLOCK_W"], described),
-        moved(grad_second, samples, TILE.points, sizes["BLOCK_N"], described),
-        moved(activated, samples, TILE.points, sizes["BLOCK_W"], described),
+        *layers.moved(states, tile.points, described),
+        moved(hidden, samples, tile.points, sizes["BLOCK_W"], described),
+        moved(grad_second, samples, tile.points, sizes["BLOCK_N"], described),
+        moved(activated, samples, tile.points, sizes["BLOCK_W"], described),
         layers.first_bias,
         layers.second_bias,
         layers.third,
@@ -260,14 +265,14 @@ def decode_backward(grad: Tensor, states: Tensor, layers: Layers) -> DecoderGrad
         slots - 1,
         DESCRIBED=described,
         PRECISION=precision(states.dtype),
-        BLOCK_P=TILE.points,
-        STAGES=TILE.stages,
-        num_warps=TILE.warps,
+        BLOCK_P=tile.points,
+        STAGES=tile.stages,
+        num_warps=tile.warps,
         **sizes,
     )
     third, third_bias = third_parts.sum(0).split([channels * narrow, channels])
-    count = triton.cdiv(points, WEIGHTS_TILE.points)
-    rows = triton.cdiv(count, pieces(count, samples, waves=1)) * WEIGHTS_TILE.points
+    count = triton.cdiv(points, weights_tile.points)
+    rows = triton.cdiv(count, pieces(count, samples, waves=1)) * weights_tile.points
     programs = triton.cdiv(points, rows)
     first_parts = states.new_empty(samples, programs, latent // sizes["CHUNKS"] + 1, wide, dtype=torch.float32)
     second_parts = states.new_empty(samples * programs, narrow * (wide + 1), dtype=torch.float32)
@@ -284,10 +289,10 @@ def decode_backward(grad: Tensor, states: Tensor, layers: Layers) -> DecoderGrad
         batch,
         rows,
         PRECISION=precision(states.dtype),
-        BLOCK_P=WEIGHTS_TILE.points,
-        STAGES=WEIGHTS_TILE.stages,
-        num_warps=WEIGHTS_TILE.warps,
-        num_stages=WEIGHTS_TILE.stages,
+        BLOCK_P=weights_tile.points,
+        STAGES=weights_tile.stages,
+        num_warps=weights_tile.warps,
+        num_stages=weights_tile.stages,
         **{name: size for name, size in sizes.items() if name not in ("CHANNELS", "BLOCK_C")},
     )
     second, second_bias = second_parts.sum(0).split([narrow * wide, narrow])

@@ -21,9 +21,11 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from factformer.kernels._triton.arithmetic import gelu, padded, precision
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import chosen
 from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved
 
 TILE = Tile(128, 4, 2)
+SMALLER_TILE = Tile(64, 4, 2)
 GROUPS_AT_A_TIME = 2
 
 
@@ -169,14 +171,15 @@ def _decode_kernel(
 def decode(states: Tensor, layers: Layers) -> Tensor:
     """Fields ``(batch, step, point, channel)`` in float32 of states ``(1 + step, batch, point, latent)``."""
     slots, batch, points, _ = states.shape
+    tile = chosen(TILE, SMALLER_TILE)
     samples = (slots - 1) * batch
     result = states.new_empty(batch, slots - 1, points, layers.third.shape[0], dtype=torch.float32)
     sizes = layers.sizes()
     described = layers.can_move(states)
     launch(
         _decode_kernel,
-        (triton.cdiv(points, TILE.points), samples),
-        *layers.moved(states, TILE.points, described),
+        (triton.cdiv(points, tile.points), samples),
+        *layers.moved(states, tile.points, described),
         layers.first_bias,
         layers.second_bias,
         layers.third,
@@ -187,9 +190,9 @@ def decode(states: Tensor, layers: Layers) -> Tensor:
         slots - 1,
         DESCRIBED=described,
         PRECISION=precision(states.dtype),
-        BLOCK_P=TILE.points,
-        STAGES=TILE.stages,
-        num_warps=TILE.warps,
+        BLOCK_P=tile.points,
+        STAGES=tile.stages,
+        num_warps=tile.warps,
         **sizes,
     )
     return result

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import gelu_and_slope, padded, precision
 from factformer.kernels._triton.launching import launch
-from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, store_tile
+from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, row_of, store_tile
 from factformer.kernels.march_decode.marching_forward import BLOCK_LATENT
-from factformer.kernels.march_decode.network import Network
+from factformer.kernels.march_decode.network import Forcing, Network
 
 HIDDEN_TILE = Tile(64, 8, 2)
 STATE_TILE = Tile(64, 4, 2)
@@ -84,6 +84,8 @@ def _state_gradient_kernel(
     states,
     grads,
     result,
+    entering,
+    grad_entering,
     first,
     grad_hidden,
     grad_decoded,
@@ -102,6 +104,8 @@ def _state_gradient_kernel(
     WIDE: tl.constexpr,
     GROUPS: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr,
+    OF_SAMPLES: tl.constexpr,
+    FORCED: tl.constexpr,
     DESCRIBED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -125,6 +129,8 @@ def _state_gradient_kernel(
     level = tl.load(sums + row * 2, mask=inside, other=0.0)
     along = tl.load(sums + row * 2 + 1, mask=inside, other=0.0)
     measure = tl.full((BLOCK_P,), 1.0, dtype=tl.float32)
+    if OF_SAMPLES:
+        weights += row_of(sample, points)
     if HAS_WEIGHTS:
         measure = tl.load(weights + p, mask=p < points, other=0.0)
     hidden = load_tile(grad_hidden, step, of_step, 0, points, HIDDEN, DESCRIBED, BLOCK_P, BLOCK_H)
@@ -139,11 +145,19 @@ def _state_gradient_kernel(
         f = load_tile(scaled, at, r, start_c, WIDE, LATENT, DESCRIBED, BLOCK_W, BLOCK_K)
         z = z.to(tl.float32)
         e = tl.load(embeddings + step // batch * LATENT + c, mask=c < LATENT, other=0.0)[None, :]
-        new = grad.to(tl.float32) - level[:, None] - (z + e - mean[:, None]) * along[:, None]
+        seen = z
+        if FORCED:
+            seen = load_tile(entering, step, of_step, start_c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+            seen = seen.to(tl.float32)
+        new = grad.to(tl.float32) - level[:, None] - (seen + e - mean[:, None]) * along[:, None]
+        if FORCED:  # what the forcing gets is the gradient of the step alone
+            new = tl.dot(hidden, w, new, input_precision=PRECISION)
+            store_tile(grad_entering, new, step, of_step, start_c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
         base, own = terms + at * 2 * LATENT + c, (c < LATENT) & decoded
         offset = tl.load(base, mask=own, other=0.0)[None, :]
         new += (offset + tl.load(base + LATENT, mask=own, other=0.0)[None, :] * z) * measure[:, None]
-        new = tl.dot(hidden, w, new, input_precision=PRECISION)
+        if not FORCED:
+            new = tl.dot(hidden, w, new, input_precision=PRECISION)
         new = tl.dot(x, f, new, input_precision=PRECISION)
         store_tile(result, new, slot * batch + sample, start, start_c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
 
@@ -152,13 +166,15 @@ class MarchingGradient(NamedTuple):
     """Of the states ``(1 + step, batch, point, latent)``, and of the hidden layer of each step.
 
     ``hidden`` is ``ρ ∂h`` before the activation and ``active`` the layer behind it. Last in ``sums`` ``(step, batch,
-    point, 2)`` is the factor of ``z + e - μ`` in the gradient of the LayerNorm.
+    point, 2)`` is the factor of ``z + e - μ`` in the gradient of the LayerNorm. ``entering`` is the gradient of the
+    states under a forcing.
     """
 
     states: Tensor
     hidden: Tensor
     active: Tensor
     sums: Tensor
+    entering: Tensor | None = None
 
 
 def march_backward(
@@ -170,11 +186,14 @@ def march_backward(
     terms: Tensor,
     weights: Tensor | None,
     groups: int,
+    forcing: Forcing | None = None,
 ) -> MarchingGradient:
     """``grad_decoded``, ``scaled`` and ``terms`` are ``∂h``, ``F`` and ``(α, β)`` of the decoder, of every sample."""
     slots, batch, points, latent = states.shape
     steps, hidden, wide = slots - 1, network.first.shape[0], scaled.shape[1]
     grads = torch.empty_like(states)
+    seen = states if forcing is None else forcing.states
+    entering = None if forcing is None else torch.empty_like(forcing.states)
     grad_hidden, activated = states.new_empty(2, steps, batch, points, hidden).unbind(0)
     sums = states.new_empty(steps, batch, points, 2, dtype=torch.float32)
     block, block_hidden = min(padded(latent), BLOCK_LATENT), padded(hidden)
@@ -190,12 +209,15 @@ def march_backward(
         "BLOCK_H": block_hidden,
     }
     first = moved(network.first, 1, block_hidden, block, described)
-    tile = STATE_TILE
     of_state = (
-        *(moved(x, slots * batch, tile.points, block, described) for x in (states, grads, grads)),
+        *(moved(x, slots * batch, STATE_TILE.points, block, described) for x in (states, grads, grads)),
+        *(
+            None if forcing is None or x is None else moved(x, steps * batch, STATE_TILE.points, block, described)
+            for x in (seen, entering)
+        ),
         first,
-        moved(grad_hidden, steps * batch, tile.points, block_hidden, described),
-        moved(grad_decoded, steps * batch, tile.points, window, described),
+        moved(grad_hidden, steps * batch, STATE_TILE.points, block_hidden, described),
+        moved(grad_decoded, steps * batch, STATE_TILE.points, window, described),
         moved(scaled, steps * batch, window, block, described),
         terms,
         rows,
@@ -207,7 +229,7 @@ def march_backward(
         steps,
     )
     into_hidden = (
-        *(moved(x, slots, HIDDEN_TILE.points, block, described) for x in (states, grads)),
+        *(moved(x, len(x), HIDDEN_TILE.points, block, described) for x in (seen, grads)),
         first,
         moved(network.second, 1, block, block_hidden, described),
         *(moved(x, steps, HIDDEN_TILE.points, block_hidden, described) for x in (grad_hidden, activated)),
@@ -232,19 +254,21 @@ def march_backward(
             )
         launch(
             _state_gradient_kernel,
-            (triton.cdiv(points, tile.points), batch),
+            (triton.cdiv(points, STATE_TILE.points), batch),
             *of_state,
             slot,
             **sizes,
             WIDE=wide,
             GROUPS=groups,
             HAS_WEIGHTS=weights is not None,
+            OF_SAMPLES=weights is not None and weights.numel() > points,
+            FORCED=forcing is not None,
             BLOCK_W=window,
-            BLOCK_P=tile.points,
-            STAGES=tile.stages,
-            num_warps=tile.warps,
+            BLOCK_P=STATE_TILE.points,
+            STAGES=STATE_TILE.stages,
+            num_warps=STATE_TILE.warps,
         )
-    return MarchingGradient(grads, grad_hidden, activated, sums)
+    return MarchingGradient(grads, grad_hidden, activated, sums, entering)
 
 
 def _window(latent: int, wide: int, groups: int, block: int) -> int:

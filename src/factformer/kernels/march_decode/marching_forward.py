@@ -17,11 +17,42 @@ from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import gelu, padded, precision
 from factformer.kernels._triton.launching import launch
-from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, store_tile
-from factformer.kernels.march_decode.network import Network
+from factformer.kernels._triton.limits import chosen
+from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, row_of, store_tile
+from factformer.kernels.march_decode.network import Forcing, Network
 
 TILE = Tile(128, 4, 3)
+SMALLER_TILE = Tile(64, 4, 2)
 BLOCK_LATENT = 64
+MERGED_TILES = 128
+"""Tiles whose sums are merged at a time."""
+
+
+@triton.jit
+def _row_moments(
+    states,
+    embedding,
+    at,
+    start,
+    points,
+    eps,
+    LATENT: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Mean and reciprocal deviation of the states of a tile of points with the embedding added."""
+    k = tl.arange(0, BLOCK_K)
+    total = tl.zeros((BLOCK_P,), dtype=tl.float32)
+    length = tl.zeros((BLOCK_P,), dtype=tl.float32)
+    for begin in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
+        z = load_tile(states, at, start, begin, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K).to(tl.float32)
+        z += tl.load(embedding + begin + k, mask=begin + k < LATENT, other=0.0)[None, :]
+        total += tl.sum(z, axis=1)
+        length += tl.sum(z * z, axis=1)
+    mean = total / LATENT
+    return mean, tl.rsqrt(tl.maximum(length / LATENT - mean * mean, 0.0) + eps)
 
 
 @triton.jit(do_not_specialize=["points", "batch", "step", "num_steps"])
@@ -49,6 +80,8 @@ def _march_kernel(
     HIDDEN: tl.constexpr,
     CHANNELS: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr,
+    OF_SAMPLES: tl.constexpr,
+    FORCED: tl.constexpr,
     DESCRIBED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -57,7 +90,7 @@ def _march_kernel(
     BLOCK_G: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """One step of one tile of points."""
+    """One step of one tile of points. ``FORCED`` states are not those that the step before has seen the sums of."""
     tile, sample = tl.program_id(0), tl.program_id(1)
     start, at = tile * BLOCK_P, step * batch + sample
     k, d, group = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_H), tl.arange(0, BLOCK_G)
@@ -65,16 +98,16 @@ def _march_kernel(
     p = start + tl.arange(0, BLOCK_P)
     inside = p < points
     row = rows + (at.to(tl.int64) * points + p) * 2
-    if step == 0:
-        total = tl.zeros((BLOCK_P,), dtype=tl.float32)
-        length = tl.zeros((BLOCK_P,), dtype=tl.float32)
-        for begin in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
-            z = load_tile(states, at, start, begin, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K).to(tl.float32)
-            z += tl.load(embeddings + begin + k, mask=begin + k < LATENT, other=0.0)[None, :]
-            total += tl.sum(z, axis=1)
-            length += tl.sum(z * z, axis=1)
-        mean = total / LATENT
-        scale = tl.rsqrt(tl.maximum(length / LATENT - mean * mean, 0.0) + eps)
+    if FORCED:
+        mean, scale = _row_moments(
+            states, embeddings + step * LATENT, at, start, points, eps, LATENT, DESCRIBED, BLOCK_P, BLOCK_K, STAGES
+        )
+        tl.store(row, mean, mask=inside)
+        tl.store(row + 1, scale, mask=inside)
+    elif step == 0:
+        mean, scale = _row_moments(
+            states, embeddings, at, start, points, eps, LATENT, DESCRIBED, BLOCK_P, BLOCK_K, STAGES
+        )
         tl.store(row, mean, mask=inside)
         tl.store(row + 1, scale, mask=inside)
     else:
@@ -116,6 +149,9 @@ def _march_kernel(
     tl.store(row, mean, mask=following)
     tl.store(row + 1, scale, mask=following)
     measure = tl.where(inside, 1.0, 0.0)
+    if OF_SAMPLES:
+        weights += row_of(sample, points)
+        counts += sample * tl.num_programs(0)
     if HAS_WEIGHTS:
         measure = tl.load(weights + p, mask=inside, other=0.0)
     tl.store(counts + tile, tl.sum(measure, axis=0))
@@ -124,13 +160,25 @@ def _march_kernel(
     tl.store(part + BLOCK_G, tl.sum(squares * measure[:, None], axis=0))
 
 
-@triton.jit(do_not_specialize=["tiles", "groups", "channels"])
+@triton.jit(do_not_specialize=["tiles", "groups", "channels", "batch"])
 def _merge_groups_kernel(
-    parts, counts, statistics, tiles, groups, channels, eps, BLOCK_T: tl.constexpr, BLOCK_G: tl.constexpr
+    parts,
+    counts,
+    statistics,
+    tiles,
+    groups,
+    channels,
+    batch,
+    eps,
+    OF_SAMPLES: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_G: tl.constexpr,
 ):
     """Mean and reciprocal deviation of each group of channels from the sums of tiles."""
     sample, g = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_G)
     parts += sample * tiles * 2 * BLOCK_G
+    if OF_SAMPLES:
+        counts += sample % batch * tiles
     total = tl.zeros((BLOCK_G,), dtype=tl.float32)
     mean = tl.zeros((BLOCK_G,), dtype=tl.float32)
     spread = tl.zeros((BLOCK_G,), dtype=tl.float32)
@@ -142,6 +190,8 @@ def _merge_groups_kernel(
         squares = tl.load(parts + t[:, None] * 2 * BLOCK_G + BLOCK_G + g[None, :], mask=inside, other=0.0)
         level = tl.where(weight > 0.0, sums / tl.where(weight > 0.0, weight, 1.0), 0.0)
         new = tl.sum(weight, axis=0)
+        if OF_SAMPLES:  # tiles may lie outside the domain, all of them
+            new = tl.maximum(new, 1e-30)
         middle = tl.sum(sums, axis=0) / new
         # Of the few rows of a tile sums of squares are exact enough; tiles are merged by mean and spread.
         away = level - middle[None, :]
@@ -157,24 +207,32 @@ def _merge_groups_kernel(
 
 
 def march(
-    states: Tensor, network: Network, weights: Tensor | None, num_groups: int, group_eps: float
+    states: Tensor,
+    network: Network,
+    weights: Tensor | None,
+    num_groups: int,
+    group_eps: float,
+    forcing: Forcing | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Fills ``states`` ``(1 + step, batch, point, latent)`` from its first slot on.
+    """Fills ``states`` ``(1 + step, batch, point, latent)`` from its first slot on, and the states under ``forcing``.
 
     Returns mean and reciprocal deviation of the LayerNorms ``(step, batch, point, 2)`` and of the groups of channels
     ``(step * batch, group, 2)``.
     """
     slots, batch, points, latent = states.shape
+    tile = chosen(TILE, SMALLER_TILE)
     num_steps, hidden = slots - 1, network.first.shape[0]
-    tiles = triton.cdiv(points, TILE.points)
+    tiles = triton.cdiv(points, tile.points)
     block_groups = padded(num_groups)
     rows = states.new_empty(num_steps, batch, points, 2, dtype=torch.float32)
     parts = states.new_empty(num_steps * batch, tiles, 2, block_groups, dtype=torch.float32)
-    counts = states.new_empty(tiles, dtype=torch.float32)
+    of_samples = weights is not None and weights.numel() > points
+    counts = states.new_empty(batch if of_samples else 1, tiles, dtype=torch.float32)
     block, block_hidden = min(padded(latent), BLOCK_LATENT), padded(hidden)
+    entering = states if forcing is None else forcing.states
     described = can_move(states, network.first, network.second)
     arguments = (
-        *(moved(x, slots * batch, TILE.points, block, described) for x in (states, states)),
+        *(moved(x, len(x) * batch, tile.points, block, described) for x in (entering, states)),
         moved(network.first, 1, block_hidden, block, described),
         moved(network.second, 1, block, block_hidden, described),
         rows,
@@ -193,6 +251,8 @@ def march(
         network.eps,
     )
     for step in range(num_steps):
+        if forcing is not None:
+            forcing.add_to(states, step)
         launch(
             _march_kernel,
             (tiles, batch),
@@ -202,14 +262,16 @@ def march(
             HIDDEN=hidden,
             CHANNELS=latent // num_groups,
             HAS_WEIGHTS=weights is not None,
+            OF_SAMPLES=of_samples,
+            FORCED=forcing is not None,
             DESCRIBED=described,
             PRECISION=precision(states.dtype),
-            BLOCK_P=TILE.points,
+            BLOCK_P=tile.points,
             BLOCK_K=block,
             BLOCK_H=block_hidden,
             BLOCK_G=block_groups,
-            STAGES=TILE.stages,
-            num_warps=TILE.warps,
+            STAGES=tile.stages,
+            num_warps=tile.warps,
         )
     statistics = states.new_empty(num_steps * batch, num_groups, 2, dtype=torch.float32)
     launch(
@@ -221,8 +283,10 @@ def march(
         tiles,
         num_groups,
         latent // num_groups,
+        batch if of_samples else None,
         group_eps,
-        BLOCK_T=min(padded(tiles), 128),
+        OF_SAMPLES=of_samples,
+        BLOCK_T=min(padded(tiles), MERGED_TILES),
         BLOCK_G=block_groups,
     )
     return rows, statistics

@@ -18,11 +18,13 @@ from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import padded, pieces, precision
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.limits import chosen
 from factformer.kernels._triton.tiles import Tile
 from factformer.kernels.march_decode.marching_backward import MarchingGradient
 from factformer.kernels.march_decode.network import Network, Weights
 
 TILE = Tile(64, 4, 3)
+SMALLER_TILE = Tile(64, 8, 3)
 BLOCK_COLUMNS = 128
 FINISH_COLUMNS = 16
 
@@ -171,13 +173,14 @@ def _finish_kernel(
 def march_weights_backward(
     states: Tensor, rows: Tensor, grads: MarchingGradient, network: Network, parameters: Weights
 ) -> Weights:
-    """Gradients of ``parameters`` from those of the states and hidden layers."""
-    slots, batch, points, latent = states.shape
+    """Gradients of ``parameters`` from those of the states and hidden layers; ``states`` are those that steps see."""
+    slots, batch, points, latent = grads.states.shape
+    tile = chosen(TILE, SMALLER_TILE)
     hidden, samples = network.first.shape[0], (slots - 1) * batch
     block = min(padded(latent), BLOCK_COLUMNS)
     chunks = triton.cdiv(latent, block)
-    count = triton.cdiv(points, TILE.points)
-    per_program = triton.cdiv(count, pieces(count, 2 * chunks * samples, waves=4)) * TILE.points
+    count = triton.cdiv(points, tile.points)
+    per_program = triton.cdiv(count, pieces(count, 2 * chunks * samples, waves=4)) * tile.points
     number = triton.cdiv(points, per_program)
     parts = states.new_empty(2, samples * number, hidden, latent, dtype=torch.float32)
     vectors = states.new_empty(slots - 1, batch * number, 3 * hidden + 2 * latent + 2, dtype=torch.float32)
@@ -198,13 +201,13 @@ def march_weights_backward(
         LATENT=latent,
         HIDDEN=hidden,
         PRECISION=precision(states.dtype),
-        BLOCK_R=TILE.points,
+        BLOCK_R=tile.points,
         BLOCK_H=padded(hidden),
         BLOCK_C=block,
         CHUNKS=chunks,
-        STAGES=TILE.stages,
-        num_warps=TILE.warps,
-        num_stages=TILE.stages,
+        STAGES=tile.stages,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
     )
     steps = torch.empty_like(parameters.steps)
     gain, bias, second_bias = steps.new_empty(3, latent).unbind(0)

@@ -65,6 +65,30 @@ def _network_kernel(
         tl.store(embedding_sums + step * 2 + 1, tl.sum(e * e, axis=0), mask=tl.program_id(0) == 0)
 
 
+class Forcing(NamedTuple):
+    """What drives the marching: fields ``(step, batch, point, channel)`` and the matrix ``(latent, channel)`` on them.
+
+    ``states`` ``(step, batch, point, latent)`` are those that the steps start from, ``z + F f``. The decoder reads the
+    states before.
+    """
+
+    fields: Tensor
+    matrix: Tensor
+    states: Tensor
+
+    @classmethod
+    def on(cls, fields: Tensor, matrix: Tensor, dtype: torch.dtype) -> Forcing:
+        """Of fields ``(batch, step, point, channel)``."""
+        turned, matrix = fields.transpose(0, 1).to(dtype).contiguous(), matrix.to(dtype)
+        return cls(turned, matrix, turned.new_empty(*turned.shape[:-1], len(matrix)))
+
+    def add_to(self, states: Tensor, step: int) -> None:
+        """Fill the states that ``step`` starts from; ``states`` has one slot more."""
+        flat = (x[step].flatten(0, 1) for x in (states, self.fields, self.states))
+        before, fields, entering = flat
+        torch.addmm(before, fields, self.matrix.t(), out=entering)
+
+
 class Weights(NamedTuple):
     """Embeddings of the steps, gain and bias of the LayerNorm, W₁, b₁, W₂, b₂; or their gradients."""
 

@@ -13,6 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from factformer.grid import Grid
 from factformer.kernels._triton.arithmetic import rows_of
+from factformer.kernels._triton.domain import masked_domain
+from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.normalized_weights import fold_grouped
 from factformer.kernels._triton.products import gram
 from factformer.kernels._triton.weights import working
@@ -22,7 +24,7 @@ from factformer.kernels.march_decode.group_norm_backward import group_norm_backw
 from factformer.kernels.march_decode.marching_backward import march_backward
 from factformer.kernels.march_decode.marching_forward import march
 from factformer.kernels.march_decode.marching_weights_backward import march_weights_backward
-from factformer.kernels.march_decode.network import Network, Weights
+from factformer.kernels.march_decode.network import Forcing, Network, Weights
 from factformer.nn.norms import cached_domain_weights
 
 if TYPE_CHECKING:
@@ -88,18 +90,37 @@ class Parameters(NamedTuple):
 
 
 def march_and_decode(
-    marching: LatentMarching, decoder: Decoder, field: Tensor, num_steps: int, grid: Grid, dtype: torch.dtype
+    marching: LatentMarching,
+    decoder: Decoder,
+    field: Tensor,
+    num_steps: int,
+    grid: Grid,
+    forcing: Tensor | None,
+    mask: Tensor | None,
+    dtype: torch.dtype,
 ) -> Tensor:
-    """Fields ``(batch, step, *grid, channel)`` in float32 of a latent field ``(batch, *grid, dim)``."""
+    """Fields ``(batch, step, *grid, channel)`` in float32 of a latent field ``(batch, *grid, dim)``.
+
+    With a mask the group norm is that over the domain; what lies outside means nothing and must be finite.
+    """
     norm = decoder.norm
-    weights = cached_domain_weights(norm.tables, grid, norm.weight)
+    if mask is None:
+        weights = cached_domain_weights(norm.tables, grid, norm.weight)
+    else:
+        weights = masked_domain(mask).weights(norm.tables, grid)
     flat = field.to(dtype).flatten(1, -2)
     parameters = Parameters.of(marching, decoder)
-    fields: Tensor = _MarchDecode.apply(flat, num_steps, weights, marching.norm.eps, norm.eps, *parameters)
+    matrix = None
+    if forcing is not None and marching.force is not None:
+        forcing, matrix = forcing[:, :num_steps].flatten(2, -2), marching.force.weight
+    fields: Tensor = _MarchDecode.apply(
+        flat, num_steps, weights, marching.norm.eps, norm.eps, forcing, matrix, *parameters
+    )
     result: Tensor = fields.unflatten(2, grid.shape)
     return result
 
 
+@within_limits
 class _MarchDecode(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -109,6 +130,8 @@ class _MarchDecode(torch.autograd.Function):
         weights: Tensor | None,
         eps: float,
         group_eps: float,
+        forcing: Tensor | None,
+        matrix: Tensor | None,
         *tensors: Tensor,
     ) -> Tensor:
         parameters, dtype, field = Parameters(*tensors), field.dtype, rows_of(field)
@@ -123,17 +146,19 @@ class _MarchDecode(torch.autograd.Function):
                 out=states[0].view(-1, latent),
             )
             network = Network.fold(parameters.weights, num_steps, eps, dtype)
-            rows, statistics = march(states, network, weights, parameters.grouped.shape[0], group_eps)
+            driven = None if forcing is None or matrix is None else Forcing.on(forcing, matrix, dtype)
+            rows, statistics = march(states, network, weights, parameters.grouped.shape[0], group_eps, driven)
             layers = parameters.layers(statistics, dtype)
             fields = decode(states, layers)
-        ctx.save_for_backward(field, states, rows, statistics, weights, *tensors)
+        ctx.save_for_backward(field, states, rows, statistics, weights, *(driven or [None] * 3), *tensors)
         ctx.network, ctx.layers = network, layers
         return fields
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        field, states, rows, statistics, weights, *tensors = ctx.saved_tensors
+        field, states, rows, statistics, weights, *rest = ctx.saved_tensors
+        forcing, tensors = None if rest[0] is None else Forcing(*rest[:3]), rest[3:]
         parameters, (network, layers) = Parameters(*tensors), (ctx.network, ctx.layers)
         with torch.autocast(field.device.type, enabled=False):
             decoded = decode_backward(rows_of(grad.float()), states, layers)
@@ -146,9 +171,16 @@ class _MarchDecode(torch.autograd.Function):
                 1.0 / states.shape[2] if weights is None else 1.0,
             )
             marched = march_backward(
-                states, rows, network, decoded.hidden, layers.first, normed.terms, weights, layers.num_groups
+                states, rows, network, decoded.hidden, layers.first, normed.terms, weights, layers.num_groups, forcing
             )
-            of_weights = march_weights_backward(states, rows, marched, network, parameters.weights)
+            seen = states if forcing is None else forcing.states
+            of_weights = march_weights_backward(seen, rows, marched, network, parameters.weights)
+            grad_forcing = grad_matrix = None
+            if forcing is not None and marched.entering is not None:
+                entering = marched.entering.flatten(0, 2)
+                grad_matrix = gram(entering[None], forcing.fields.flatten(0, 2)[None]).squeeze(0)
+                if ctx.needs_input_grad[5]:
+                    grad_forcing = (entering @ forcing.matrix).view_as(forcing.fields).transpose(0, 1).float()
             grad_start = marched.states[0].flatten(0, 1)
             grad_field = (grad_start @ parameters.expand.to(states.dtype)).view_as(field)
             grad_expand = gram(grad_start[None], field.view(1, -1, field.shape[-1])).squeeze(0)
@@ -165,4 +197,4 @@ class _MarchDecode(torch.autograd.Function):
             decoded.third,
             decoded.third_bias,
         )
-        return grad_field, None, None, None, None, *grads
+        return grad_field, None, None, None, None, grad_forcing, grad_matrix, *grads

@@ -14,11 +14,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import rows_of
+from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.products import gram
 from factformer.kernels._triton.sums import column_sums
 from factformer.kernels._triton.weights import working
 
 
+@within_limits
 class _Positions(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -121,9 +121,17 @@ class AxialKernel(nn.Module):
         ]
         others = [axis for axis in range(grid.num_axes) if axis != self.m]
         mean = grid.total(axial_mean(x, weights, self.m), others)
-        if mask is None:
+        share = None
+        if mask is not None:
+            share = grid.total(axial_mean(mask.unsqueeze(-1).to(mean.dtype), weights, self.m), others)
+        return self.encode_inside(mean, share, grid)
+
+    def encode_inside(
+        self, mean: Float[Tensor, "batch points dim"], share: Float[Tensor, "batch points 1"] | None, grid: Grid
+    ) -> tuple[Float[Tensor, "batch head points kernel"], Float[Tensor, "batch head points kernel"]]:
+        """`factors` from the mean of a field that is zero outside; ``share`` of each line lies inside."""
+        if share is None:
             return self.encode(mean, grid)
-        share = grid.total(axial_mean(mask.unsqueeze(-1).to(mean.dtype), weights, self.m), others)
         queries, keys = self.encode(ratio(mean, share), grid)
         empty = (share == 0).unsqueeze(1)
         return queries.masked_fill(empty, 0.0), keys.masked_fill(empty, 0.0)

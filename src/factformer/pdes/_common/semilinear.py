@@ -35,6 +35,10 @@ class Semilinear(PDE):
 
     degree: ClassVar[int] = 2
     """Factors in the highest product of the nonlinear term. It decides how many modes are free of aliases."""
+    order: ClassVar[int] = 4
+    """Of the integrator: 4, or 2 where data of others were made so."""
+    open_products: ClassVar[bool] = False
+    """Whether only the factors of products are cut, as `factformer.numerics.semilinear.solve` says."""
     symmetry: ClassVar[BoxSymmetry] = BoxSymmetry()
     """What carries solutions to solutions; shifts always do."""
     downsamplings = ("truncate",)
@@ -93,6 +97,8 @@ class Semilinear(PDE):
             dt=getattr(values, "dt", None),
             num_frames=num_frames,
             repeat=repeated,
+            order=self.order,
+            open_products=self.open_products,
         )
 
     def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:

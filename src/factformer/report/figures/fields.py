@@ -12,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
+from factformer._support.axes import evenly_spaced
 from factformer.errors import UserError
-from factformer.grid import Grid, evenly_spaced
+from factformer.grid import Grid
 from factformer.report.planes import (
     Array,
     Component,

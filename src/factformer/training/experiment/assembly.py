@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from factformer import engine
+from factformer._support.axes import per_axis
 from factformer._support.limits import require_memory
 from factformer.data.normalization import Normalizer
 from factformer.data.statistics import Moments, shared_deviation
 from factformer.data.store import Dataset
 from factformer.data.windows import span
 from factformer.errors import UserError
-from factformer.grid import per_axis
 from factformer.problem import Problem
 from factformer.protocols import BaseProtocol
 from factformer.surrogate import Surrogate, build_surrogate

@@ -46,10 +46,11 @@ def _defaults(dataset: Dataset, model: str | ModelConfig | type[Backbone], updat
         protocol = {"name": "latent_marching", "marching_steps": steps, "pushforward": pushed}
     every = max(1, updates // 10)
     in_time = {"residual": True} if problem.num_context_frames else {}
+    sizes = backbone.default_sizes.get(problem.grid.num_axes, {}) if all(problem.grid.periodic) else {}
     return Experiment.parse(
         {
             "problem": problem.name,
-            "model": {**in_time, **chosen},
+            "model": {**in_time, **sizes, **chosen},
             "protocol": protocol,
             "training": {
                 "updates": updates,

@@ -20,13 +20,13 @@ from factformer import __version__
 from factformer._support import run_names as names
 from factformer._support.files import MARK, write_atomically
 from factformer._support.lock import locked
-from factformer.bundle import DESCRIPTION
 from factformer.config import assignment
 from factformer.data.agreement import describe_difference
 from factformer.errors import UserError
 from factformer.problem import Problem
 from factformer.training.experiment.definition import Experiment, differences
 from factformer.training.runfolder import checkpoint
+from factformer.zoo.description import DESCRIPTION
 from factformer.zoo.index import BUNDLE_FILES
 
 FREE_KEYS = ("data.path", "data.residence", "training.checkpoint_every", "training.keep_last")
