@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from factformer import engine
-from factformer._support.axes import per_axis
-from factformer._support.limits import require_memory
 from factformer.data.normalization import Normalizer
 from factformer.data.statistics import Moments, shared_deviation
 from factformer.data.store import Dataset
 from factformer.data.windows import span
 from factformer.errors import UserError
-from factformer.problem import Problem
 from factformer.protocols import BaseProtocol
 from factformer.surrogate import Surrogate, build_surrogate
 from factformer.training.experiment.definition import Experiment
@@ -105,16 +100,9 @@ def check_batch(batch_size: int, num_processes: int, accumulate: int) -> None:
         )
 
 
-def check_memory(experiment: Experiment, problem: Problem, length: int, num_processes: int, *, on_cpu: bool) -> None:
-    """Raise where a batch of windows of ``length`` frames cannot fit into main memory.
-
-    On the CPU, the latent fields that the backward pass needs, one for each layer, count too; there are more of them.
-    """
-    config, model = experiment.training, experiment.model
-    share = config.batch_size // num_processes
-    numbers = share * length * problem.grid.num_points * problem.num_state_channels
-    if on_cpu:
-        points = problem.grid.num_points // math.prod(per_axis("model.patch", model.patch, problem.grid.num_axes))
-        numbers += share // config.accumulate * points * model.dim * (model.depth + 1)
-    what = f"a batch of {share} windows of {length} frames"
-    require_memory(4 * numbers, what, "lower training.batch_size or raise training.accumulate")
+def check_cut(experiment: Experiment) -> None:
+    """Raise where a setting cannot be had with a grid that is cut over processes."""
+    if experiment.training.gradient_loss:
+        raise UserError("training.gradient_loss compares neighbours of all points and cannot be cut; set it to 0")
+    if getattr(experiment.protocol, "coarse", 1) > 1:
+        raise UserError("protocol.coarse leaves out points and cannot be cut over processes; set it to 1")

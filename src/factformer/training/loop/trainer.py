@@ -24,12 +24,13 @@ from factformer.parallel.part import GridPart, cut_window
 from factformer.problem import STEP
 from factformer.protocols import Plan, build_protocol
 from factformer.surrogate import Surrogate
-from factformer.training.experiment.assembly import check_batch, check_memory, check_window, new_surrogate, take_weights
+from factformer.training.experiment.assembly import check_batch, check_cut, check_window, new_surrogate, take_weights
 from factformer.training.experiment.definition import Experiment
 from factformer.training.feed.augmentation import Augmentation
 from factformer.training.feed.feeding import Visits, open_feed
 from factformer.training.feed.noise import ContextNoise
 from factformer.training.feed.steps import SteppedDataset
+from factformer.training.footprint.checking import check_memory
 from factformer.training.loop.captured import CapturedStep
 from factformer.training.loop.clock import Clock
 from factformer.training.loop.failures import Diverged, exploded
@@ -82,8 +83,7 @@ class Trainer:
         self.protocol = build_protocol(experiment.protocol, problem)
         num_groups = fabric.world_size // domain  # each trains on samples of its own
         check_batch(config.batch_size, num_groups, config.accumulate)
-        on_cpu = fabric.device.type == "cpu"
-        check_memory(experiment, problem, self.protocol.window_length, fabric.world_size, on_cpu=on_cpu)
+        check_memory(experiment, self.protocol, num_groups, domain, on_cpu=fabric.device.type == "cpu")
 
         self.surrogate = new_surrogate(experiment, dataset, self.protocol)
         if init is not None:
@@ -391,11 +391,3 @@ class Trainer:
             rank=self.fabric.global_rank,
             last=counters.last,
         )
-
-
-def check_cut(experiment: Experiment) -> None:
-    """Raise where a setting cannot be had with a grid that is cut over processes."""
-    if experiment.training.gradient_loss:
-        raise UserError("training.gradient_loss compares neighbours of all points and cannot be cut; set it to 0")
-    if getattr(experiment.protocol, "coarse", 1) > 1:
-        raise UserError("protocol.coarse leaves out points and cannot be cut over processes; set it to 1")

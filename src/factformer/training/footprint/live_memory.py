@@ -20,6 +20,11 @@ BLOCK = 512
 """Bytes that an allocation is rounded up to, as PyTorch does on a GPU."""
 
 
+def rounded(num_bytes: int) -> int:
+    """What an allocation of so many bytes takes."""
+    return -(-num_bytes // BLOCK) * BLOCK
+
+
 class LiveMemory(TorchDispatchMode):
     """Counts the storages that operations in its block make, and those of tensors it is told of.
 
@@ -48,7 +53,7 @@ class LiveMemory(TorchDispatchMode):
         storage = tensor.untyped_storage()
         if storage in self._known:
             return
-        size = -(-storage.nbytes() // BLOCK) * BLOCK
+        size = rounded(storage.nbytes())
         self._known.add(storage)
         self.now += size
         self.peak = max(self.peak, self.now)

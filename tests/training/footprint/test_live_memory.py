@@ -9,9 +9,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from factformer.evaluation.baselines import EAGER, SETTINGS, runner_of
-from factformer.evaluation.live_memory import BLOCK, LiveMemory
+from factformer.training.footprint.live_memory import BLOCK, LiveMemory
 
-MEASURED = Path(__file__).parents[2] / "results" / "speed" / "model_h200.json"
+MEASURED = Path(__file__).parents[3] / "results" / "speed" / "model_h200.json"
 MEGABYTE = 2**20
 
 
