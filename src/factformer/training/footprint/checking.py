@@ -17,9 +17,7 @@ CLOSE = 0.01
 ADVICE = "lower training.batch_size or raise training.accumulate (`factformer plan` says what fits)"
 
 
-def check_memory(
-    experiment: Experiment, protocol: BaseProtocol, num_groups: int, domain: int, *, on_cpu: bool
-) -> None:
+def check_memory(experiment: Experiment, protocol: BaseProtocol, num_groups: int, domain: int, *, on_cpu: bool) -> None:
     """Raise where the windows of an update or, on the CPU, what its backward pass needs cannot fit into main memory.
 
     No more is counted than is there: a run that fits is never refused.

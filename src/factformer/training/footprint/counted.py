@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from factformer._support.text import first_line
 from factformer.batch import Batch, Window
+from factformer.data.normalization import Normalizer
 from factformer.engine import NARROWEST
 from factformer.errors import UserError
 from factformer.kernels.estimates import training_bytes
@@ -90,10 +91,12 @@ def count(experiment: Experiment, problem: Problem, share: Share = Share()) -> F
 def count_update(experiment: Experiment, protocol: BaseProtocol, share: Share) -> Footprint:
     """`count` for a protocol and its problem."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
+    problem, steps = protocol.problem, protocol.steps_per_call
+    normalizer = Normalizer.identity(problem)  # its numbers are looked at
     try:
         with mode:
-            steps = protocol.steps_per_call
-            surrogate = build_surrogate(protocol.problem, experiment.model, marching_steps=steps)
+            surrogate = build_surrogate(problem, experiment.model, marching_steps=steps, normalizer=normalizer)
+        objective = Objective(surrogate, protocol, experiment.training.gradient_loss)
         rank = 0
         if share.domain > 1:
             check_cut(experiment)
@@ -102,7 +105,7 @@ def count_update(experiment: Experiment, protocol: BaseProtocol, share: Share) -
         with share.process(rank):
             part = hold_part(surrogate, share.groups, share.domain, "cpu") if share.domain > 1 else None
             with mode:
-                return _count(experiment, protocol, share, surrogate, part)
+                return _count(experiment, share, objective, part)
     except UserError:
         raise
     except (RuntimeError, NotImplementedError) as error:  # all that tensors without values cannot do
@@ -115,10 +118,9 @@ def trained_problem(experiment: Experiment, problem: Problem) -> Problem:
     return (with_step(problem) if config.several_steps else problem).with_stride(config.strides[0])
 
 
-def _count(
-    experiment: Experiment, protocol: BaseProtocol, share: Share, surrogate: Surrogate, part: GridPart | None
-) -> Footprint:
-    config, problem = experiment.training, protocol.problem
+def _count(experiment: Experiment, share: Share, objective: Objective, part: GridPart | None) -> Footprint:
+    config, surrogate, protocol = experiment.training, objective.surrogate, objective.protocol
+    problem = protocol.problem
     optimizer = build_optimizer(surrogate, config)
     weights = [p for p in surrogate.parameters() if p.requires_grad]
     kept = [e for p in weights for e in expected_moments(optimizer, p).values()]
@@ -130,7 +132,6 @@ def _count(
     window = blank_window(problem, rows, protocol.window_length)
     if part is not None:  # whole frames are read, and a part of them is seen
         window = cut_window(window, part)
-    objective = Objective(surrogate, protocol, config.gradient_loss)
     fixed = LiveMemory([*objective.parameters(), *objective.buffers()]).now
     plan = protocol.whole_plan(0, 1.0)  # all kinds of calls fall due at update 0, and none grows after 1.0
     held, active, flops, sent = _update(objective, window, plan, experiment, share)
