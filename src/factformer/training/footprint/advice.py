@@ -62,12 +62,12 @@ def suggestions(experiment: Experiment, problem: Problem, share: Share, memory: 
     taken: list[str] = []
     same, last = True, single[0]
     for kind in ("accumulate", "checkpointing", "precision", "domain", "patch"):
-        found = [item for item in _changes(experiment, problem, share) if item[0] == kind]
+        found = list(_changes(experiment, problem, share, kind))
         if not found:
             continue
         # Of several numbers of parts the first that fits, or the most.
-        chosen = next((item for item in found if fits(item[3].footprint.training, memory)), found[-1])
-        _, experiment, share, change = chosen
+        chosen = next((item for item in found if fits(item[2].footprint.training, memory)), found[-1])
+        experiment, share, change = chosen
         taken.append(change.options)
         same = same and change.same_result
         last = Change(" ".join(taken), change.footprint, same)
@@ -79,13 +79,18 @@ def suggestions(experiment: Experiment, problem: Problem, share: Share, memory: 
 Candidate = tuple[str, Experiment, Share, str, bool]
 
 
-def _changes(experiment: Experiment, problem: Problem, share: Share) -> Iterator[tuple[str, Experiment, Share, Change]]:
+def _changes(
+    experiment: Experiment, problem: Problem, share: Share, wanted: str | None = None
+) -> Iterator[tuple[Experiment, Share, Change]]:
+    """Each change by itself; with ``wanted`` those of one kind."""
     for kind, changed, shared, options, same in _candidates(experiment, problem, share):
+        if wanted not in (None, kind):
+            continue
         try:
             footprint = count(changed, problem, shared)
         except UserError:  # a change that this experiment cannot have
             continue
-        yield kind, changed, shared, Change(options, footprint, same)
+        yield changed, shared, Change(options, footprint, same)
 
 
 def _candidates(experiment: Experiment, problem: Problem, share: Share) -> Iterator[Candidate]:

@@ -211,7 +211,8 @@ def _prediction(surrogate: Surrogate, experiment: Experiment, part: GridPart | N
     with LiveMemory(held) as memory, torch.no_grad(), autocast(experiment.training.precision):
         surrogate(batch)
     surrogate.train()
-    return memory.peak
+    peak: int = memory.peak
+    return peak
 
 
 def blank_window(problem: Problem, rows: int, length: int) -> Window:
