@@ -28,10 +28,10 @@ def test_says_what_an_update_takes_as_json(capsys):
 
 
 def test_the_table_is_narrow_and_names_what_helps(capsys):
-    code, out, _ = run(capsys, *SMALL, "--memory", "60MB", "--set", "training.accumulate=2")
+    code, out, _ = run(capsys, *SMALL, "--memory", "20MB", "--set", "training.accumulate=2")
     assert code == 0
     assert all(len(line) <= 80 for line in out.splitlines())
-    assert "does not fit into 60 MB" in out
+    assert "does not fit into 20 MB" in out
     assert "model.patch" in out or "--domain" in out
 
 

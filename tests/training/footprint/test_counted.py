@@ -70,7 +70,8 @@ def test_activations_are_those_that_the_allocator_of_the_cpu_gives_out(model):
     changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
     peak = max(itertools.accumulate(changes))
     assert len(changes) > 100
-    assert count(wanted, problem).activations == pytest.approx(peak, rel=0.05)
+    # What an operation needs inside itself, such as a convolution, is not seen.
+    assert 0.9 * peak <= count(wanted, problem).activations <= 1.02 * peak
 
 
 def test_accumulation_and_checkpointing_save_activations():
@@ -78,7 +79,7 @@ def test_accumulation_and_checkpointing_save_activations():
     parts = count(experiment(accumulate=4), PROBLEM)
     again = count(experiment(SIZES | {"checkpointing": True}), PROBLEM)
     assert parts.activations < 0.35 * whole.activations
-    assert parts.flops == whole.flops
+    assert whole.flops <= parts.flops < 1.1 * whole.flops  # what is made of weights alone is made for each part
     assert again.activations < whole.activations
     assert again.flops > whole.flops
 
