@@ -22,7 +22,8 @@ import torch
 
 from factformer import recipes
 from factformer.data.convert import convert
-from factformer.data.store import ArrayDataset, Dataset, open_dataset
+from factformer.data.dataset import ArrayDataset, Dataset
+from factformer.data.store import open_dataset
 from factformer.evaluation.provenance import provenance
 from factformer.training.launch import wanted_problem
 from factformer.training.loop.machine import Machine, start

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import factformer
 from factformer import Field, Grid, Problem
-from factformer.data.store import ArrayDataset
+from factformer.data.dataset import ArrayDataset
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance
 from factformer.models import _backbone

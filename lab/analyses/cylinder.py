@@ -75,7 +75,7 @@ def measure(
         "drag": float(drag.mean()) if reynolds > 60 else float(drag[-1]),
         "bubble": _bubble(frame[0, :, round(CENTRE[1] / grid.spacing(1)), 0].tolist(), grid.spacing(0), diameter),
         "largest_speed_in_body": float(frame[0][inside].abs().max()),
-        "strouhal": _strouhal((lift - lift.mean()).tolist(), diameter) if reynolds > 60 else None,
+        "strouhal": strouhal(lift.tolist(), INTERVAL, diameter) if reynolds > 60 else None,
         "lift_amplitude": float((lift - lift.mean()).abs().max()),
     }
     return {**row, "seconds": time.perf_counter() - began}
@@ -91,12 +91,12 @@ def _bubble(speed: Sequence[float], spacing: float, diameter: float) -> float | 
     return None
 
 
-def _strouhal(lift: Sequence[float], diameter: float) -> float | None:
-    """``f D / U`` from the times at which the lift rises through its mean."""
-    rises = [i - a / (b - a) for i, (a, b) in enumerate(itertools.pairwise(lift)) if a < 0 <= b]
-    if len(rises) < 3:
-        return None
-    return diameter * (len(rises) - 1) / ((rises[-1] - rises[0]) * INTERVAL)
+def strouhal(values: Sequence[float], step: float, diameter: float) -> float | None:
+    """``f D / U`` from the times at which a signal rises through its mean."""
+    mean = sum(values) / len(values)
+    pairs = enumerate(itertools.pairwise([value - mean for value in values]))
+    rises = [index - a / (b - a) for index, (a, b) in pairs if a < 0 <= b]
+    return None if len(rises) < 3 else diameter * (len(rises) - 1) / ((rises[-1] - rises[0]) * step)
 
 
 def main() -> None:

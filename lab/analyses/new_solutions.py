@@ -6,8 +6,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from factformer.data.dataset import Dataset
 from factformer.data.generate.run import generate
-from factformer.data.store import Dataset, open_dataset
+from factformer.data.store import open_dataset
 from factformer.problem import Problem
 
 

@@ -17,10 +17,8 @@ Strouhal number is that of the speed across the stream behind a single cylinder,
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +27,16 @@ from torch import Tensor
 
 import factformer
 from factformer.batch import Batch
-from factformer.data.store import Dataset, open_dataset
+from factformer.data.dataset import Dataset
+from factformer.data.store import open_dataset
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.pdes._common.bodies import body
 from factformer.pdes.obstacle_flow import Parameters, pde
 from factformer.surrogate import Surrogate
+from lab.analyses.cylinder import CENTRE, strouhal
 
 STARTS = (40, 46, 52)
 """Frames at which roll-outs begin; the first is where the frames of training end."""
-CENTRE = (2.0, 2.0)
 CYLINDERS = ({"diameter": 0.4, "reynolds": 80}, {"diameter": 0.5, "reynolds": 100}, {"diameter": 0.6, "reynolds": 120})
 WARMUP, DURATION = 40.0, 80.0
 
@@ -111,14 +110,6 @@ def shedding(surrogate: Surrogate, diameter: float, reynolds: float, resolution:
         "amplitude_surrogate": swings[1],
         "seconds_surrogate": seconds,
     }
-
-
-def strouhal(values: Sequence[float], step: float, diameter: float) -> float | None:
-    """``f D / U`` from the times at which a signal rises through its mean."""
-    mean = sum(values) / len(values)
-    pairs = enumerate(itertools.pairwise([value - mean for value in values]))
-    rises = [index - a / (b - a) for index, (a, b) in pairs if a < 0 <= b]
-    return None if len(rises) < 3 else diameter * (len(rises) - 1) / ((rises[-1] - rises[0]) * step)
 
 
 def main() -> None:

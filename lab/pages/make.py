@@ -28,6 +28,7 @@ from lab.pages import measurements, resolutions, sections, settings
 from lab.pages.cards import leaves, run_of, write_cards
 from lab.pages.findings import Finding, paragraph, read_findings
 from lab.pages.notebook import notebook
+from lab.pages.one_dimension import one_axis
 
 FIGURE = ROOT / "docs" / "images" / "darcy-resolutions.png"
 BLOCK = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
@@ -209,6 +210,7 @@ def written() -> dict[Path, str]:
                 sections.research_log(found),
                 *measurements.divergence(),
                 *measurements.disturbances(),
+                *one_axis(),
                 *measurements.screening(),
             ]
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from factformer._support.files import whole_file
 from factformer.cli import describe
 from factformer.config import Config
 from factformer.data import convert, generate, open_dataset, trajectory_seed
-from factformer.data import writer as writer_module
+from factformer.data.layout import offsets
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 
@@ -170,7 +171,7 @@ def test_full_disk_in_the_middle_is_one_line_and_the_run_goes_on_later(decay, tm
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(descriptor, content, offset)
 
-    monkeypatch.setattr(writer_module.os, "pwrite", full)
+    monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(UserError, match=r"disk is full .*finished batches are kept") as error:
         generate(decay, tmp_path / "full", splits=["train"])
     assert "\n" not in str(error.value)
@@ -204,7 +205,7 @@ def test_file_size_limit_of_the_system_is_one_line(tmp_path: Path) -> None:
 
 def test_too_little_space_is_said_before_anything_is_solved(decay, tmp_path: Path, monkeypatch) -> None:
     usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr(writer_module.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(UserError, match=r"disk full: .* needs 15.1 kB, only 1 kB are free"):
         generate(decay, tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
@@ -278,7 +279,7 @@ def test_damaged_batches_are_noticed_and_made_again(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="NaN"):
         generate(BlowsUp(), tmp_path / "damaged", splits=["train"], batch_size=1)
     partial = tmp_path / "damaged" / ".train.hdf5.partial" / "data.hdf5"
-    where = writer_module.offsets(partial)["t0_fields/pressure"]
+    where = offsets(partial)["t0_fields/pressure"]
     with open(partial, "r+b") as file:
         file.seek(where)
         file.write(b"\x55" * 16)

@@ -8,8 +8,8 @@ import torch
 
 from factformer import Field, Grid, Problem, build_surrogate
 from factformer._support.documents import finite
+from factformer.data.dataset import ArrayDataset
 from factformer.data.normalization import Normalizer
-from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.evaluation import accuracy
 from factformer.evaluation.provenance import write_json

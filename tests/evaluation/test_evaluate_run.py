@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from factformer import Field, Grid, Problem, build_surrogate
 from factformer.bundle import load, save_bundle
+from factformer.data.dataset import ArrayDataset
 from factformer.data.generate.run import generate
 from factformer.data.hdf5 import SplitFile
-from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.evaluation.inspection import inspect_run
 from factformer.evaluation.results import read_evaluation

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from factformer import Field, Grid, Problem, build_surrogate
+from factformer.data.dataset import ArrayDataset
 from factformer.data.normalization import Normalizer
-from factformer.data.store import ArrayDataset
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.attention import analyse_attention
 from factformer.evaluation.cost import Case, measure

@@ -9,53 +9,20 @@ from scipy.special import wofz
 
 from factformer import simulate
 from factformer.pdes import find_pde
-from factformer.pdes.vlasov_poisson import ElectricField, Parameters
-
-
-def perturbed(shape: tuple[int, ...], amplitude: float = 0.01, extent: float = 4 * math.pi, v_max: float = 6.0):
-    """``(1 + a cos(k x)) exp(-v²/2)`` along the first position, with the longest wave of the box."""
-    half = len(shape) // 2
-    f = torch.ones((), dtype=torch.float64)
-    for m, size in enumerate(shape):
-        view = [-1 if axis == m else 1 for axis in range(len(shape))]
-        index = torch.arange(size, dtype=torch.float64).reshape(view)
-        if m == 0:
-            f = f * (1 + amplitude * torch.cos(2 * math.pi * index / size))
-        elif m >= half:
-            v = (2 * index / size - 1) * v_max
-            f = f * torch.exp(-v.square() / 2) / math.sqrt(2 * math.pi)
-    return f.expand(shape)[None, ..., None]
-
-
-def field_energy(frames: torch.Tensor, **parameters: float) -> torch.Tensor:
-    states = frames[0, ..., 0]
-    fields = ElectricField(states, Parameters(**parameters))(states)
-    return sum(component.square().flatten(1).mean(1) for component in fields)
-
-
-def damping_and_frequency(energy: torch.Tensor, frame_dt: float) -> tuple[float, float]:
-    """Rates from the maxima of the energy, which falls as ``exp(-2γt) cos²(ωt)``: two maxima a period."""
-    inner = energy[1:-1]
-    peaks = ((inner > energy[:-2]) & (inner >= energy[2:])).nonzero().flatten() + 1
-    times, heights = [], []
-    for place in peaks.tolist():  # a parabola through three values of the logarithm
-        a, b, c = energy[place - 1 : place + 2].log().tolist()
-        offset = 0.5 * (a - c) / (a - 2 * b + c)
-        times.append((place + offset) * frame_dt)
-        heights.append(b - 0.25 * (a - c) * offset)
-    slope = (heights[-1] - heights[0]) / (times[-1] - times[0])
-    return -slope / 2, math.pi * (len(times) - 1) / (times[-1] - times[0])
+from lab.equations.landau_damping import damping_and_frequency, dispersion_root, field_energy, perturbed
 
 
 @pytest.mark.parametrize(("wavenumber", "frequency", "damping"), [(0.5, 1.4156, 0.1533), (0.3, 1.1598, 0.0126)])
 def test_landau_damping(wavenumber, frequency, damping):
     """The first six units of time are a transient. Measured: 0.1533, 1.4157 and 0.01257, 1.1601."""
     extent = 2 * math.pi / wavenumber
-    initial = perturbed((32, 64), amplitude=0.001, extent=extent)
+    initial = perturbed((32, 64), amplitude=0.001)
     frames = simulate("vlasov_poisson", initial, 201, 0.1, extent=extent, dt=0.05)
-    found = damping_and_frequency(field_energy(frames, extent=extent)[60:], 0.1)
+    found = damping_and_frequency(field_energy(frames[0, ..., 0], extent=extent)[60:], 0.1)
     assert found[0] == pytest.approx(damping, rel=0.01)
     assert found[1] == pytest.approx(frequency, rel=0.002)
+    root = dispersion_root(wavenumber)
+    assert (root.real, -root.imag) == pytest.approx((frequency, damping), rel=5e-3)
 
 
 def growth_of_two_streams(wavenumber: float, drift: float, width: float) -> float:
@@ -77,7 +44,7 @@ def test_two_streams_grow_as_their_dispersion_relation_says():
     v = (2 * torch.arange(size, dtype=torch.float64) / size - 1) * 6.0
     streams = sum(torch.exp(-((v - sign * drift) ** 2) / (2 * width**2)) for sign in (1, -1))
     initial = wave * (streams / (2 * width * math.sqrt(2 * math.pi))).reshape(1, 1, size, 1)
-    energy = field_energy(simulate("vlasov_poisson", initial, 41, 0.5, dt=0.05))
+    energy = field_energy(simulate("vlasov_poisson", initial, 41, 0.5, dt=0.05)[0, ..., 0])
     late = energy[20:36].log()  # after the decaying part is gone, long before it saturates
     found = float(late[-1] - late[0]) / (2 * 0.5 * (len(late) - 1))
     assert found == pytest.approx(growth_of_two_streams(0.5, drift, width), rel=0.02)

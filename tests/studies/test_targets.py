@@ -6,7 +6,7 @@ import pytest
 
 from factformer.errors import UserError
 from factformer.report import paper
-from factformer.studies.cells import SCALES, Costing, Looking, Training
+from factformer.studies.cells import SCALES, Costing, Looking, Quoted, Training
 from factformer.studies.scales import data_name, describe_case, describe_scale, experiment_of, run_fingerprint
 from factformer.studies.targets import find_target, targets
 
@@ -27,6 +27,8 @@ NAMES = [
     "spectra",
     "kernels",
     "pictures",
+    "darcy-literature",
+    "navier-stokes-literature",
 ]
 RUN = Training("kolmogorov")
 
@@ -62,7 +64,8 @@ def test_every_run_is_a_valid_experiment_of_its_own(scale):
             mark = run_fingerprint(run, experiment, scale)
             assert marks.setdefault(mark, experiment) == experiment
             status = describe_scale(run, experiment, scale)
-            assert (status == "paper scale") == (scale == "paper")
+            short = any("budget_minutes" in text for text in run.settings)
+            assert (status == "paper scale") == (scale == "paper" and not short)
     assert len(marks) > 40 or scale != "paper"
 
 
@@ -174,3 +177,21 @@ def test_unknown_targets_and_scales_list_the_choices():
         find_target("tabel1", "tiny")
     with pytest.raises(UserError, match="Choices: paper, reduced, small, tiny"):
         experiment_of(RUN, "huge", "data", minutes=None)
+
+
+@pytest.mark.parametrize(("name", "published"), [("darcy-literature", 0.0049), ("navier-stokes-literature", 0.0719)])
+def test_tables_of_the_literature_train_every_model_equally_long(name, published):
+    """The models that we have get three minutes each, ours the whole recipe too; others are quoted, never filled."""
+    target = find_target(name, "paper")
+    lengths = [experiment_of(run, "paper", "data", minutes=None).training.budget_minutes for run in target.trainings]
+    assert lengths == [3.0] * 8 + [None]
+    quoted = {cell.row: cell.paper for cell in target.cells if isinstance(cell.work, Quoted)}
+    assert set(quoted) == {"ONO", "LSM", "LNO", "Transolver++"}
+    assert quoted["Transolver++"] == published
+    assert len(find_target(name, "reduced").trainings) == 8
+
+
+def test_the_literature_s_darcy_data_are_every_fifth_point():
+    run = find_target("darcy-literature", "paper").trainings[0]
+    assert data_name(run, "paper").startswith("darcy_flow-85-")
+    assert "1000 training samples" in describe_scale(run, experiment_of(run, "paper", "data", minutes=3), "paper")

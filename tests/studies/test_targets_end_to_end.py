@@ -14,6 +14,9 @@ def run_target(name, out):
     began = time.monotonic()
     outcome = reproduce_target(name, scale="tiny", out=out, device="cpu")
     for row in outcome.rows():
+        if row["status"] == "published only":
+            assert row["ours"] is None and row["paper"] is not None
+            continue
         assert row["status"].startswith("reduced ("), row
         assert row["ours"] is not None
         assert (row["ratio"] is None) == (row["paper"] is None)

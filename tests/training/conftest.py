@@ -1,7 +1,7 @@
 import pytest
 from small_waves import wave_data
 
-from factformer.data.store import ArrayDataset
+from factformer.data.dataset import ArrayDataset
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """A script that Fabric starts once per process: FOLDER STRATEGY DEVICES [resume] [slow] [SETTING …]."""
 
+import faulthandler
 import os
 import sys
 import time
@@ -15,6 +16,8 @@ from factformer.training.loop.train import train
 from factformer.training.runfolder.reporting import Reporter
 
 UPDATES = 12
+STUCK = 100
+"""Seconds after which a run of some seconds is taken to hang."""
 
 
 class Slow(Reporter):
@@ -26,6 +29,7 @@ class Slow(Reporter):
 
 def main() -> None:
     folder, strategy, devices, *flags = sys.argv[1:]
+    faulthandler.dump_traceback_later(STUCK, exit=True)  # a process that hangs says where
     torch.set_num_threads(1)
     rank = os.environ.get("LOCAL_RANK", "0")
     Path(f"{folder}.{rank}.pid").write_text(str(os.getpid()), encoding="utf-8")

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from factformer.data.store import ArrayDataset
+from factformer.data.dataset import ArrayDataset
 from factformer.grid import Grid
 from factformer.problem import Field, Problem
 from factformer.training.experiment.definition import Experiment

@@ -8,11 +8,12 @@ import torch
 from small_waves import wave_data
 
 import factformer
+from factformer import catalog
 from factformer.batch import Batch, Window
 from factformer.data import convert, open_dataset
-from factformer.data.store import ArrayDataset
+from factformer.data.dataset import ArrayDataset
 from factformer.errors import UserError
-from factformer.pdes import find_pde
+from factformer.pdes import PDE, find_pde
 from factformer.problem import Field
 from factformer.training.feed.augmentation import Augmentation
 
@@ -105,6 +106,20 @@ def test_the_draw_is_a_function_of_seed_update_and_place():
 def test_data_without_a_known_pde_cannot_be_augmented():
     with pytest.raises(UserError, match=r"training\.augment=false"):
         Augmentation("waves", wave_data()[0], 0)
+
+
+def test_a_pde_without_symmetries_cannot_be_augmented():
+    """A user's equation may say nothing of what carries its solutions to solutions."""
+    known = find_pde("burgers")
+
+    class Silent(type(known)):
+        name = "silent"
+        augment = PDE.augment
+
+    dataset = ArrayDataset(torch.randn(2, 3, 16, 1), known.problem(16))
+    said = r"silent defines none; set training\.augment=false, or write `augment` of Silent"
+    with catalog.using(pdes=[Silent()]), pytest.raises(UserError, match=said):
+        Augmentation("silent", dataset, 0)
 
 
 def test_data_of_unknown_parameters_cannot_be_augmented_where_these_decide(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from factformer import Field, Grid, Problem
-from factformer.data.store import ArrayDataset
+from factformer.data.dataset import ArrayDataset
 from factformer.models.factformer_plus import ALONG_ONE_AXIS, Config
 from factformer.training.experiment.defaults import default_experiment
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_waves import wave_problem, waves
 
-from factformer.data.store import ArrayDataset, Dataset
+from factformer.data.dataset import ArrayDataset, Dataset
 from factformer.data.windows import Windows
 from factformer.errors import UserError
 from factformer.grid import Grid

@@ -12,8 +12,9 @@ from small_waves import TINY_MODEL, wave_data, wave_problem, waves
 
 import factformer
 from factformer import Field, Grid, Problem, fit
+from factformer.data.dataset import ArrayDataset
 from factformer.data.layout import Contents
-from factformer.data.store import ArrayDataset, open_dataset
+from factformer.data.store import open_dataset
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 from factformer.models._backbone import check_model

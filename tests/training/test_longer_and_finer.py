@@ -9,7 +9,7 @@ from small_waves import TINY_MODEL, tiny_experiment, wave_data, waves
 
 import factformer
 from factformer import Field, Grid, Problem
-from factformer.data.store import ArrayDataset
+from factformer.data.dataset import ArrayDataset
 from factformer.errors import UserError
 from factformer.training import train
 from factformer.training.experiment.options import fine_tuning

@@ -10,7 +10,7 @@ import torch
 from small_waves import LATENT, tiny_experiment, wave_problem, waves
 
 import factformer
-from factformer.data.store import ArrayDataset
+from factformer.data.dataset import ArrayDataset
 from factformer.errors import NonFinite, UserError
 from factformer.protocols.latent_marching import marching_steps, pushforward_calls
 from factformer.training.loop.clock import Clock

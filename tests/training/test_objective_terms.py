@@ -6,8 +6,8 @@ from small_waves import tiny_experiment, wave_data
 
 from factformer import Field, Grid, Problem, metrics
 from factformer.batch import Window
+from factformer.data.dataset import ArrayDataset
 from factformer.data.normalization import Normalizer
-from factformer.data.store import ArrayDataset
 from factformer.errors import UserError
 from factformer.protocols import build_protocol
 from factformer.training.experiment.assembly import new_surrogate

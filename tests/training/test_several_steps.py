@@ -12,8 +12,8 @@ from small_waves import wave_data
 from factformer import Field, Grid, Problem, fit, rollout, simulate
 from factformer.batch import Batch
 from factformer.bundle import load, save_bundle
+from factformer.data.dataset import ArrayDataset
 from factformer.data.layout import Contents
-from factformer.data.store import ArrayDataset
 from factformer.data.windows import Windows
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError

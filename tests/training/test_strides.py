@@ -7,7 +7,7 @@ from small_waves import TINY_MODEL, tiny_experiment, wave_data, wave_problem, wa
 
 from factformer import Field, Problem, fit, rollout
 from factformer.bundle import load
-from factformer.data.store import ArrayDataset
+from factformer.data.dataset import ArrayDataset
 from factformer.data.windows import Windows, frames_from
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import evaluate, start_frames

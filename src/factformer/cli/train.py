@@ -92,9 +92,14 @@ def train(
         *(assignment(key, value) for key, value in shorthands.items() if value is not None),
     ]
     machine: Machine = choose_machine(device, devices, num_nodes, strategy, domain)
-    experiment, folder = choose_experiment(recipes.build, recipe, scale, [*fine_tuning(init), *changes], out, resume)
+    chosen: list[str] = []
+    experiment, folder = choose_experiment(
+        recipes.build, recipe, scale, [*fine_tuning(init), *changes], out, resume, chosen.append
+    )
     loggers = [name for name, wanted in (("tensorboard", tensorboard), ("wandb", wandb)) if wanted]
     reporter = open_reporter(folder, quiet=quiet, loggers=loggers)
+    for line in chosen:
+        reporter.message(line)
     outcome = run_experiment(
         experiment,
         folder,

@@ -8,6 +8,7 @@ from typing import Any
 
 from factformer._support.files import clean_leftovers
 from factformer.config import unknown_name
+from factformer.data.dataset import WORDS, Dataset
 from factformer.data.formats.foreign import NO_PARTS, Request, read_request, sources
 from factformer.data.formats.parts import Parts
 from factformer.data.formats.well_statistics import write_well_statistics
@@ -16,7 +17,7 @@ from factformer.data.identity import source_state
 from factformer.data.layout import Contents, stored_fields, varying_fields
 from factformer.data.numbers import Rounding
 from factformer.data.splits import SPLITS, SUFFIXES, split_names
-from factformer.data.store import WORDS, Dataset, StoredDataset
+from factformer.data.store import StoredDataset
 from factformer.data.writer import BlowUpError, SplitWriter
 from factformer.errors import UserError
 from factformer.problem import num_channels

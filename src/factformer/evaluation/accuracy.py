@@ -21,12 +21,13 @@ from factformer import engine, metrics
 from factformer.arrays import field_names
 from factformer.batch import Batch
 from factformer.data.agreement import describe_geometry, describe_parameters, frame_stride, require_finite
-from factformer.data.store import Dataset, compute_normalizer
+from factformer.data.dataset import Dataset, compute_normalizer
 from factformer.data.windows import frames_from, span
 from factformer.errors import UserError
 from factformer.evaluation.own_metrics import Metric, OwnMetrics
 from factformer.evaluation.provenance import hardware
-from factformer.evaluation.results import Evaluation, FieldErrors, Floor, Spectrum, Trajectories
+from factformer.evaluation.results import Evaluation, Trajectories
+from factformer.evaluation.scores import Scores, clustered_standard_error
 from factformer.evaluation.timing import inference_cost, resolve_device, roll_out
 from factformer.problem import FIELD_GROUPS, STEP, Problem
 from factformer.surrogate import Surrogate
@@ -94,7 +95,7 @@ def evaluate(
 
     deviation = _deviation(dataset).to(target)
     even = all(dataset.problem.grid.is_even(m) for m in range(dataset.problem.grid.num_axes))
-    scores = {name: _Scores(deviation[s], even) for name, s in surrogate.problem.state_slices.items()}
+    scores = {name: Scores(deviation[s], even) for name, s in surrogate.problem.state_slices.items()}
     own = OwnMetrics(metrics or {}, surrogate.problem.with_grid(dataset.problem.grid))
     owners: list[int] = []
     total = dataset.num_trajectories * len(starts)
@@ -292,76 +293,3 @@ def _deviation(dataset: Dataset) -> Tensor:
     if known is None:
         known = compute_normalizer(dataset, slice(None, None, math.ceil(dataset.num_frames / NUM_LOOKS)))
     return known.deviation
-
-
-class _Scores:
-    """Metrics of one field group, gathered window by window; spectra, of even grids only, are summed."""
-
-    def __init__(self, deviation: Tensor, even: bool) -> None:
-        self.unit = float(metrics.unit(deviation))
-        self.deviation, self.even = deviation * self.unit, even
-        self.values: dict[str, list[Tensor]] = {}
-        self.spectra: dict[str, Tensor] = {}
-        self.num_spectra = 0
-
-    def add(
-        self, prediction: Tensor, truth: Tensor, floor: Tensor, frame_dt: float, mask: Tensor | None = None
-    ) -> None:
-        prediction, truth, floor = (metrics.within(part * self.unit, mask) for part in (prediction, truth, floor))
-        new = {
-            "relative_l2": metrics.relative_l2(prediction, truth, self.deviation, mask),
-            "relative_l2_per_frame": metrics.relative_l2_per_frame(prediction, truth, self.deviation, mask),
-            "vrmse": metrics.vrmse(prediction, truth, self.deviation, mask).mean(1),
-            "correlation_time": metrics.correlation_time(prediction, truth, frame_dt, mask=mask).double(),
-            "floor": metrics.relative_l2(floor, truth, self.deviation, mask),
-            "floor_per_frame": metrics.relative_l2_per_frame(floor, truth, self.deviation, mask),
-        }
-        if self.even:
-            new["spectrum_error"] = metrics.spectrum_error(prediction, truth, mask).mean(1)
-        for name, value in new.items():
-            self.values.setdefault(name, []).append(value.double().cpu())
-        for name, frames in (("prediction", prediction), ("truth", truth)) if self.even else ():
-            spectrum = metrics.energy_spectrum(frames.flatten(0, 1)).double().sum(0).cpu()
-            self.spectra[name] = self.spectra.get(name, torch.zeros_like(spectrum)) + spectrum
-        self.num_spectra += truth.shape[0] * truth.shape[1]
-
-    def num_diverged(self) -> int:
-        """Windows whose roll-out left the finite numbers."""
-        return int((~torch.cat(self.values["relative_l2"]).isfinite()).sum())
-
-    def of_trajectories(self, owners: Tensor) -> list[float | None]:
-        """The error of each trajectory, averaged over its windows."""
-        errors = torch.cat(self.values["relative_l2"])
-        return [float(errors[owners == name].mean()) for name in owners.unique()]
-
-    def summary(self, owners: Tensor) -> FieldErrors:
-        values = {name: torch.cat(parts) for name, parts in self.values.items()}
-        per_frame, floor = values["relative_l2_per_frame"], values["floor_per_frame"]
-        return FieldErrors(
-            relative_l2=float(values["relative_l2"].mean()),
-            relative_l2_final=float(per_frame[:, -1].mean()),
-            relative_l2_per_frame=per_frame.mean(0).tolist(),
-            standard_error=clustered_standard_error(values["relative_l2"], owners),
-            standard_error_final=clustered_standard_error(per_frame[:, -1], owners),
-            vrmse=float(values["vrmse"].mean()),
-            spectrum_error=float(values["spectrum_error"].mean()) if self.even else None,
-            correlation_time=float(values["correlation_time"].mean()),
-            persistence=Floor(
-                relative_l2=float(values["floor"].mean()),
-                relative_l2_final=float(floor[:, -1].mean()),
-                relative_l2_per_frame=floor.mean(0).tolist(),
-            ),
-            spectrum=self.mean_spectra() if self.even else None,
-        )
-
-    def mean_spectra(self) -> Spectrum:
-        means = {name: (total / self.num_spectra / self.unit**2).tolist() for name, total in self.spectra.items()}
-        return Spectrum(list(range(len(means["truth"]))), **means)
-
-
-def clustered_standard_error(values: Float[Tensor, "window"], owners: Tensor) -> float:
-    """Standard error of the mean when windows of one trajectory belong together."""
-    names = owners.unique()
-    if len(names) == 1:
-        return metrics.standard_error(values)
-    return metrics.standard_error(torch.stack([values[owners == name].mean() for name in names]))

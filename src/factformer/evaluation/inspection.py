@@ -14,7 +14,7 @@ from factformer._support.documents import read_json
 from factformer._support.files import clean_leftovers, whole_file
 from factformer.batch import Batch
 from factformer.bundle import load
-from factformer.data.store import Dataset
+from factformer.data.dataset import Dataset
 from factformer.evaluation.accuracy import Progress, check_compatible, check_setting, start_frames
 from factformer.evaluation.attention import Analysis, analyse_attention
 from factformer.evaluation.provenance import provenance, write_json

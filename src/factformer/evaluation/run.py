@@ -19,8 +19,9 @@ from factformer._support.documents import json_text, read_json, read_yaml
 from factformer._support.files import clean_leftovers, regular_file, whole_file, write_together
 from factformer._support.run_names import BUNDLE, CONFIG, EVALUATION, ROLLOUTS
 from factformer.bundle import load
+from factformer.data.dataset import Dataset
 from factformer.data.normalization import Normalizer
-from factformer.data.store import Dataset, StoredDataset, open_dataset, parts_for
+from factformer.data.store import StoredDataset, open_dataset, parts_for
 from factformer.errors import UserError
 from factformer.evaluation.accuracy import (
     DEFAULT_STARTS,

@@ -43,7 +43,14 @@ class Looking:
     training: Training
 
 
-Work = Training | Costing | Looking
+@dataclass(frozen=True)
+class Quoted:
+    """Nothing to do: a published number of a model that we do not have."""
+
+    model: str
+
+
+Work = Training | Costing | Looking | Quoted
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from factformer._support.run_names import CONFIG
 from factformer._support.text import first_line
-from factformer.data.store import Dataset
+from factformer.data.dataset import Dataset
 from factformer.errors import UserError
 from factformer.evaluation.provenance import hardware
 from factformer.evaluation.timing import resolve_device

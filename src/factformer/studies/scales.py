@@ -69,6 +69,8 @@ def tiny_and_reduced() -> dict[tuple[str, str], Size]:
         ("turbulence", "tiny"): Size(Preset(12, 12, 8, 0.05, tiny, 0.05, 5, {"dt": 0.01}), 3, 3, 2),
         ("smoke", "tiny"): Size(Preset(8, 8, 12, 0.75, tiny, 0.75, 5), 4, 4, 2),
         ("darcy", "tiny"): Size(Preset(15, 29, 1, 1.0, {"train": 4, "valid": 2, "test": 2}, 0.0, 8)),
+        ("darcy_literature", "tiny"): Size(Preset(15, 29, 1, 1.0, {"train": 4, "valid": 2, "test": 2}, 0.0, 8)),
+        ("navier_stokes_literature", "tiny"): Size(Preset(16, 32, 12, 1.0, tiny, 1.0, 5, {"viscosity": 1e-3}), 4, 4, 2),
         ("kolmogorov", "reduced"): Size(
             _smaller("kolmogorov_flow", 64, 256, {"train": 64, "valid": 4, "test": 12}, num_frames=96)
         ),
@@ -77,6 +79,12 @@ def tiny_and_reduced() -> dict[tuple[str, str], Size]:
         ),
         ("smoke", "reduced"): Size(_smaller("smoke_buoyancy", 32, 32, {"train": 400, "valid": 10, "test": 40})),
         ("darcy", "reduced"): Size(_smaller("darcy_flow", 85, 169, {"train": 1000, "valid": 50, "test": 100})),
+        ("darcy_literature", "reduced"): Size(
+            _smaller("darcy_flow", 85, 169, {"train": 1000, "valid": 50, "test": 200})
+        ),
+        ("navier_stokes_literature", "reduced"): Size(
+            _smaller("navier_stokes", 64, 128, {"train": 200, "valid": 10, "test": 40})
+        ),
     }
 
 
@@ -97,7 +105,7 @@ def size_of(run: Training, scale: Scale) -> Size:
     """The dataset and evaluation of a run."""
     equation = find_pde(recipes.build(run.recipe).problem)
     if scale in ("small", "paper"):
-        size = Size(equation.presets[scale])
+        size = Size(equation.presets[recipes.build(run.recipe, scale).data.preset])
     elif (run.recipe, scale) in (known := tiny_and_reduced()):
         size = known[run.recipe, scale]
     else:

@@ -24,7 +24,7 @@ from factformer.evaluation.inspection import inspect_run
 from factformer.evaluation.provenance import command, hardware, write_json
 from factformer.evaluation.run import evaluate_run
 from factformer.pdes import find_pde
-from factformer.studies.cells import Costing, Looking, Scale, Training, Work
+from factformer.studies.cells import Costing, Looking, Quoted, Scale, Training, Work
 from factformer.studies.runner import Ended, Runner
 from factformer.studies.scales import (
     DATA_SEED,
@@ -71,6 +71,8 @@ class StudyFolder:
             return self.runner.attempt(lambda: self.train(work))
         if isinstance(work, Looking):
             return self.runner.attempt(lambda: self.look(work))
+        if isinstance(work, Quoted):
+            return Ended("found", "published only", label=work.model)
         return self.runner.attempt(lambda: self.cost(work))
 
     def train(self, run: Training) -> Ended:

@@ -18,11 +18,11 @@ from factformer.arrays import as_tensor, joined, joined_parameters
 from factformer.bundle import load
 from factformer.config import assignments, unknown_name
 from factformer.data.agreement import require_open_end
+from factformer.data.dataset import ArrayDataset, Dataset
 from factformer.data.formats.foreign import xarray_dataset
 from factformer.data.formats.mapped import is_mapped, mapped_dataset
 from factformer.data.formats.xarray_files import is_xarray
 from factformer.data.normalization import Normalizer
-from factformer.data.store import ArrayDataset, Dataset
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of
@@ -85,7 +85,9 @@ def fit(
 
     ``fields`` names the channels: ``["pressure"]`` for scalars, ``{"pressure": 1, "velocity": 2}`` for
     groups. ``settings`` are dotted keys of an experiment, such as ``{"model.dim": 64}``. Frames are one unit of time
-    apart (``frame_dt``) and the model sees four of them (``num_context_frames``) unless you say otherwise.
+    apart (``frame_dt``) and the model sees four of them (``num_context_frames``) unless you say otherwise. Where the
+    data allow it, `factformer_plus` gets patches of two points or a stride of two frames, and a line says so: with a
+    stride ``surrogate.problem.frame_dt`` is twice that of the frames. ``{"protocol.stride": 1}`` keeps every frame.
 
     What else is known of a trajectory goes with it by name: ``static={"depth": (trajectory, *grid)}``,
     ``forcing={"inflow": (trajectory, frame, *grid)}``, both with an axis of channels at the end where there are
@@ -206,9 +208,11 @@ def fit(
         tempfile.TemporaryDirectory(prefix="factformer-") as scratch,
     ):
         folder = Path(out or Path(scratch) / "run")
-        experiment = default_experiment(dataset, model, updates, changes)
+        reporter = open_reporter(folder, quiet=not progress, loggers=loggers)
         if resume and RunFolder(folder).config.is_file():
             experiment = prolonged(RunFolder(folder).read_config(), dataset, model, updates, changes)
+        else:
+            experiment = default_experiment(dataset, model, updates, changes, reporter.message)
         outcome = train(
             experiment,
             dataset,
@@ -218,7 +222,7 @@ def fit(
             resume=resume,
             overwrite=overwrite,
             command="factformer.fit",
-            reporter=open_reporter(folder, quiet=not progress, loggers=loggers),
+            reporter=reporter,
             own=own,
         )
     if outcome.surrogate is None:

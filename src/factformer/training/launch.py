@@ -8,7 +8,8 @@ from pathlib import Path
 from factformer import catalog
 from factformer.config import unknown_name
 from factformer.data.agreement import describe_difference
-from factformer.data.store import Dataset, open_dataset, parts_for
+from factformer.data.dataset import Dataset
+from factformer.data.store import open_dataset, parts_for
 from factformer.errors import UserError
 from factformer.pdes import Settings, find_pde
 from factformer.problem import Problem

@@ -9,6 +9,7 @@ from typing import Any
 
 from factformer.config import unknown_name
 from factformer.data.agreement import changed_problem
+from factformer.data.dataset import Dataset
 from factformer.data.describe import (
     CHANGEABLE,
     ProblemDescription,
@@ -31,7 +32,7 @@ from factformer.data.layout import AXIS_NAMES
 from factformer.data.normalization import Normalizer
 from factformer.data.opening import reading_hdf5
 from factformer.data.splits import SUFFIXES, split_of
-from factformer.data.store import Dataset, StoredDataset
+from factformer.data.store import StoredDataset
 from factformer.errors import UserError
 from factformer.grid import Grid
 

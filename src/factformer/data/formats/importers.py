@@ -20,11 +20,11 @@ from torch import Tensor
 
 from factformer.arrays import as_mask
 from factformer.config import fingerprint
+from factformer.data.dataset import Dataset, Selection, compute_normalizer, positions
 from factformer.data.formats.arrays import LazyArray, describe_arrays, is_complex
 from factformer.data.identity import identity
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.normalization import Normalizer
-from factformer.data.store import Dataset, Selection, compute_normalizer, positions
 from factformer.errors import UserError
 from factformer.problem import Field, Problem
 

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from factformer.batch import Batch, moved
+from factformer.data.dataset import Dataset, Selection, positions
 from factformer.data.generate.plan import describe, require_storable, with_resolution
 from factformer.data.generate.solve import Solver
 from factformer.data.layout import Contents
 from factformer.data.normalization import Normalizer
 from factformer.data.statistics import Moments, merge_moments, normalizer_from
-from factformer.data.store import Dataset, Selection, positions
 from factformer.errors import UserError
 from factformer.metrics import within
 from factformer.pdes import PDE, Preset, Settings, as_pde

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from factformer import metrics
 from factformer.batch import Batch
+from factformer.data.dataset import Dataset
 from factformer.data.generate.plan import trajectory_seed
 from factformer.data.generate.solve import threads_for
-from factformer.data.store import Dataset
 from factformer.data.windows import frames_from
 from factformer.evaluation.timing import median_seconds
 from factformer.grid import Grid

@@ -170,6 +170,7 @@ class PDE(ABC):
 
         It is drawn from one ``generator`` for all samples, or from one for each of them.
         ``parameters`` are those of the data where they decide what is symmetric (default: the PDE's own).
+        Training with `training.augment` refuses a PDE that leaves this as it is.
         """
         return frames
 

@@ -54,6 +54,7 @@ def _splits(train: int, valid: int, test: int) -> dict[str, int]:
 DARCY_FLOW_TASK = Task(num_context_frames=0)
 DARCY_FLOW = {
     "paper": Preset(421, 421, 1, 1.0, _splits(1000, 50, 100), batch_size=20),
+    "literature": Preset(85, 421, 1, 1.0, _splits(1000, 50, 200), batch_size=20),
     "small": Preset(61, 121, 1, 1.0, _splits(512, 32, 64), batch_size=8),
     "tiny": Preset(22, 43, 1, 1.0, _splits(16, 4, 4), batch_size=8),
 }

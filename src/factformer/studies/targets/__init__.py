@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from factformer.config import unknown_name
 from factformer.studies.cells import Builder, Scale, Target
-from factformer.studies.targets import attention, costs, darcy, kolmogorov, picture_pages, tables, trends
+from factformer.studies.targets import attention, costs, darcy, kolmogorov, literature, picture_pages, tables, trends
 
-FAMILIES = (tables, darcy, trends, kolmogorov, costs, attention, picture_pages)
+FAMILIES = (tables, darcy, trends, kolmogorov, costs, attention, picture_pages, literature)
 BUILDERS: dict[str, Builder] = {name: build for family in FAMILIES for name, build in family.BUILDERS.items()}
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from factformer import engine
+from factformer.data.dataset import Dataset
 from factformer.data.normalization import Normalizer
 from factformer.data.statistics import Moments, shared_deviation
-from factformer.data.store import Dataset
 from factformer.data.windows import span
 from factformer.errors import UserError
 from factformer.protocols import BaseProtocol

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from factformer.config import assignment
-from factformer.data.store import Dataset, open_dataset
+from factformer.data.dataset import Dataset
+from factformer.data.store import open_dataset
 from factformer.errors import UserError
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of
 from factformer.surrogate import model_config
 from factformer.training.experiment.definition import Experiment, assigned
+from factformer.training.experiment.spacing import choose_spacing
 
 OURS = "factformer_plus"
 UPDATES = 1000
@@ -23,9 +25,20 @@ LONG = 3000
 
 
 def default_experiment(
-    dataset: Dataset, model: str | ModelConfig | type[Backbone], updates: int, assignments: Sequence[str] = ()
+    dataset: Dataset,
+    model: str | ModelConfig | type[Backbone],
+    updates: int,
+    assignments: Sequence[str] = (),
+    say: Callable[[str], None] = lambda line: None,
 ) -> Experiment:
-    """Defaults that suit the data and the model, with ``"section.key=value"`` assignments on top."""
+    """Defaults that suit the data and the model, with ``"section.key=value"`` assignments on top.
+
+    ``say`` hears which patch and stride were chosen from the data, where that is more than 1.
+    """
+    spacing = choose_spacing(dataset, model_config(model), assignments)
+    if spacing.line:
+        say(spacing.line)
+    assignments = [*spacing.assignments, *assignments]
     strides = _defaults(dataset, model, updates, 1).override(assignments).protocol.strides
     return _defaults(dataset, model, updates, strides[-1]).override(assignments)
 
@@ -80,10 +93,11 @@ def prolonged(
         *(key for part in declared for key in part),
     }
     kept = [assignment(f"training.{key}", getattr(saved.training, key)) for key in sorted(keys)]
+    kept += [assignment("model.patch", saved.model.patch), assignment("protocol.stride", saved.protocol.stride)]
     return default_experiment(dataset, model, updates, [*kept, *assignments])
 
 
-def experiment_of_data(assignments: Sequence[str]) -> Experiment:
+def experiment_of_data(assignments: Sequence[str], say: Callable[[str], None] = lambda line: None) -> Experiment:
     """The experiment of the dataset that the assignments name as ``data.path``."""
     path, context, updates, model = (
         assigned(key, assignments) for key in ("data.path", "data.num_context_frames", "training.updates", "model.name")
@@ -92,4 +106,4 @@ def experiment_of_data(assignments: Sequence[str]) -> Experiment:
         raise UserError(f"there is no data at {path}; make it with `factformer generate` or `factformer convert`")
     dataset = open_dataset(str(path), "train", **({} if context is None else {"num_context_frames": context}))
     whole = type(updates) is int and updates > 0  # another value is refused by its name, below
-    return default_experiment(dataset, model or OURS, updates if whole else UPDATES, assignments)
+    return default_experiment(dataset, model or OURS, updates if whole else UPDATES, assignments, say)

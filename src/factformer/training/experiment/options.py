@@ -40,11 +40,12 @@ def choose_experiment(
     assignments: Sequence[str],
     out: Path | None,
     resume: bool,
+    say: Callable[[str], None] = lambda line: None,
 ) -> tuple[Experiment, Path]:
     """The experiment of a recipe or of a configuration file, of the data alone, or the saved one of the run to resume.
 
     A run is resumed as it began: values given again must be those it was started with, but for the few that do
-    not decide its outcome, and for more updates.
+    not decide its outcome, and for more updates. ``say`` hears what was chosen from the data alone.
     """
     path = assigned("data.path", assignments)
     if recipe is None and not resume and path is None:
@@ -73,7 +74,7 @@ def choose_experiment(
     if recipe is None and path is None:
         raise UserError(f"there is no run at {folder}: it has no {CONFIG}; name a recipe to start one")
     if recipe is None:
-        return experiment_of_data(assignments), folder
+        return experiment_of_data(assignments, say), folder
     if _is_file(recipe):
         return _from_file(Path(recipe), assignments), folder
     return build(recipe, scale or "small", assignments), folder

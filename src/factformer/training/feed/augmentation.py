@@ -10,7 +10,7 @@ from torch import Tensor
 from factformer import catalog
 from factformer.batch import Window
 from factformer.config import Config
-from factformer.data.store import Dataset
+from factformer.data.dataset import Dataset
 from factformer.errors import UserError
 from factformer.pdes import PDE, Settings, find_pde
 from factformer.problem import Problem, channel_slices
@@ -27,6 +27,11 @@ class Augmentation:
                 "set training.augment=false"
             )
         self.pde = find_pde(problem)
+        if type(self.pde).augment is PDE.augment:
+            raise UserError(
+                f"training.augment=true needs symmetries and {problem} defines none; set training.augment=false, or "
+                f"write `augment` of {type(self.pde).__name__}"
+            )
         self.grid = dataset.problem.grid
         self.seed = seed
         self.places, self.num_channels = _places(self.pde, dataset.problem)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from factformer.batch import Batch, Window
 from factformer.data.agreement import require_finite
-from factformer.data.store import Dataset
+from factformer.data.dataset import Dataset
 from factformer.data.windows import Windows
 from factformer.problem import STEP, num_channels
 from factformer.training.experiment.config import DataConfig

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer.config import fingerprint
+from factformer.data.dataset import Dataset, Selection, positions
 from factformer.data.normalization import Normalizer
 from factformer.data.statistics import parameter_statistics
-from factformer.data.store import Dataset, Selection, positions
 from factformer.problem import STEP, Problem
 
 

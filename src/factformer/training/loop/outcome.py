@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from factformer.data.store import Dataset
+from factformer.data.dataset import Dataset
 from factformer.surrogate import Surrogate
 from factformer.training.experiment.definition import Experiment
 from factformer.training.loop.state import Counters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
-from factformer.data.store import Dataset
+from factformer.data.dataset import Dataset
 from factformer.errors import UserError
 from factformer.training.experiment.definition import Experiment
 from factformer.training.loop.failures import explained

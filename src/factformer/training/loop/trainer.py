@@ -16,7 +16,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from factformer.bundle import load, save_bundle
-from factformer.data.store import Dataset
+from factformer.data.dataset import Dataset
 from factformer.data.windows import Windows
 from factformer.errors import NonFinite, UserError
 from factformer.parallel.attaching import hold_part

@@ -9,7 +9,7 @@ import torch
 from factformer import metrics
 from factformer.batch import Window
 from factformer.data.agreement import require_finite
-from factformer.data.store import Dataset
+from factformer.data.dataset import Dataset
 from factformer.data.windows import frames_from, span
 from factformer.errors import NonFinite, UserError
 from factformer.parallel.part import GridPart, cut_batch

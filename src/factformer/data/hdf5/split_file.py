@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +16,8 @@ from factformer._support.documents import parse_json
 from factformer._support.text import cut, first_line
 from factformer.config import fingerprint, unknown_name
 from factformer.data.formats.well import infer_problem, read_numbers, read_scalars, read_times, regridded
+from factformer.data.hdf5.marks import is_ours
+from factformer.data.hdf5.source import Source
 from factformer.data.identity import identity
 from factformer.data.layout import (
     CHECKSUMS,
@@ -31,7 +31,7 @@ from factformer.data.layout import (
     statistics_names,
     stored_fields,
 )
-from factformer.data.opening import HDF5_ERRORS, open_hdf5, reading_hdf5, require_written
+from factformer.data.opening import HDF5_ERRORS, open_hdf5, require_written
 from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
 from factformer.problem import Field, Problem, channel_slices
@@ -320,70 +320,6 @@ class SplitFile:
     def _found_state(file: h5py.File) -> tuple[int, int]:
         found = os.fstat(file.id.get_vfd_handle())
         return found.st_size, found.st_mtime_ns
-
-
-class Source:
-    """One HDF5 dataset with what its attributes say, looked up once: that takes longer than small reads.
-
-    ``checksums`` of its frames are verified when a frame is first read.
-    """
-
-    def __init__(
-        self, values: h5py.Dataset, grid_shape: tuple[int, ...], checksums: NDArray[np.uint32] | None = None
-    ) -> None:
-        self._values = values
-        self._checksums = None if checksums is None else checksums.reshape(len(checksums), -1)
-        self._verified = None if self._checksums is None else np.zeros(self._checksums.shape, dtype=bool)
-        self.dtype: np.dtype[Any] = values.dtype
-        self._time_varying = bool(values.attrs.get("time_varying", True))
-        self._sample_varying = bool(values.attrs.get("sample_varying", True))
-        flags = values.attrs.get("dim_varying", [True] * len(grid_shape))
-        self._grid_shape = tuple(size if flag else 1 for size, flag in zip(grid_shape, flags, strict=True))
-
-    @property
-    def is_verified(self) -> bool:
-        """Whether reading verifies the values, which were finite when they were written."""
-        return self._checksums is not None
-
-    def holds(self, num_trajectories: int, num_frames: int, num_channels: int) -> bool:
-        """Whether so much can be read."""
-        leading = [num_trajectories] * self._sample_varying + [num_frames] * self._time_varying
-        shape = self._values.shape
-        enough = len(shape) >= len(leading) and all(a >= b for a, b in zip(shape, leading, strict=False))
-        return enough and math.prod(shape[len(leading) :]) == math.prod(self._grid_shape) * num_channels
-
-    def read(self, trajectories: Sequence[int], frames: range, target: NDArray[Any]) -> None:
-        """Fill ``target (trajectory, frame, *grid, channel)``; what does not vary is repeated."""
-        ascending = frames if frames.step > 0 else frames[::-1]
-        selected = slice(ascending.start, ascending.stop, ascending.step)
-        shape = (len(frames) if self._time_varying else 1, *self._grid_shape, target.shape[-1])
-        for position, trajectory in enumerate(trajectories):
-            index: tuple[Any, ...] = (trajectory,) if self._sample_varying else ()
-            index += (selected,) if self._time_varying else ()
-            values = self._values[index].reshape(shape)
-            self._verify(trajectory, ascending if self._time_varying else range(1), values)
-            target[position] = values if frames.step > 0 else values[::-1]
-
-    def _verify(self, trajectory: int, frames: range, values: NDArray[Any]) -> None:
-        if self._checksums is None or self._verified is None:
-            return
-        for frame, content in zip(frames, values, strict=True):
-            if self._verified[trajectory, frame]:
-                continue
-            if zlib.crc32(np.ascontiguousarray(content).data) != self._checksums[trajectory, frame]:
-                raise RuntimeError(f"frame {frame} of trajectory {trajectory} does not fit its checksum; copy it again")
-            self._verified[trajectory, frame] = True
-
-
-def said_split(path: Path, *, allow_external: bool = False) -> str:
-    """The split that a file of ours says it is of, whatever is known of its grid; empty for others."""
-    with reading_hdf5(path, allow_external=allow_external) as file:
-        return str(file.attrs["split"]) if is_ours(file) else ""
-
-
-def is_ours(file: h5py.File) -> bool:
-    """By any of our marks: a file that has lost one of them is damaged, not somebody else's."""
-    return "factformer_version" in file.attrs or {"fingerprint", "problem"} <= set(file.attrs)
 
 
 def _channels(stored: tuple[Field, ...], wanted: tuple[Field, ...]) -> list[int]:

@@ -19,54 +19,30 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
-from numpy.typing import NDArray
 
 from factformer._support.files import explained, flush, size_text, write_all, write_atomically
 from factformer.data.layout import (
-    CHECKSUMS,
     DIGEST,
     Contents,
-    Entry,
     constant_fields,
     create_file,
-    entries,
     file_digest,
     file_fingerprint,
     offsets,
     varying_fields,
 )
 from factformer.data.opening import trust
-from factformer.data.statistics import Moments, TrajectoryMoments, merge_moments
+from factformer.data.statistics import Moments, merge_moments
+from factformer.data.writer.batch import BatchWriter
+from factformer.data.writer.places import CHECKSUM_SIZE, parameter_places, places
 from factformer.errors import UserError
 from factformer.problem import num_channels
 
-CHECKSUM_SIZE = 4
 KEPT = "finished batches are kept: start again with the same arguments to go on"
-
-
-class BlowUpError(UserError):
-    """A trajectory holds NaN or infinite values."""
-
-    def __init__(self, message: str, trajectory: int, what: str) -> None:
-        super().__init__(message)
-        self.trajectory, self.what = trajectory, what
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an array and the checksums of its frames lie in the file, in bytes; 0 frames: it does not vary in time."""
-
-    entry: Entry
-    num_frames: int
-    start: int
-    checksums: int
-    frame_size: int
 
 
 class SplitWriter:
@@ -136,7 +112,7 @@ class SplitWriter:
     def batch(self, trajectories: range) -> Iterator[BatchWriter]:
         """Write a batch; it counts as finished when the block ends without an error."""
         with explained(self.path, KEPT):
-            writer = BatchWriter(self, trajectories)
+            writer = BatchWriter(self.partial, self.contents, trajectories)
             try:
                 yield writer
                 writer.require_complete()
@@ -206,29 +182,6 @@ class SplitWriter:
                 self.release()
                 return
 
-    def places(self) -> list[Place]:
-        """Each dataset of the file."""
-        problem = self.contents.problem
-        where = offsets(self.partial)
-        axes = problem.grid.num_axes
-        listed = [(entry, self.contents.num_frames) for entry in entries(varying_fields(problem), axes)]
-        listed += [(entry, 0) for entry in entries(constant_fields(problem), axes)]
-        return [
-            Place(
-                entry,
-                num_frames,
-                start=where[entry.path],
-                checksums=where[f"{CHECKSUMS}/{entry.path}"],
-                frame_size=4 * problem.grid.num_points * (entry.channels.stop - entry.channels.start),
-            )
-            for entry, num_frames in listed
-        ]
-
-    def parameter_places(self) -> list[int]:
-        """The byte position of each parameter's numbers."""
-        where = offsets(self.partial) if self.contents.problem.parameters else {}
-        return [where[f"scalars/{name}"] for name in self.contents.problem.parameters]
-
     def _write_statistics(self) -> None:
         trajectories: dict[int, dict[str, Moments]] = {}
         for note in self._notes():
@@ -271,13 +224,13 @@ class SplitWriter:
         """CRC of the batch, with the checksums of its frames, as it lies in the file."""
         checksum = 0
         with open(self.partial, "rb") as file:
-            for place in self.places():
+            for place in places(self.partial, self.contents):
                 count = max(place.num_frames, 1)
                 for trajectory in trajectories:
                     for start, size in ((place.start, place.frame_size), (place.checksums, CHECKSUM_SIZE)):
                         file.seek(start + trajectory * count * size)
                         checksum = zlib.crc32(file.read(count * size), checksum)
-            for start in self.parameter_places():
+            for start in parameter_places(self.partial, self.contents):
                 file.seek(start + 4 * trajectories.start)
                 checksum = zlib.crc32(file.read(4 * len(trajectories)), checksum)
         return checksum
@@ -293,122 +246,3 @@ class SplitWriter:
                 f"disk full: {self.path} needs {size_text(needed)}, only {size_text(free)} are free; "
                 "free some space, or store fewer trajectories or a lower resolution"
             )
-
-
-class BatchWriter:
-    """Places the frames of some trajectories in the unfinished file and watches over their values."""
-
-    def __init__(self, writer: SplitWriter, trajectories: range) -> None:
-        problem = writer.contents.problem
-        self.descriptor = os.open(writer.partial, os.O_RDWR)
-        self.moments = [TrajectoryMoments(problem) for _ in trajectories] if writer.contents.split == "train" else []
-        self._inside: NDArray[np.bool_] | None = None
-        self._writer = writer
-        self._trajectories = trajectories
-        self._places = writer.places()
-        self._checksums = [np.zeros((len(trajectories), max(p.num_frames, 1)), dtype="<u4") for p in self._places]
-        self._num_written = 0
-        self._missing = [part for part in problem.parts if part != "forcing"]
-
-    def write_static(self, values: NDArray[Any]) -> None:
-        """The static fields ``(batch, *grid, channel)``."""
-        values = self._checked(
-            values, (*self._grid, self._writer.contents.problem.num_static_channels), "its static fields"
-        )
-        self._place(values, slice(0, values.shape[-1]), time_varying=False)
-        self._add("static", values)
-
-    def write_mask(self, values: NDArray[Any]) -> None:
-        """The mask ``(batch, *grid)``, before all fields: outside of it they are stored as zero."""
-        values = self._checked(values, self._grid, "its mask")[..., None]
-        self._inside = values[..., 0] != 0
-        for position, trajectory in enumerate(self._trajectories):
-            if not self._inside[position].any():
-                name = self._writer.contents.problem.name
-                raise UserError(f"{name}: the mask of trajectory {trajectory} has no point inside the domain")
-        for item, inside in zip(self.moments, self._inside, strict=False):
-            item.inside = inside
-        first = self._writer.contents.problem.num_static_channels
-        self._place(values, slice(first, first + 1), time_varying=False)
-        self._missing.remove("mask")
-
-    def write_parameters(self, values: NDArray[Any]) -> None:
-        """The parameters ``(batch, parameter)``."""
-        values = self._checked(values, (len(self._writer.contents.problem.parameters),), "its parameters")
-        for column, start in enumerate(self._writer.parameter_places()):
-            write_all(self.descriptor, values[:, column].tobytes(), start + 4 * self._trajectories.start)
-        self._add("parameters", values)
-
-    def write(self, frame: NDArray[Any], forcing: NDArray[Any] | None = None) -> None:
-        """The next frame ``(batch, *grid, channel)`` of all trajectories of the batch, with its forcing if any."""
-        problem, what = self._writer.contents.problem, f"frame {self._num_written}"
-        split = problem.num_state_channels
-        values = self._checked(frame, (*self._grid, split), what)
-        self._place(values, slice(0, split), time_varying=True)
-        for item, value in zip(self.moments, values, strict=False):
-            item.add(value)
-        if problem.forcing:
-            if forcing is None:
-                raise UserError(f"{problem.name}: {what} comes without its forcing")
-            count = problem.num_forcing_channels
-            values = self._checked(forcing, (*self._grid, count), f"the forcing of {what}")
-            self._place(values, slice(split, split + count), time_varying=True)
-            for item, value in zip(self.moments, values, strict=False):
-                item.add_part("forcing", value)
-        self._num_written += 1
-
-    def require_complete(self) -> None:
-        expected = self._writer.contents.num_frames
-        if self._num_written != expected or self._missing:
-            lacking = f" without {', '.join(self._missing)}" if self._missing else ""
-            raise UserError(f"expected {expected} frames and all that goes with them, got {self._num_written}{lacking}")
-
-    @property
-    def _grid(self) -> tuple[int, ...]:
-        return self._writer.contents.problem.grid.shape
-
-    def _add(self, part: str, values: NDArray[Any]) -> None:
-        """Count a part that is written once per trajectory."""
-        self._missing.remove(part)
-        for item, value in zip(self.moments, values, strict=False):
-            item.add_part(part, value)
-
-    def _checked(self, values: NDArray[Any], shape: tuple[int, ...], what: str) -> NDArray[np.float32]:
-        contents = self._writer.contents
-        expected = (len(self._trajectories), *shape)
-        if values.shape != expected:
-            raise UserError(f"{contents.problem.name}: {what} has shape {values.shape}, expected {expected}")
-        result = np.ascontiguousarray(values, dtype="<f4")
-        if contents.problem.masked and len(shape) > len(self._grid):  # a field
-            assert self._inside is not None, "the mask is written before the fields"
-            result = np.where(self._inside[..., None], result, np.float32(0))
-        for position, trajectory in enumerate(self._trajectories):
-            if not np.isfinite(result[position]).all():
-                seed = f" (seed {contents.seeds[trajectory]})" if contents.seeds else ""
-                raise BlowUpError(
-                    f"{contents.problem.name}: trajectory {trajectory}{seed} of {contents.split} "
-                    f"holds NaN or infinite values in {what}",
-                    trajectory,
-                    what,
-                )
-        return result
-
-    def write_checksums(self) -> None:
-        """Those of all frames of the batch."""
-        for place, checksums in zip(self._places, self._checksums, strict=True):
-            start = place.checksums + self._trajectories.start * checksums.shape[1] * CHECKSUM_SIZE
-            write_all(self.descriptor, checksums.tobytes(), start)
-
-    def _place(self, values: NDArray[np.float32], channels: slice, *, time_varying: bool) -> None:
-        """Write ``values``, which are some ``channels`` of all that is stored for a frame or once."""
-        index = self._num_written if time_varying else 0
-        for place, checksums in zip(self._places, self._checksums, strict=True):
-            first, last = place.entry.channels.start, place.entry.channels.stop
-            if bool(place.num_frames) != time_varying or not channels.start <= first < channels.stop:
-                continue
-            own = slice(first - channels.start, last - channels.start)
-            for position, trajectory in enumerate(self._trajectories):
-                frame = trajectory * max(place.num_frames, 1) + index
-                content = values[position][..., own].tobytes()
-                checksums[position, index] = zlib.crc32(content)
-                write_all(self.descriptor, content, place.start + frame * place.frame_size)

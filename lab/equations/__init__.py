@@ -1,0 +1,1 @@
+"""Measurements of our solvers against theory and against other packages."""
