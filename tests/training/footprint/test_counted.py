@@ -1,6 +1,10 @@
 """An update counted before it is run: against formulas, PyTorch's own allocator, and itself under changes."""
 
 import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -99,6 +103,18 @@ def test_processes_share_samples_weights_or_the_grid():
     twice = count(experiment(batch_size=8), PROBLEM, Share(4, 2))
     assert twice.sent["reduce"] == pytest.approx(2 * cut.sent["reduce"], rel=0.01)
     assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize("name", ["factformer", "factformer_plus", "dilated_resnet"])
+def test_bytes_sent_over_a_cut_are_those_of_real_processes(name):
+    model = SIZES if name == "factformer" else {"name": name, "dim": 16, "depth": 1}
+    wanted = experiment(model, batch_size=2)
+    task = {"experiment": wanted.model_dump(mode="json"), "problem": PROBLEM.to_dict(), "processes": 2}
+    script = [sys.executable, str(Path(__file__).with_name("cut_update.py"))]
+    done = subprocess.run(script, input=json.dumps(task), capture_output=True, text=True, check=True, timeout=120)
+    counted = count(wanted, PROBLEM, Share(2, 2)).sent
+    del counted["gradients"]
+    assert counted in json.loads(done.stdout.splitlines()[-1])
 
 
 def test_the_largest_part_of_an_uneven_cut_is_counted():
