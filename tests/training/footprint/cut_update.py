@@ -29,7 +29,7 @@ def work(rank, task, folder):
     window = window._replace(frames=torch.randn(window.frames.shape, generator=torch.Generator().manual_seed(0)))
     loss, _ = Objective(surrogate, protocol)(cut_window(window, part), protocol.whole_plan(0, 1.0))
     loss.backward()
-    Path(folder, f"{rank}.json").write_text(json.dumps(collectives.sent_bytes))
+    Path(folder, f"{rank}.json").write_text(json.dumps(collectives.sent_bytes), encoding="utf-8")
     dist.destroy_process_group()
 
 
@@ -37,5 +37,7 @@ if __name__ == "__main__":
     task = json.load(sys.stdin)
     with tempfile.TemporaryDirectory() as folder:
         spawn(work, (task, folder), nprocs=task["processes"])
-        sent = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(task["processes"])]
+        sent = [
+            json.loads(Path(folder, f"{rank}.json").read_text(encoding="utf-8")) for rank in range(task["processes"])
+        ]
     print(json.dumps(sent))
