@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from factformer._support.axes import per_axis
 from factformer._support.limits import require_memory
@@ -283,6 +284,8 @@ class Surrogate(Network):
 
     def _looks_at(self, values: Tensor) -> bool:
         """Whether a check looks at values: on a GPU only outside of training and captured graphs, as that waits."""
+        if isinstance(values, FakeTensor):  # counted, not run: it has no values
+            return False
         waits = values.is_cuda and (self.training or torch.cuda.is_current_stream_capturing())
         return not waits and not torch.compiler.is_compiling()
 

@@ -22,6 +22,7 @@ COMMANDS = [
     "demo",
     "generate",
     "convert",
+    "plan",
     "train",
     "evaluate",
     "rollout",

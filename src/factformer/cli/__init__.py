@@ -34,7 +34,7 @@ USERS_FAULT = {
 
 def build_app() -> typer.Typer:
     """All commands, in the order of a project: look, make data, train, evaluate, show."""
-    from factformer.cli import analyse, benchmark, data, explore, report, serve, ship, study, train
+    from factformer.cli import analyse, benchmark, data, explore, planning, report, serve, ship, study, train
 
     app = typer.Typer(
         name="factformer",
@@ -52,6 +52,7 @@ def build_app() -> typer.Typer:
         explore.demo,
         data.generate,
         data.convert,
+        planning.plan,
         train.train,
         analyse.evaluate,
         explore.rollout,

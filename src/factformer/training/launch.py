@@ -73,6 +73,24 @@ def wanted_problem(experiment: Experiment) -> Problem:
     return _with_context(problem, experiment)
 
 
+def described_problem(experiment: Experiment, shape: tuple[int, ...] | None = None) -> Problem:
+    """The problem of an experiment on a grid of this shape (one number is for all axes); data are read where there are.
+
+    A problem that is not of the catalog is described by its data.
+    """
+    known = experiment.problem in catalog.names("pdes")
+    if known and experiment.data.resolution is None and not Path(experiment.data.path).exists():
+        raise UserError("say how large the grid is: --set data.resolution=128, or --data with a dataset")
+    problem = wanted_problem(experiment) if known else _problem_of(Path(experiment.data.path), experiment)
+    if shape is None:
+        return problem
+    if known and len(shape) == 1:
+        shape = find_pde(experiment.problem).shape(shape[0])
+    if len(shape) not in (1, problem.grid.num_axes):
+        raise UserError(f"the grid of {problem.name!r} has {problem.grid.num_axes} axes, got {len(shape)} sizes")
+    return problem.with_grid(problem.grid.resample(shape if len(shape) > 1 else shape[0]))
+
+
 def _with_context(problem: Problem, experiment: Experiment) -> Problem:
     num_context = experiment.data.num_context_frames
     return problem if num_context is None else replace(problem, num_context_frames=num_context)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from factformer import engine
-from factformer._support.axes import per_axis
-from factformer._support.limits import require_memory
 from factformer.data.dataset import Dataset
 from factformer.data.normalization import Normalizer
 from factformer.data.statistics import Moments, shared_deviation
@@ -117,7 +114,7 @@ def check_batch(batch_size: int, num_processes: int, accumulate: int) -> None:
         )
 
 
-def check_cut(experiment: Experiment, *, sees_frames: bool) -> None:
+def check_cut(experiment: Experiment, *, sees_frames: bool = False) -> None:
     """Raise where a setting cannot be had with a grid that is cut over processes.
 
     ``sees_frames``: there are losses or metrics of one's own, which take whole frames.
@@ -128,18 +125,3 @@ def check_cut(experiment: Experiment, *, sees_frames: bool) -> None:
         raise UserError("protocol.coarse leaves out points and cannot be cut over processes; set it to 1")
     if sees_frames:
         raise UserError("loss_terms= and metrics= see whole frames, and a domain that is cut has none: leave one out")
-
-
-def check_memory(experiment: Experiment, problem: Problem, length: int, num_processes: int, *, on_cpu: bool) -> None:
-    """Raise where a batch of windows of ``length`` frames cannot fit into main memory.
-
-    On the CPU, the latent fields that the backward pass needs, one for each layer, count too; there are more of them.
-    """
-    config, model = experiment.training, experiment.model
-    share = config.batch_size // num_processes
-    numbers = share * length * problem.grid.num_points * problem.num_state_channels
-    if on_cpu:
-        points = problem.grid.num_points // math.prod(per_axis("model.patch", model.patch, problem.grid.num_axes))
-        numbers += share // config.accumulate * points * model.dim * (model.depth + 1)
-    what = f"a batch of {share} windows of {length} frames"
-    require_memory(4 * numbers, what, "lower training.batch_size or raise training.accumulate")

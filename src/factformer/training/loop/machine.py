@@ -47,6 +47,11 @@ class Machine:
 
     def check(self) -> None:
         """Raise where the computer cannot give what is asked for."""
+        self.check_counts()
+        self._check_devices()
+
+    def check_counts(self) -> None:
+        """Raise where the numbers of processes do not go together."""
         if self.devices < 1 or self.num_nodes < 1:
             raise UserError(f"--devices and --num-nodes start at 1, got {self.devices} and {self.num_nodes}")
         if self.domain < 1 or self.num_processes % self.domain:
@@ -56,6 +61,8 @@ class Machine:
             )
         if self.domain > 1 and self.strategy == "fsdp":
             raise UserError("--domain cuts the grid and --strategy fsdp the weights: use one of them")
+
+    def _check_devices(self) -> None:
         available = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if self.device == "cuda" and available == 0:
             raise UserError("a GPU was asked for and there is none; use --device cpu or install torch with CUDA")
@@ -123,16 +130,18 @@ def shard(module: nn.Module, mesh: Any) -> nn.Module:
     """Fully sharded data parallel (FSDP2): layers of the backbone are gathered as they run, the rest once."""
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-    for part in list(module.modules()):
-        if isinstance(part, Modulation):  # it runs before the layer that holds it
-            fully_shard(part, mesh=mesh["data_parallel"])
-    for part in list(module.modules()):
-        if isinstance(part, Backbone):
-            for layer in _layers(part):
-                fully_shard(layer, mesh=mesh["data_parallel"])
+    for part in sharded_parts(module):
+        fully_shard(part, mesh=mesh["data_parallel"])
     fully_shard(module, mesh=mesh["data_parallel"])
     register_fsdp_forward_method(module, "roll_out")
     return module
+
+
+def sharded_parts(module: nn.Module) -> list[nn.Module]:
+    """What is gathered by itself; a part that holds an earlier one does without its weights."""
+    modulations = [part for part in module.modules() if isinstance(part, Modulation)]  # these run before their layer
+    backbones = [part for part in module.modules() if isinstance(part, Backbone)]
+    return [*modulations, *(layer for backbone in backbones for layer in _layers(backbone))]
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:

@@ -27,7 +27,6 @@ from factformer.surrogate import Surrogate
 from factformer.training.experiment.assembly import (
     check_batch,
     check_cut,
-    check_memory,
     check_window,
     new_surrogate,
     run_identity,
@@ -37,6 +36,7 @@ from factformer.training.experiment.definition import Experiment
 from factformer.training.feed.feeding import Visits, open_feed
 from factformer.training.feed.preparation import Preparation
 from factformer.training.feed.steps import SteppedDataset
+from factformer.training.footprint.checking import check_memory
 from factformer.training.loop.captured import CapturedStep
 from factformer.training.loop.clock import Clock
 from factformer.training.loop.failures import Diverged, exploded
@@ -85,8 +85,7 @@ class Trainer:
         self.protocol = build_protocol(experiment.protocol, problem)
         num_groups = fabric.world_size // domain  # each trains on samples of its own
         check_batch(config.batch_size, num_groups, config.accumulate)
-        on_cpu = fabric.device.type == "cpu"
-        check_memory(experiment, problem, self.protocol.window_length, fabric.world_size, on_cpu=on_cpu)
+        check_memory(experiment, self.protocol, num_groups, domain, on_cpu=fabric.device.type == "cpu")
 
         self.surrogate = new_surrogate(experiment, dataset, self.protocol)
         if init is not None:

@@ -1,0 +1,245 @@
+"""Counts one update and one prediction of an experiment: memory, arithmetic and what processes send.
+
+The update is the one that training runs, on tensors that have shapes and no values. What is counted is plain PyTorch;
+for the fused kernels in bfloat16 there is the formula of `factformer.kernels.estimates`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from factformer._support.text import first_line
+from factformer.batch import Batch, Window
+from factformer.data.normalization import Normalizer
+from factformer.engine import NARROWEST
+from factformer.errors import UserError
+from factformer.kernels.estimates import training_bytes
+from factformer.nn.attention import FactorizedAttention
+from factformer.parallel import collectives
+from factformer.parallel.attaching import hold_part
+from factformer.parallel.part import GridPart, cut_window
+from factformer.problem import Problem
+from factformer.protocols import BaseProtocol, Plan, build_protocol
+from factformer.surrogate import Surrogate, build_surrogate
+from factformer.training.experiment.assembly import check_batch, check_cut
+from factformer.training.experiment.definition import Experiment
+from factformer.training.feed.steps import with_step
+from factformer.training.footprint.live_memory import LiveMemory, rounded
+from factformer.training.footprint.sharing import Share, gathered_bytes, largest_rank, shared_traffic
+from factformer.training.loop.objective import Objective
+from factformer.training.loop.state import build_optimizer, expected_moments
+
+
+class NotCountableError(Exception):
+    """A model that asks for the values of tensors, which are not there when it is counted."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What an update of the weights takes. Bytes are those of one device, the one with the largest part."""
+
+    share: Share
+    parameters: int
+    part: tuple[int, ...]
+    """Points of the grid that a device holds."""
+    windows: int
+    """Windows that a device works on at once."""
+    weights: int
+    optimizer: int
+    """Moments of the optimiser, and the moving average of the weights where there is one."""
+    exchange: int
+    """Buffers in which processes send gradients and gather weights."""
+    batch: int
+    activations: int
+    """The most that forward and backward pass hold at once, gradients included."""
+    fused: int | None
+    """Peak of training on the fused kernels, where they serve this experiment on a GPU."""
+    inference: int
+    """Peak of one call on one sample."""
+    flops: int
+    """Matrix products and convolutions of an update, all devices together."""
+    sent: dict[str, int]
+    """Bytes of the tensors that a device gives to each kind of exchange in an update."""
+
+    @property
+    def plain(self) -> int:
+        """Peak of training in plain PyTorch."""
+        return self.weights + self.optimizer + self.exchange + self.batch + self.activations
+
+    @property
+    def training(self) -> int:
+        """Peak of training as it is executed on a GPU."""
+        return self.plain if self.fused is None else self.fused
+
+
+def count(experiment: Experiment, problem: Problem, share: Share = Share()) -> Footprint:  # noqa: B008 - immutable
+    """What the longest update of an experiment takes on data of ``problem``."""
+    config = experiment.training
+    check_batch(config.batch_size, share.groups, config.accumulate)
+    protocol = build_protocol(experiment.protocol, trained_problem(experiment, problem))
+    return count_update(experiment, protocol, share)
+
+
+def count_update(experiment: Experiment, protocol: BaseProtocol, share: Share) -> Footprint:
+    """`count` for a protocol and its problem."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    problem, steps = protocol.problem, protocol.steps_per_call
+    normalizer = Normalizer.identity(problem)  # its numbers are looked at
+    try:
+        with mode:
+            surrogate = build_surrogate(problem, experiment.model, marching_steps=steps, normalizer=normalizer)
+        objective = Objective(surrogate, protocol, experiment.training.gradient_loss)
+        rank = 0
+        if share.domain > 1:
+            check_cut(experiment)
+            with share.process(rank):
+                rank = largest_rank(hold_part(surrogate, share.groups, share.domain, "cpu"))
+        with share.process(rank):
+            part = hold_part(surrogate, share.groups, share.domain, "cpu") if share.domain > 1 else None
+            with mode:
+                return _count(experiment, share, objective, part)
+    except UserError:
+        raise
+    except (RuntimeError, NotImplementedError) as error:  # all that tensors without values cannot do
+        raise NotCountableError(first_line(error)) from error
+
+
+def trained_problem(experiment: Experiment, problem: Problem) -> Problem:
+    """The problem of the surrogate that an experiment trains on such data: its step in time may be another."""
+    config = experiment.protocol
+    return (with_step(problem) if config.several_steps else problem).with_stride(config.strides[0])
+
+
+def _count(experiment: Experiment, share: Share, objective: Objective, part: GridPart | None) -> Footprint:
+    config, surrogate, protocol = experiment.training, objective.surrogate, objective.protocol
+    problem = protocol.problem
+    optimizer = build_optimizer(surrogate, config)
+    weights = [p for p in surrogate.parameters() if p.requires_grad]
+    kept = [e for p in weights for e in expected_moments(optimizer, p).values()]
+    state = sum(rounded(math.prod(e.shape) * e.dtype.itemsize) for e in kept)
+    if config.ema_decay is not None:
+        state += sum(rounded(p.nbytes) for p in weights)
+
+    rows = config.batch_size // share.groups
+    window = blank_window(problem, rows, protocol.window_length)
+    if part is not None:  # whole frames are read, and a part of them is seen
+        window = cut_window(window, part)
+    fixed = LiveMemory([*objective.parameters(), *objective.buffers()]).now
+    plan = protocol.whole_plan(0, 1.0)  # all kinds of calls fall due at update 0, and none grows after 1.0
+    held, active, flops, sent = _update(objective, window, plan, experiment, share)
+    inference = _prediction(surrogate, experiment, part)
+
+    brought, whole = held - fixed, sum(p.nbytes for p in weights)
+    exchange = 0
+    if share.strategy == "fsdp":
+        exchange = gathered_bytes(objective)
+        state, fixed = state // share.devices, fixed // share.devices
+        active += whole // share.devices  # the part of the gradients that stays
+    elif share.devices > 1:
+        exchange = whole  # buckets beside the gradients
+    size = rows // config.accumulate
+    fused = None
+    if runs_fused(surrogate, plan, config.precision, share):
+        others = brought - brought // config.accumulate  # windows that wait for their turn
+        fused = training_bytes(surrogate, size, plan.get("marching_steps")) + others + state + exchange
+    return Footprint(
+        share=share,
+        parameters=surrogate.num_parameters,
+        part=problem.grid.shape if part is None else part.shape,
+        windows=size,
+        weights=fixed,
+        optimizer=state,
+        exchange=exchange,
+        batch=brought,
+        activations=active,
+        fused=fused,
+        inference=inference,
+        flops=flops * share.devices,
+        sent=dict(sent + shared_traffic(objective, share)),
+    )
+
+
+def _update(
+    objective: Objective, window: Window, plan: Plan, experiment: Experiment, share: Share
+) -> tuple[int, int, int, Counter[str]]:
+    """Of forward and backward pass: bytes of weights and batch, bytes beside them, arithmetic, bytes sent."""
+    config = experiment.training
+    objective.train()
+    size = len(window.frames) // config.accumulate
+    hooks = []
+    if share.strategy == "fsdp":  # a whole gradient is shared out as soon as it is there
+        hooks = [p.register_post_accumulate_grad_hook(_forget_gradient) for p in objective.parameters()]
+    before = Counter(collectives.sent_bytes)
+    tensors = [*objective.parameters(), *objective.buffers(), window.frames, *window.known.tensors]
+    counted = min(config.accumulate, 2)  # from the second part of a batch on there are gradients already
+    with LiveMemory(tensors) as memory, FlopCounterMode(display=False) as arithmetic:
+        held = memory.now
+        for index in range(counted):
+            with autocast(config.precision):
+                loss, terms = objective(window.rows(slice(index * size, (index + 1) * size)), plan)
+            loss.backward()
+            del loss, terms
+    for hook in hooks:
+        hook.remove()
+    objective.zero_grad()
+    times = config.accumulate / counted
+    sent = {kind: round(times * (number - before[kind])) for kind, number in collectives.sent_bytes.items()}
+    return held, memory.peak - held, round(times * arithmetic.get_total_flops()), Counter(sent)
+
+
+def _forget_gradient(weight: Tensor) -> None:
+    weight.grad = None
+
+
+def _prediction(surrogate: Surrogate, experiment: Experiment, part: GridPart | None) -> int:
+    """Peak of one call for one sample: weights, batch and fields."""
+    problem = surrogate.problem
+    length = problem.num_context_frames + surrogate.marching_steps
+    window = blank_window(problem, 1, length)
+    batch = (window if part is None else cut_window(window, part)).batch(problem.num_context_frames)
+    batch = batch.map(lambda values: values.clone())
+    surrogate.eval()
+    held = [*surrogate.parameters(), *surrogate.buffers(), *batch.tensors]
+    with LiveMemory(held) as memory, torch.no_grad(), autocast(experiment.training.precision):
+        surrogate(batch)
+    surrogate.train()
+    peak: int = memory.peak
+    return peak
+
+
+def blank_window(problem: Problem, rows: int, length: int) -> Window:
+    """Windows of zeros on the whole grid."""
+    shape, known = problem.grid.shape, {}
+    if problem.static:
+        known["static"] = torch.zeros(rows, *shape, problem.num_static_channels)
+    if problem.forcing:
+        known["forcing"] = torch.zeros(rows, length, *shape, problem.num_forcing_channels)
+    if problem.parameters:
+        known["parameters"] = torch.ones(rows, len(problem.parameters))
+    if problem.masked:
+        known["mask"] = torch.ones(rows, *shape, dtype=torch.bool)
+    frames = torch.zeros(rows, length if problem.num_context_frames else 1, *shape, problem.num_state_channels)
+    return Window(frames, Batch(**known))
+
+
+def runs_fused(surrogate: Surrogate, plan: Plan, precision: str, share: Share) -> bool:
+    """Whether training on a GPU takes the fused kernels: factorized attention in bfloat16 on whole grids, one call."""
+    config = surrogate.config
+    attention = any(isinstance(part, FactorizedAttention) for part in surrogate.modules())
+    wide = min(config.dim, getattr(config, "head_dim", 0)) >= NARROWEST
+    single = plan.get("calls", 1) == plan.get("unroll", 1) == 1
+    whole = share.domain == 1 and not config.checkpointing
+    return attention and wide and single and whole and precision == "bf16-mixed"
+
+
+def autocast(precision: str) -> AbstractContextManager[object]:
+    """The autocast region of training, for tensors without values."""
+    return torch.autocast("cpu", torch.bfloat16) if precision == "bf16-mixed" else nullcontext()

@@ -1,0 +1,60 @@
+"""``factformer plan`` as a user meets it."""
+
+import json
+
+import pytest
+
+from factformer.cli import main
+
+SMALL = ["plan", "turbulence", "--grid", "16", "--batch", "2"]
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return stop.value.code or 0, captured.out, captured.err
+
+
+def test_says_what_an_update_takes_as_json(capsys):
+    code, out, _ = run(capsys, *SMALL, "--devices", 2, "--domain", 2, "--memory", "80GB", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert (answer["grid"], answer["part"]) == ([16, 16, 16], [8, 16, 16])
+    assert answer["training_bytes"] == answer["plain"]["total"]
+    assert answer["sent_bytes_per_update"]["gradients"] == 4 * answer["parameters"]
+    assert answer["fits"]
+    assert answer["largest_batch_size"] > 2
+
+
+def test_the_table_is_narrow_and_names_what_helps(capsys):
+    code, out, _ = run(capsys, *SMALL, "--memory", "20MB", "--set", "training.accumulate=2")
+    assert code == 0
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert "does not fit into 20 MB" in out
+    assert "model.patch" in out or "--domain" in out
+
+
+def test_options_reach_the_experiment(capsys):
+    words = (*SMALL, "--precision", "bf16-mixed", "--checkpointing", "--json")
+    changed, plain = (json.loads(run(capsys, *w)[1]) for w in (words, (*SMALL, "--json")))
+    assert changed["precision"] == "bf16-mixed"
+    assert changed["plain"]["activations"] < plain["plain"]["activations"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--memory", "8XB"], "--memory is a size such as"),
+        (["--grid", "16x16"], "has 3 axes, got 2 sizes"),
+        (["--grid", "many"], "--grid takes points per axis"),
+        (["--domain", "2"], "must be a multiple of it"),
+        (["--set", "model.name=fno", "--devices", "2", "--domain", "2"], "cannot be cut"),
+        (["--batch", "3", "--devices", "2"], "training.batch_size=3"),
+    ],
+)
+def test_wrong_use_is_one_line(capsys, words, message):
+    code, out, err = run(capsys, *SMALL, *words)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert message in err
