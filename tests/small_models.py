@@ -21,7 +21,18 @@ SMALL = {
 }
 
 
+VARIANTS = {"factformer_plus in levels": {"depth": 3, "levels": 2}}
+"""Shapes of a model that differ so much from its usual one that they are tested beside it, by model and a word."""
+
+
+def named(model: str | type[Backbone]) -> str | type[Backbone]:
+    """The model of a variant."""
+    return model.split()[0] if isinstance(model, str) else model
+
+
 def small_sizes(model: str | type[Backbone], **others: object) -> dict[str, object]:
-    """Those of the sizes that ``model`` has, with others in their place."""
-    known = (find_model(model) if isinstance(model, str) else model).config_class.model_fields
-    return {key: value for key, value in {**SMALL, **others}.items() if key in known}
+    """Those of the sizes that ``model`` has, with others in their place, and what makes a variant of it."""
+    base = named(model)
+    known = (find_model(base) if isinstance(base, str) else base).config_class.model_fields
+    of_variant = VARIANTS.get(model, {}) if isinstance(model, str) else {}
+    return {key: value for key, value in {**SMALL, **others, **of_variant}.items() if key in known}

@@ -1,95 +1,141 @@
-"""One call of a surrogate on one core of a CPU: float32 and bfloat16, plain and compiled, without and with patches.
+"""One call of a surrogate on a CPU: one flow, one frame, by number format, way of execution and number of threads.
 
-    python -m lab.analyses.cpu_call kolmogorov-128 --out results/cpu/call_kolmogorov-128.json
+    python -m lab.analyses.cpu_call kolmogorov-128 turbulence-60 --out results/cpu
 
-Seconds are those of the processor, the least of several calls, so that other work on the machine counts little. The
-share of the peak is that of the rate of a large float32 product measured in the same process. The row with patches
-has the sizes of the bundle and fresh weights: it tells the time alone.
+writes ``call_NAME.json`` for each bundle. Rows hold seconds of the processor and of the clock, the least of several
+calls; seconds of the clock mean something on an idle machine alone, those of the processor on a busy one too, if there
+are spare caches. The first row of each number format is measured before freed memory is kept (`keep_freed_memory`), as
+a program of one's own has it; all others after, as commands have it. The share of the peak is that of the best product
+of matrices that was found on as many threads, in the same number format. Rows with ``--patch`` have the sizes of the
+bundle and fresh weights: they tell the time alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 import factformer
 from factformer import engine
+from factformer._support.freed_memory import keep_freed_memory
 from factformer.evaluation.cost import random_batch
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.evaluation.timing import PRECISIONS, autocast
+from factformer.kernels.blocked.products import by_onednn, linear
 from factformer.surrogate import Surrogate
 
 CPU = torch.device("cpu")
-PRODUCT = 2048
-"""Rows and columns of the product that stands for the peak."""
+MODES: dict[str, engine.Mode] = {"plain": "off", "blocked": "blocked", "compiled": "compiled"}
+PRODUCTS = ((2048, 2048, 2048), (16384, 128, 512), (16384, 512, 128), (8192, 128, 128))
+"""Rows, columns in and columns out of products that compete for the peak."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--patch", type=int, default=2)
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--out", type=Path, required=True, help="a folder")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--ways", nargs="+", choices=tuple(MODES), default=list(MODES))
+    parser.add_argument("--patch", type=int, help="also the sizes of the bundle with patches")
     parser.add_argument("--calls", type=int, default=5)
     options = parser.parse_args()
-    began = time.perf_counter()
-    torch.set_num_threads(1)
-    a = torch.randn(PRODUCT, PRODUCT)
-    peak = 2 * PRODUCT**3 / least_seconds(lambda: a @ a, options.calls)
-    bundle = factformer.load(options.name)
-    torch.manual_seed(0)
-    patched = factformer.build_surrogate(
-        bundle.problem, bundle.config.replace(patch=options.patch), marching_steps=bundle.marching_steps
-    ).eval()
-    rows = [row for one in (bundle, patched) for row in rows_of(one, peak, options.calls)]
-    made = provenance(seed=0, seconds=time.perf_counter() - began, device=CPU)
-    write_json(options.out, {"analysis": "call on one core", "peak_flops_per_second": peak, "rows": rows, **made})
+    for name in options.names:
+        began = time.perf_counter()
+        bundle = factformer.load(name)
+        surrogates = [bundle]
+        if options.patch:
+            torch.manual_seed(0)
+            config = bundle.config.replace(patch=options.patch)
+            patched = factformer.build_surrogate(bundle.problem, config, marching_steps=bundle.marching_steps)
+            surrogates.append(patched.eval())
+        rows = []
+        if name == options.names[0]:  # before freed memory is kept
+            torch.set_num_threads(options.threads[0])
+            rows += rows_of(bundle, ("plain",), "given back", {}, options.calls)
+        assert keep_freed_memory()
+        peaks = {}
+        for threads in options.threads:
+            torch.set_num_threads(threads)
+            peaks[threads] = {precision: peak(precision, options.calls) for precision in PRECISIONS}
+            for surrogate in surrogates:
+                rows += rows_of(surrogate, options.ways, "kept", peaks[threads], options.calls)
+        made = provenance(seed=0, seconds=time.perf_counter() - began, device=CPU)
+        found = {"analysis": "call on a CPU", "peak_flops_per_second": peaks, "rows": rows, **made}
+        write_json(options.out / f"call_{name}.json", found)
 
 
-def rows_of(surrogate: Surrogate, peak: float, calls: int) -> list[dict[str, Any]]:
+def peak(precision: str, calls: int) -> dict[str, float]:
+    """Floating-point operations a second of the best product, by PyTorch's own function and by oneDNN's."""
+    dtype = torch.bfloat16 if "bf16" in precision else torch.float32
+    found: dict[str, float] = {}
+    with torch.no_grad():
+        for rows, dim_in, dim_out in PRODUCTS:
+            x, weight = torch.randn(rows, dim_in).to(dtype), torch.randn(dim_out, dim_in).to(dtype)
+            ways: dict[str, Callable[..., Tensor]] = {"torch": functional.linear}
+            if by_onednn():
+                ways["onednn"] = linear
+            for way, product in ways.items():
+                seconds, _ = least_seconds(functools.partial(product, x, weight), 2 * calls + 1)
+                rate = 2 * rows * dim_in * dim_out / seconds * torch.get_num_threads()
+                found[way] = max(found.get(way, 0.0), rate)
+    return found
+
+
+def rows_of(
+    surrogate: Surrogate, ways: Sequence[str], memory: str, peaks: dict[str, dict[str, float]], calls: int
+) -> list[dict[str, Any]]:
     batch = random_batch(surrogate, 1, 1, torch.Generator().manual_seed(0))
     grid = surrogate.problem.grid
     engine.attach(surrogate, "off")
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        exact = surrogate.predict(batch, 1, grid)
+    with torch.no_grad():
+        exact = surrogate.predict(batch, 1, grid)  # makes the tables of the grid, which the next call does not count
+        with FlopCounterMode(display=False) as counter:
+            surrogate.predict(batch, 1, grid)
     flops = counter.get_total_flops()
+    moved = exact if batch.context is None else exact - batch.context[:, -1:]
     rows = []
-    for way, mode in (("plain", "off"), ("compiled", "compiled")):
-        engine.attach(surrogate, mode)  # type: ignore[arg-type]
+    for way in ways:
+        engine.attach(surrogate, MODES[way])
         for precision in PRECISIONS:
             with torch.no_grad(), autocast(CPU, precision):
                 result = surrogate.predict(batch, 1, grid)
-                seconds = least_seconds(lambda: surrogate.predict(batch, 1, grid), calls)
-            change = (result - exact).norm() / (exact - batch.seen[:, -1:]).norm()
-            rows.append(
-                {
-                    "patch": surrogate.config.patch,
-                    "way": way,
-                    "precision": precision,
-                    "cpu_seconds": seconds,
-                    "flops": flops,
-                    "share_of_peak": flops / seconds / peak,
-                    "change_of_the_increment": float(change),
-                }
-            )
-            print(rows[-1], flush=True)
+                of_processor, of_clock = least_seconds(lambda: surrogate.predict(batch, 1, grid), calls)
+            best = max(peaks[precision].values()) if peaks else None
+            row = {
+                "patch": surrogate.config.patch,
+                "way": way,
+                "precision": precision,
+                "threads": torch.get_num_threads(),
+                "freed_memory": memory,
+                "cpu_seconds": of_processor,
+                "wall_seconds": of_clock,
+                "flops": flops,
+                "share_of_peak": None if best is None else flops / of_processor / best * torch.get_num_threads(),
+                "change_of_the_increment": float((result - exact).norm() / moved.norm()),
+            }
+            print(row, flush=True)
+            rows.append(row)
     return rows
 
 
-def least_seconds(call: Callable[[], object], calls: int) -> float:
-    """Seconds of the processor of the quickest call, after one that is not counted."""
-    call()
-    found = []
+def least_seconds(call: Callable[[], object], calls: int) -> tuple[float, float]:
+    """Seconds of the processor and of the clock of the quickest call."""
+    of_processor, of_clock = [], []
     for _ in range(calls):
-        start = time.process_time()
+        start, started = time.process_time(), time.perf_counter()
         call()
-        found.append(time.process_time() - start)
-    return min(found)
+        of_processor.append(time.process_time() - start)
+        of_clock.append(time.perf_counter() - started)
+    return min(of_processor), min(of_clock)
 
 
 if __name__ == "__main__":

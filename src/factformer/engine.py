@@ -1,4 +1,4 @@
-"""How a surrogate is executed: plain, compiled or on fused kernels; recorded graphs, warm-up, working weights.
+"""How a surrogate is executed: plain, blocked, compiled or on fused kernels; recorded graphs, warm-up, working weights.
 
 Layers are plain PyTorch. `attach` gives every stage of a network an implementation that asks `TABLE` at each call, with
 the device, number format and sizes of that call:
@@ -6,7 +6,9 @@ the device, number format and sizes of that call:
 - **fused**: Triton kernels, for bfloat16 on a GPU, in tiles for the shared memory it has (`device_limits`), where the
   layer fits them;
 - **compiled**: ``torch.compile`` of the stage, for bfloat16 and float16 on a GPU where the kernels do not fit;
-- **plain**: everywhere else: on a CPU, in float32, inside ``torch.compile`` and ``torch.export``.
+- **blocked**: a block of points at a time on a CPU (`factformer.kernels.blocked`), for calls without gradients in
+  evaluation mode, in float32 and bfloat16, on `MANY` numbers and more;
+- **plain**: everywhere else: training on a CPU, float32 on a GPU, inside ``torch.compile`` and ``torch.export``.
 
 The trainer, the evaluation, `factformer.load` and the command line attach what they execute. A network that nobody has
 attached runs plain. ``FACTFORMER_FUSED=off`` makes all calls plain, ``force`` uses the kernels wherever they fit, for
@@ -17,10 +19,12 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import os
 import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
@@ -31,21 +35,23 @@ from factformer._support.text import first_line
 from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.kernels import attention, encoder, graphs, local, march_decode, positions
+from factformer.kernels import attention, blocked, encoder, graphs, local, march_decode, positions
 from factformer.kernels._triton.limits import FULL, MEDIUM, SMALL, Limits, restricted
+from factformer.kernels.blocked.products import number_format
 from factformer.nn.attention import FactorizedAttention
 from factformer.nn.fourier_features import FourierFeatures
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.local_branch import LocalBranch
 from factformer.nn.marching import LatentMarching
+from factformer.nn.patches import Patches
 from factformer.nn.stage import Network, Stage
 
 if TYPE_CHECKING:
     from factformer.numerics.spectral import Spectrum
     from factformer.surrogate import Surrogate
 
-Mode = Literal["auto", "off", "force", "compiled"]
-Way = Literal["plain", "compiled", "fused"]
+Mode = Literal["auto", "off", "force", "compiled", "blocked"]
+Way = Literal["plain", "blocked", "compiled", "fused"]
 
 VARIABLE = "FACTFORMER_FUSED"
 NARROWEST = 64
@@ -53,24 +59,31 @@ NARROWEST = 64
 illegal memory access on an H200, which has not been explained (docs/performance.md). Widths from 64 on were held
 against float64 there. Narrow layers are bound by launches, which recorded graphs remove: they are not compiled."""
 
+MANY = 2**18
+"""Points of a sample times the `width` of a stage from which blocked stages run: 64 × 64 points, heads of 64 channels.
+Less lies in the cache as it is, where the plain layers have fewer steps."""
+
 
 @dataclass(frozen=True)
 class Row:
-    """One stage: its layer, its kernels with the condition that they fit, and whether compiling it pays."""
+    """One stage: its layer, kernels with the condition that they fit, those for a CPU, and whether compiling pays."""
 
     layer: type[Stage]
     width: Callable[..., int]
     fits: Callable[..., bool]
     fused: Callable[..., Tensor]
+    blocked: ModuleType
     compiled: bool = True
 
 
 TABLE: Mapping[str, Row] = {
-    "encoder": Row(FrameEncoder, encoder.width, encoder.fits, encoder.run),
-    "positions": Row(FourierFeatures, positions.width, positions.fits, positions.run, compiled=False),
-    "attention": Row(FactorizedAttention, attention.width, attention.fits, attention.run),
-    "local": Row(LocalBranch, local.width, local.fits, local.run),
-    "march_decode": Row(LatentMarching, march_decode.width, march_decode.fits, march_decode.run),
+    "encoder": Row(FrameEncoder, encoder.width, encoder.fits, encoder.run, blocked.encoder),
+    "positions": Row(
+        FourierFeatures, positions.width, positions.fits, positions.run, blocked.positions, compiled=False
+    ),
+    "attention": Row(FactorizedAttention, attention.width, attention.fits, attention.run, blocked.attention),
+    "local": Row(LocalBranch, local.width, local.fits, local.run, blocked.local),
+    "march_decode": Row(LatentMarching, march_decode.width, march_decode.fits, march_decode.run, blocked.marching),
 }
 
 
@@ -117,11 +130,14 @@ def records_steps() -> bool:
 
 
 def solver_points(spectrum: Spectrum) -> tuple[int, ...] | None:
-    """The points on which the solvers' kernels form products of such fields; ``None``: take the plain path."""
+    """The points on which the solvers' kernels form products of such fields; ``None``: take the plain path.
+
+    Of fields that are cut over processes no kernel serves the parts.
+    """
     from factformer.kernels.solvers import product_shape
 
     mode = environment_mode()
-    if mode == "off" or not (mode == "force" or _has_triton(spectrum.device)):
+    if mode == "off" or not spectrum.pencils.is_whole or not (mode == "force" or _has_triton(spectrum.device)):
         return None
     return product_shape(spectrum)
 
@@ -141,12 +157,14 @@ class StageExecution:
         if way == "fused":
             with restricted(self.limits or device_limits(_of_call(layer, *arguments).device) or FULL):
                 return row.fused(layer, *arguments, dtype=dtype)
+        if way == "blocked":
+            return row.blocked.run(layer, *arguments, dtype=dtype)
         if way == "compiled":
             return _run_compiled(self.stage, self.backend, layer, *arguments)
         return layer.plain(*arguments)
 
     def choice(self, layer: Stage, *arguments: Any) -> tuple[Way, torch.dtype | None]:
-        """How these arguments are executed, and the number format of the fused kernels."""
+        """How these arguments are executed, and the number format of fused or blocked stages."""
         row, mode = TABLE[self.stage], self.mode or environment_mode()
         if mode == "off" or torch.compiler.is_compiling():
             return "plain", None
@@ -156,6 +174,10 @@ class StageExecution:
             return ("compiled" if row.compiled else "plain"), None
         x = _of_call(layer, *arguments)
         width = row.width(layer)
+        if mode == "blocked" or (mode == "auto" and x.device.type == "cpu"):
+            dtype = number_format(x) if _undisturbed(layer) else None
+            many = mode == "blocked" or _points(layer, *arguments) * width >= MANY
+            return ("blocked", dtype) if dtype and many and row.blocked.fits(layer, *arguments) else ("plain", None)
         dtype = fused_dtype(x, width, mode)
         if dtype is not None and row.fits(layer, *arguments):
             return "fused", dtype
@@ -169,6 +191,20 @@ def _of_call(layer: Stage, *arguments: Any) -> Tensor:
     return next(layer.parameters()) if x is None else x
 
 
+def _undisturbed(layer: Stage) -> bool:
+    """Whether nobody looks at the operations of a call: gradients, graphs, counters, transforms of functions."""
+    looking = torch.is_grad_enabled() or torch._C._len_torch_dispatch_stack() > 0
+    return not looking and not layer.training and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def _points(layer: Stage, *arguments: Any) -> int:
+    """The latent points of a sample."""
+    of_patch = math.prod(a.size for a in arguments if isinstance(layer, FrameEncoder) and isinstance(a, Patches))
+    first_axis = 2 if isinstance(layer, FrameEncoder) else 1
+    shapes = (a.shape[first_axis:-1] if isinstance(a, Tensor) else a.shape for a in arguments if hasattr(a, "shape"))
+    return math.prod(next(shapes, ())) // of_patch
+
+
 @dataclass
 class CallExecution:
     """Executes calls of a whole network: replayed graphs where nothing needs a gradient, else `predict`."""
@@ -177,7 +213,7 @@ class CallExecution:
     graphs: graphs.CallGraphs = field(default_factory=graphs.CallGraphs)
 
     def __call__(self, surrogate: Surrogate, batch: Batch, num_steps: int, grid: Grid) -> Tensor:
-        recordable = not torch.is_grad_enabled() and (self.mode or environment_mode()) != "off"
+        recordable = not torch.is_grad_enabled() and (self.mode or environment_mode()) != "off" and not grid.cut_axes
         if not recordable or not graphs.wanted(batch.seen, batch.size * grid.num_points):
             return predict(surrogate, batch, num_steps, grid)
 
