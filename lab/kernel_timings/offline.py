@@ -2,7 +2,7 @@
 
     python -m lab.kernel_timings.offline --case plane --capability 90
     python -m lab.kernel_timings.offline --case plane --capability 86 --limits small
-    python -m lab.kernel_timings.offline --all --out results/cpu/kernel_resources.json
+    python -m lab.kernel_timings.offline --case "patched plane" --in-place --out results/cpu/patches_in_place.json
 
 A call and its gradient run on tensors that have sizes and no memory. Every launch in it is compiled for the capability
 that is asked for and does not run. ``--ptx FOLDER`` writes the code of each kernel there: two such folders say whether
@@ -19,6 +19,7 @@ import os
 import re
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,7 +36,8 @@ from triton.runtime import driver
 
 from factformer import Field, Grid, Problem, build_surrogate, engine
 from factformer.batch import Batch
-from factformer.kernels._triton import launching
+from factformer.evaluation.provenance import provenance, write_json
+from factformer.kernels._triton import in_place, launching
 from factformer.kernels._triton.limits import FULL, MEDIUM, SMALL, Limits
 from factformer.nn.fourier_features import FourierFeatures
 from factformer.surrogate import Surrogate
@@ -80,6 +82,8 @@ CASES = {
     "masked bounded box": Case((64, 64, 64), 4, channels=4, bounded=True, masked=True),
     "forced masked plane": Case((128, 128), 4, forced=True, masked=True),
     "long line": Case((1024,), 4),
+    "patched plane": Case((128, 128), 4, sizes=(("patch", 2),)),
+    "patched box of four channels": Case((64, 64, 64), 4, channels=4, sizes=(("patch", 2),)),
 }
 
 
@@ -171,13 +175,23 @@ def main() -> None:
     parser.add_argument("--case", choices=list(CASES), nargs="+", default=["plane"])
     parser.add_argument("--capability", type=int, default=90)
     parser.add_argument("--limits", choices=list(LIMITS), default="full")
+    parser.add_argument("--in-place", action="store_true", help="patches without copies, too")
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--ptx", type=Path)
     arguments = parser.parse_args()
+    began, found = time.perf_counter(), []
     for name in arguments.case:
-        print(f"{name}, capability {arguments.capability}, {arguments.limits}")
-        folder = arguments.ptx and arguments.ptx / name
-        for row in kernels(CASES[name], arguments.capability, LIMITS[arguments.limits], folder):
-            print(json.dumps(asdict(row)))
+        for in_place.IN_PLACE in (False, True) if arguments.in_place else (False,):
+            of_patches = ", patches in place" if in_place.IN_PLACE else ""
+            print(f"{name}, capability {arguments.capability}, {arguments.limits}{of_patches}")
+            folder = arguments.ptx and arguments.ptx / f"{name}{of_patches}"
+            for row in kernels(CASES[name], arguments.capability, LIMITS[arguments.limits], folder):
+                print(json.dumps(asdict(row)))
+                found.append({"case": name, "in_place": in_place.IN_PLACE, **asdict(row)})
+    if arguments.out:
+        made = provenance(seed=0, seconds=time.perf_counter() - began, device="cpu")
+        settings = {"capability": arguments.capability, "limits": arguments.limits}
+        write_json(arguments.out, {"analysis": "kernels, compiled without a GPU", **settings, "kernels": found, **made})
 
 
 if __name__ == "__main__":

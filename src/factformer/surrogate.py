@@ -18,9 +18,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from factformer._support.axes import per_axis
 from factformer._support.limits import require_memory
+from factformer.arrays import require_finite
 from factformer.batch import Batch
 from factformer.data.normalization import Normalizer
-from factformer.errors import NonFinite, UserError
+from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of, check_model, find_model
 from factformer.nn.boundary_block import BoundaryBlock
@@ -127,9 +128,7 @@ class Surrogate(Network):
         """`forward` without its checks: tensors in, tensors out."""
         batch = self.inside(batch)
         forcing, mask = self.marching_forcing(batch, num_steps, grid), self.latent_mask(batch, grid)
-        values = self.decode(self.encode(batch, grid), num_steps, self.latent_grid(grid), forcing, mask)
-        if self.patches is not None:
-            values = self.patches.join(values, grid)
+        values = self.decode(self.encode(batch, grid), num_steps, self.latent_grid(grid), forcing, mask, fine=grid)
         if not self.residual:
             predicted = self.normalizer.denormalize(values)
         else:
@@ -151,10 +150,9 @@ class Surrogate(Network):
     def encode(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch *coarse width"]:
         """The latent field of what is known, before the marching: encoder, backbone and boundary block."""
         frames, inner = self.encoded_frames(batch, grid), self.latent_grid(grid)
-        if self.patches is not None:
-            frames = self.patches.split(frames, grid)
         conditions = self.conditions(batch, grid)
-        z = self.processed(self.encoder(frames, self.encoder_statistics()), inner, conditions)
+        z = self.encoder(frames, self.encoder_statistics(), self.patches, grid)
+        z = self.processed(z, inner, conditions)
         return z if self.boundary_block is None else self.boundary_block(z, inner, conditions.mask)
 
     def conditions(self, batch: Batch, grid: Grid) -> Conditions:
@@ -241,10 +239,20 @@ class Surrogate(Network):
         return statistics if self.patches is None else statistics.repeat(1, self.patches.size)
 
     def decode(
-        self, z: Tensor, num_steps: int, grid: Grid, forcing: Tensor | None = None, mask: Tensor | None = None
+        self,
+        z: Tensor,
+        num_steps: int,
+        grid: Grid,
+        forcing: Tensor | None = None,
+        mask: Tensor | None = None,
+        fine: Grid | None = None,
     ) -> Tensor:
-        """Marching and decoder: normalised values ``(batch, step, *grid, channel)`` of a latent field on ``grid``."""
-        return self.marching.decoded(z, num_steps, self.decoder, grid, forcing, mask)
+        """Marching and decoder: normalised values ``(batch, step, *grid, channel)`` of a latent field on ``grid``.
+
+        With ``fine``, on that grid, whose patches are the points of ``grid``.
+        """
+        patches = None if fine is None else self.patches
+        return self.marching.decoded(z, num_steps, self.decoder, grid, forcing, mask, patches, fine)
 
     def check(self, batch: Batch, num_steps: int, grid: Grid | None) -> Grid:
         """The grid to predict on; raises where the batch does not fit the problem."""
@@ -265,7 +273,8 @@ class Surrogate(Network):
         for name, part in zip(batch.names, batch.tensors, strict=True):
             if batch.mask is not None and name in ("context", "static", "forcing"):
                 part = part.masked_fill(~spread(batch.mask, name), 0.0)
-            self.check_finite(part)
+            if self._looks_at(part):
+                require_finite(part, problem, name)
         if batch.mask is not None and self._looks_at(batch.mask):
             empty = ~batch.mask.flatten(1).any(1)
             if bool(empty.any()):
@@ -288,13 +297,6 @@ class Surrogate(Network):
             return False
         waits = values.is_cuda and (self.training or torch.cuda.is_current_stream_capturing())
         return not waits and not torch.compiler.is_compiling()
-
-    def check_finite(self, frames: Tensor) -> None:
-        if not self._looks_at(frames) or not frames.is_floating_point():
-            return
-        if not bool(torch.isfinite(frames).all()):
-            bad = (~torch.isfinite(frames)).flatten(1).any(1).nonzero().flatten().tolist()
-            raise NonFinite(0, bad)
 
 
 def _is_large(config: ModelConfig, num_axes: int) -> bool:

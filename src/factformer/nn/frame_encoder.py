@@ -5,6 +5,8 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from factformer.grid import Grid
+from factformer.nn.patches import Patches
 from factformer.nn.stage import Stage
 
 
@@ -25,13 +27,29 @@ class FrameEncoder(Stage):
     def forward(
         self,
         frames: Float[Tensor, "batch frame *grid channel"],
-        statistics: Float[Tensor, "2 channel"] | None = None,
-    ) -> Float[Tensor, "batch *grid dim"]:
-        """The latent field; with mean and deviation of each channel as ``statistics``, of normalised frames."""
-        latent: Tensor = self.execute(frames, statistics)
+        statistics: Float[Tensor, "2 channels"] | None = None,
+        patches: Patches | None = None,
+        grid: Grid | None = None,
+    ) -> Float[Tensor, "batch *latent_grid dim"]:
+        """The latent field; with mean and deviation of each channel as ``statistics``, of normalised frames.
+
+        With ``patches``, one latent point for each patch of the frames, which are on ``grid``.
+        """
+        if patches is not None and grid is not None and grid.cut_axes:  # the encoder itself needs no neighbours
+            frames, patches = patches.split(frames, grid), None
+        of_patches = () if patches is None else (patches, grid)
+        latent: Tensor = self.execute(frames, statistics, *of_patches)
         return latent
 
-    def plain(self, frames: Tensor, statistics: Tensor | None) -> Tensor:
+    def plain(
+        self,
+        frames: Tensor,
+        statistics: Tensor | None,
+        patches: Patches | None = None,
+        grid: Grid | None = None,
+    ) -> Tensor:
+        if patches is not None and grid is not None:
+            frames = patches.split(frames, grid)
         if statistics is not None:
             frames = (frames - statistics[0]) / statistics[1]
         lifted: Tensor = self.lift(frames.movedim(1, -2))

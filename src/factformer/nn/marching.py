@@ -10,6 +10,7 @@ from factformer.grid import Grid
 from factformer.nn.decoder import Decoder
 from factformer.nn.masks import Mask
 from factformer.nn.mlp import MLP
+from factformer.nn.patches import Patches
 from factformer.nn.stage import Stage
 
 
@@ -54,9 +55,15 @@ class LatentMarching(Stage):
         grid: Grid,
         forcing: Float[Tensor, "batch step *grid forcing_channel"] | None = None,
         mask: Mask | None = None,
-    ) -> Float[Tensor, "batch step *grid channel"]:
-        """The fields that ``decoder`` makes of the latent fields: marching and decoder as one stage."""
-        fields: Tensor = self.execute(z, num_steps, decoder, grid, forcing, mask)
+        patches: Patches | None = None,
+        fine: Grid | None = None,
+    ) -> Float[Tensor, "batch step *fine_grid channel"]:
+        """The fields that ``decoder`` makes of the latent fields: marching and decoder as one stage.
+
+        With ``patches`` they are joined to fields on the grid ``fine``, whose patches are the points of ``grid``.
+        """
+        of_patches = () if patches is None else (patches, fine)
+        fields: Tensor = self.execute(z, num_steps, decoder, grid, forcing, mask, *of_patches)
         return fields
 
     def plain(
@@ -67,8 +74,10 @@ class LatentMarching(Stage):
         grid: Grid,
         forcing: Tensor | None = None,
         mask: Mask | None = None,
+        patches: Patches | None = None,
+        fine: Grid | None = None,
     ) -> Tensor:
         states = self(z, num_steps, forcing)
         every = None if mask is None else mask.repeat_interleave(num_steps, 0)
         fields: Tensor = decoder(states.flatten(0, 1), grid, every).unflatten(0, (z.shape[0], num_steps))
-        return fields
+        return fields if patches is None or fine is None else patches.join(fields, fine)

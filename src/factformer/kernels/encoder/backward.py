@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from factformer.kernels._triton.arithmetic import gelu_slope
+from factformer.kernels._triton.in_place import offsets
 from factformer.kernels.encoder.forward import channel_statistics, with_bias, with_one
 
 
@@ -64,6 +65,7 @@ def lift_gradient_kernel(
     lift_bias,
     grad_frames,
     parts,
+    places,
     points,
     num_frames,
     channels,
@@ -71,6 +73,7 @@ def lift_gradient_kernel(
     tiles,
     total,
     tiles_per_program,
+    AXES: tl.constexpr,
     OF_FRAMES: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -92,7 +95,7 @@ def lift_gradient_kernel(
         sample, p = (block // tiles).to(tl.int64), (block % tiles) * BLOCK_P + tl.arange(0, BLOCK_P)
         inside = (p < points)[:, None]
         source = (sample * num_frames + t) * points * channels
-        offset = p[:, None] * channels + c[None, :]
+        offset = offsets(p, c, channels, places, AXES)
         x = with_one(frames + source, offset, c, inside, channels, mean, deviation, dtype)
         row = (sample * points + p)[:, None] * (num_frames * dim) + t * dim
         g = tl.load(grad + row + d[None, :], mask=inside & (d < dim)[None, :], other=0.0).to(tl.float32)

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from factformer.kernels._triton.arithmetic import gelu
+from factformer.kernels._triton.in_place import offsets
 
 
 @triton.jit
@@ -68,10 +69,12 @@ def lift_kernel(
     lift,
     lift_bias,
     lifted,
+    places,
     points,
     num_frames,
     channels,
     dim,
+    AXES: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
@@ -88,8 +91,9 @@ def lift_kernel(
     lifted += sample * points * num_frames * dim
     where = p.to(tl.int64)[:, None] * (num_frames * dim) + d[None, :]
     mask = inside & (d < dim)[None, :]
+    offset = offsets(p, c, channels, places, AXES)
     for _ in range(num_frames):
-        x = with_one(frames, p[:, None] * channels + c[None, :], c, inside, channels, mean, deviation, dtype)
+        x = with_one(frames, offset, c, inside, channels, mean, deviation, dtype)
         h = tl.dot(x, up, input_precision=PRECISION)
         tl.store(lifted + where, gelu(h).to(dtype), mask=mask)
         frames += points * channels

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
+from factformer.kernels._triton.in_place import Places, places_of
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.sums import column_sums
@@ -27,7 +28,9 @@ from factformer.kernels.encoder.backward import lift_gradient_kernel, stack_grad
 from factformer.kernels.encoder.forward import lift_kernel, stack_kernel
 
 if TYPE_CHECKING:
+    from factformer.grid import Grid
     from factformer.nn.frame_encoder import FrameEncoder
+    from factformer.nn.patches import Patches
 
 BLOCK_POINTS = 64
 PORTION = 2**28
@@ -108,7 +111,8 @@ class _Stack(torch.autograd.Function):
 class _Lift(torch.autograd.Function):
     """Frames ``(batch, frame, point, channel)`` to ``(batch, point, dim)`` through a hidden layer of each frame.
 
-    Lifted frames are made a few samples at a time, for the library's product to read, and not kept.
+    With ``places`` the numbers of a frame lie in the order of the fine grid. Lifted frames are made a few samples at a
+    time, for the library's product to read, and not kept.
     """
 
     @staticmethod
@@ -121,6 +125,7 @@ class _Lift(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor,
         dtype: torch.dtype,
+        places: Places | None,
     ) -> Tensor:
         frames = rows_of(frames)
         batch, num_frames, points, _ = frames.shape
@@ -128,15 +133,17 @@ class _Lift(torch.autograd.Function):
         result = frames.new_empty(batch, points, dim, dtype=dtype)
         with torch.autocast(frames.device.type, enabled=False):
             for rows in _portions(batch, points * num_frames * dim):
-                lifted = _lifted(frames[rows], statistics, lift, lift_bias, dtype)
+                lifted = _lifted(frames[rows], statistics, lift, lift_bias, dtype, places)
                 torch.addmm(constant, lifted, compress.t(), out=result[rows].view(-1, dim))
         ctx.save_for_backward(frames, statistics, lift, lift_bias, compress)
+        ctx.places = places
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         frames, statistics, lift, lift_bias, compress = ctx.saved_tensors
+        places: Places | None = ctx.places
         batch, num_frames, points, channels = frames.shape
         dim, grad = len(compress), rows_of(grad)
         tiles = triton.cdiv(points, BLOCK_POINTS)
@@ -146,7 +153,7 @@ class _Lift(torch.autograd.Function):
         with torch.autocast(frames.device.type, enabled=False):
             for rows in _portions(batch, points * num_frames * dim):
                 here, flat = frames[rows], grad[rows].flatten(0, 1)
-                lifted = _lifted(here, statistics, lift, lift_bias, grad.dtype)
+                lifted = _lifted(here, statistics, lift, lift_bias, grad.dtype, places)
                 grad_weight = _added(grad_weight, product(flat.t(), lifted))
                 torch.mm(flat, compress, out=lifted)
                 total = len(here) * tiles * num_frames
@@ -162,6 +169,7 @@ class _Lift(torch.autograd.Function):
                     lift_bias,
                     here if grad_frames is None else grad_frames[rows],
                     parts,
+                    None if places is None else places.table,
                     points,
                     num_frames,
                     channels,
@@ -169,6 +177,7 @@ class _Lift(torch.autograd.Function):
                     tiles,
                     total,
                     per_program,
+                    AXES=0 if places is None else places.axes,
                     OF_FRAMES=of_frames,
                     PRECISION=precision(grad.dtype),
                     BLOCK_P=BLOCK_POINTS,
@@ -179,7 +188,7 @@ class _Lift(torch.autograd.Function):
                 grad_lift = _added(grad_lift, parts.sum(0))
             assert grad_lift is not None
             grad_bias = column_sums(grad.flatten(0, 1))
-        return grad_frames, None, grad_lift[:, :-1], grad_lift[:, -1], grad_weight, grad_bias, None
+        return grad_frames, None, grad_lift[:, :-1], grad_lift[:, -1], grad_weight, grad_bias, None, None
 
 
 def _portions(batch: int, size: int) -> list[slice]:
@@ -192,7 +201,14 @@ def _added(total: Tensor | None, part: Tensor) -> Tensor:
     return part if total is None else total.add_(part)
 
 
-def _lifted(frames: Tensor, statistics: Tensor, lift: Tensor, lift_bias: Tensor, dtype: torch.dtype) -> Tensor:
+def _lifted(
+    frames: Tensor,
+    statistics: Tensor,
+    lift: Tensor,
+    lift_bias: Tensor,
+    dtype: torch.dtype,
+    places: Places | None,
+) -> Tensor:
     """``gelu( L x + l )`` of every frame, ``(sample · point, frame · dim)``."""
     batch, num_frames, points, channels = frames.shape
     dim = len(lift)
@@ -205,10 +221,12 @@ def _lifted(frames: Tensor, statistics: Tensor, lift: Tensor, lift_bias: Tensor,
         lift,
         lift_bias,
         lifted,
+        None if places is None else places.table,
         points,
         num_frames,
         channels,
         dim,
+        AXES=0 if places is None else places.axes,
         PRECISION=precision(dtype),
         BLOCK_P=BLOCK_POINTS,
         BLOCK_C=padded(channels + 1),
@@ -218,14 +236,30 @@ def _lifted(frames: Tensor, statistics: Tensor, lift: Tensor, lift_bias: Tensor,
     return lifted
 
 
-def encode_frames(encoder: FrameEncoder, frames: Tensor, statistics: Tensor, dtype: torch.dtype) -> Tensor:
+def encode_frames(
+    encoder: FrameEncoder,
+    frames: Tensor,
+    statistics: Tensor,
+    dtype: torch.dtype,
+    patches: Patches | None = None,
+    grid: Grid | None = None,
+) -> Tensor:
     """What `FrameEncoder.forward` computes, in ``dtype``; ``statistics`` holds means and deviations of the channels."""
-    shape, dim = frames.shape[2:-1], encoder.compress.out_features
-    flat = frames.flatten(2, -2)
-    compress = encoder.compress
+    compress, shape = encoder.compress, frames.shape[2:-1]
+    places = None
+    if patches is not None and grid is not None:
+        shape = torch.Size(patches.grid(grid).shape)
+        places = places_of(patches, grid, frames.shape[-1], frames)
+        if places is None:
+            frames = patches.split(frames, grid)
+    if places is None:
+        flat = frames.flatten(2, -2)
+    else:  # as many numbers for each patch, in another order
+        flat = frames.reshape(*frames.shape[:2], places.num_points, places.num_channels)
     if isinstance(encoder.lift, torch.nn.Identity):
         result: Tensor = _Stack.apply(flat.squeeze(-1), statistics, compress.weight, compress.bias, dtype)
     else:
         linear: Any = encoder.lift[0]
-        result = _Lift.apply(flat, statistics, linear.weight, linear.bias, compress.weight, compress.bias, dtype)
-    return result.view(len(frames), *shape, dim)
+        weights = (linear.weight, linear.bias, compress.weight, compress.bias)
+        result = _Lift.apply(flat, statistics, *weights, dtype, places)
+    return result.view(len(frames), *shape, compress.out_features)

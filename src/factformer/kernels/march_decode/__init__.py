@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from factformer.grid import Grid
     from factformer.nn.decoder import Decoder
     from factformer.nn.marching import LatentMarching
+    from factformer.nn.patches import Patches
 
 
 def width(layer: LatentMarching) -> int:
@@ -30,6 +31,8 @@ def fits(
     grid: Grid,
     forcing: Tensor | None = None,
     mask: Tensor | None = None,
+    patches: Patches | None = None,
+    fine: Grid | None = None,
 ) -> bool:
     """The kernels hold the hidden layer of a tile of points in registers."""
     return width(layer) <= 128 and layer.expand.out_features <= 256 and decoder.project.out_features <= 64
@@ -43,9 +46,11 @@ def run(
     grid: Grid,
     forcing: Tensor | None = None,
     mask: Tensor | None = None,
+    patches: Patches | None = None,
+    fine: Grid | None = None,
     *,
     dtype: torch.dtype,
 ) -> Tensor:
     from factformer.kernels.march_decode.op import march_and_decode
 
-    return march_and_decode(layer, decoder, z, num_steps, grid, forcing, mask, dtype)
+    return march_and_decode(layer, decoder, z, num_steps, grid, forcing, mask, dtype, patches, fine)

@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from factformer.kernels._triton.arithmetic import gelu, gelu_and_slope, gelu_slope, pieces, precision
+from factformer.kernels._triton.in_place import Places, in_patches
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.limits import chosen
 from factformer.kernels._triton.tiles import Tile, load_tile, moved, store_tile
@@ -41,11 +42,13 @@ def _decode_gradient_kernel(
     second_bias,
     third,
     parts,
+    places,
     points,
     tiles,
     per_program,
     batch,
     num_steps,
+    AXES: tl.constexpr,
     LATENT: tl.constexpr,
     WIDE: tl.constexpr,
     NARROW: tl.constexpr,
@@ -101,11 +104,12 @@ def _decode_gradient_kernel(
             w2 = load_tile(second, 0, 0, q, NARROW, WIDE, DESCRIBED, BLOCK_N, BLOCK_W, end)
             h2 = tl.dot(active, tl.trans(w2), h2, input_precision=PRECISION)
         r = p + tl.arange(0, BLOCK_P)
-        y = tl.load(
-            grad + (turned * points + r)[:, None] * CHANNELS + f[None, :],
-            mask=(r < points)[:, None] & inside_f[None, :],
-            other=0.0,
-        )
+        inside = (r < points)[:, None] & inside_f[None, :]
+        if AXES:
+            at_grad = grad + turned * points * CHANNELS + in_patches(r, f, CHANNELS, places, AXES)
+        else:
+            at_grad = grad + (turned * points + r)[:, None] * CHANNELS + f[None, :]
+        y = tl.load(at_grad, mask=inside, other=0.0)
         sums_third += tl.sum(y, axis=0)
         y = y.to(dtype)
         value, slope = gelu_and_slope(h2 + tl.load(second_bias + n, mask=inside_n, other=0.0)[None, :])
@@ -231,8 +235,8 @@ class DecoderGradient(NamedTuple):
     third_bias: Tensor
 
 
-def decode_backward(grad: Tensor, states: Tensor, layers: Layers) -> DecoderGradient:
-    """From the gradient of the fields ``(batch, step, point, channel)`` in float32."""
+def decode_backward(grad: Tensor, states: Tensor, layers: Layers, places: Places | None = None) -> DecoderGradient:
+    """From the gradient of the fields ``(batch, step, point, channel)`` in float32, in the order of `decode`."""
     slots, batch, points, latent = states.shape
     tile = chosen(TILE, SMALLER_TILE)
     weights_tile = chosen(WEIGHTS_TILE, SMALLER_WEIGHTS_TILE)
@@ -258,11 +262,13 @@ def decode_backward(grad: Tensor, states: Tensor, layers: Layers) -> DecoderGrad
         layers.second_bias,
         layers.third,
         third_parts,
+        None if places is None else places.table,
         points,
         tiles,
         per_program,
         batch,
         slots - 1,
+        AXES=0 if places is None else places.axes,
         DESCRIBED=described,
         PRECISION=precision(states.dtype),
         BLOCK_P=tile.points,

@@ -20,6 +20,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from factformer.kernels._triton.arithmetic import gelu, padded, precision
+from factformer.kernels._triton.in_place import Places, in_patches
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.limits import chosen
 from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved
@@ -112,9 +113,11 @@ def _decode_kernel(
     third,
     third_bias,
     result,
+    places,
     points,
     batch,
     num_steps,
+    AXES: tl.constexpr,
     LATENT: tl.constexpr,
     WIDE: tl.constexpr,
     NARROW: tl.constexpr,
@@ -163,13 +166,21 @@ def _decode_kernel(
     fields += tl.load(third_bias + f, mask=f < CHANNELS, other=0.0)[None, :]
     # Fields lie sample by sample.
     r = p + tl.arange(0, BLOCK_P)
-    row = ((sample % batch) * num_steps + sample // batch).to(tl.int64) * points + r
+    turned = ((sample % batch) * num_steps + sample // batch).to(tl.int64)
+    row = turned * points + r
     mask = (r < points)[:, None] & (f < CHANNELS)[None, :]
-    tl.store(result + row[:, None] * CHANNELS + f[None, :], fields, mask=mask)
+    if AXES:
+        result += turned * points * CHANNELS
+        tl.store(result + in_patches(r, f, CHANNELS, places, AXES), fields, mask=mask)
+    else:
+        tl.store(result + row[:, None] * CHANNELS + f[None, :], fields, mask=mask)
 
 
-def decode(states: Tensor, layers: Layers) -> Tensor:
-    """Fields ``(batch, step, point, channel)`` in float32 of states ``(1 + step, batch, point, latent)``."""
+def decode(states: Tensor, layers: Layers, places: Places | None = None) -> Tensor:
+    """Fields ``(batch, step, point, channel)`` in float32 of states ``(1 + step, batch, point, latent)``.
+
+    With ``places`` the numbers of a frame lie in the order of the fine grid.
+    """
     slots, batch, points, _ = states.shape
     tile = chosen(TILE, SMALLER_TILE)
     samples = (slots - 1) * batch
@@ -185,9 +196,11 @@ def decode(states: Tensor, layers: Layers) -> Tensor:
         layers.third,
         layers.third_bias,
         result,
+        None if places is None else places.table,
         points,
         batch,
         slots - 1,
+        AXES=0 if places is None else places.axes,
         DESCRIBED=described,
         PRECISION=precision(states.dtype),
         BLOCK_P=tile.points,

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from factformer.grid import Grid
 from factformer.kernels._triton.arithmetic import rows_of
 from factformer.kernels._triton.domain import masked_domain
+from factformer.kernels._triton.in_place import Places, places_of
 from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.normalized_weights import fold_grouped
 from factformer.kernels._triton.products import gram
@@ -30,6 +31,7 @@ from factformer.nn.norms import cached_domain_weights
 if TYPE_CHECKING:
     from factformer.nn.decoder import Decoder
     from factformer.nn.marching import LatentMarching
+    from factformer.nn.patches import Patches
 
 
 class Parameters(NamedTuple):
@@ -98,10 +100,13 @@ def march_and_decode(
     forcing: Tensor | None,
     mask: Tensor | None,
     dtype: torch.dtype,
+    patches: Patches | None = None,
+    fine: Grid | None = None,
 ) -> Tensor:
     """Fields ``(batch, step, *grid, channel)`` in float32 of a latent field ``(batch, *grid, dim)``.
 
-    With a mask the group norm is that over the domain; what lies outside means nothing and must be finite.
+    With a mask the group norm is that over the domain; what lies outside means nothing and must be finite. With
+    ``patches`` the fields are on the ``fine`` grid.
     """
     norm = decoder.norm
     if mask is None:
@@ -113,10 +118,17 @@ def march_and_decode(
     matrix = None
     if forcing is not None and marching.force is not None:
         forcing, matrix = forcing[:, :num_steps].flatten(2, -2), marching.force.weight
+    num_fields = decoder.project.out_features // (1 if patches is None else patches.size)
+    places = places_of(patches, fine, num_fields, field)
     fields: Tensor = _MarchDecode.apply(
-        flat, num_steps, weights, marching.norm.eps, norm.eps, forcing, matrix, *parameters
+        flat, num_steps, weights, marching.norm.eps, norm.eps, forcing, matrix, places, *parameters
     )
-    result: Tensor = fields.unflatten(2, grid.shape)
+    if patches is None or fine is None:
+        result: Tensor = fields.unflatten(2, grid.shape)
+    elif places is None:
+        result = patches.join(fields.unflatten(2, grid.shape), fine)
+    else:
+        result = fields.view(*fields.shape[:2], *fine.shape, num_fields)
     return result
 
 
@@ -132,6 +144,7 @@ class _MarchDecode(torch.autograd.Function):
         group_eps: float,
         forcing: Tensor | None,
         matrix: Tensor | None,
+        places: Places | None,
         *tensors: Tensor,
     ) -> Tensor:
         parameters, dtype, field = Parameters(*tensors), field.dtype, rows_of(field)
@@ -149,9 +162,9 @@ class _MarchDecode(torch.autograd.Function):
             driven = None if forcing is None or matrix is None else Forcing.on(forcing, matrix, dtype)
             rows, statistics = march(states, network, weights, parameters.grouped.shape[0], group_eps, driven)
             layers = parameters.layers(statistics, dtype)
-            fields = decode(states, layers)
+            fields = decode(states, layers, places)
         ctx.save_for_backward(field, states, rows, statistics, weights, *(driven or [None] * 3), *tensors)
-        ctx.network, ctx.layers = network, layers
+        ctx.network, ctx.layers, ctx.places = network, layers, places
         return fields
 
     @staticmethod
@@ -161,7 +174,7 @@ class _MarchDecode(torch.autograd.Function):
         forcing, tensors = None if rest[0] is None else Forcing(*rest[:3]), rest[3:]
         parameters, (network, layers) = Parameters(*tensors), (ctx.network, ctx.layers)
         with torch.autocast(field.device.type, enabled=False):
-            decoded = decode_backward(rows_of(grad.float()), states, layers)
+            decoded = decode_backward(rows_of(grad.float()), states, layers, ctx.places)
             normed = group_norm_backward(
                 decoded.raw,
                 statistics,
@@ -197,4 +210,4 @@ class _MarchDecode(torch.autograd.Function):
             decoded.third,
             decoded.third_bias,
         )
-        return grad_field, None, None, None, None, grad_forcing, grad_matrix, *grads
+        return grad_field, None, None, None, None, grad_forcing, grad_matrix, None, *grads

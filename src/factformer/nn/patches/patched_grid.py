@@ -31,7 +31,8 @@ class PatchedGrid(Grid):
         for m, (size, p) in enumerate(zip(fine.shape, patch, strict=True)):
             _require_whole_patches(m, size, p, fine.periodic[m])
             shape.append(math.ceil(size / p))
-            uneven = None if fine.is_even(m) else tuple(_centres(fine, m, p).tolist())
+            with torch.device("cpu"):  # a network that is built without memory needs numbers here
+                uneven = None if fine.is_even(m) else tuple(_centres(fine, m, p).tolist())
             coordinates.append(uneven)
             if uneven is not None and not fine.periodic[m]:
                 extent[m] = uneven[-1] - uneven[0]

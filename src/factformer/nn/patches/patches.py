@@ -51,6 +51,11 @@ class Patches(nn.Module):
         """Points of the last patch of each axis that lie beyond its end."""
         return [-size % p for size, p in zip(grid.shape, self.patch, strict=True)]
 
+    def rearranges(self, grid: Grid) -> bool:
+        """Whether cutting frames on ``grid`` changes nothing but the order of their numbers."""
+        there = not grid.cut_axes and not any(self.missing(grid))
+        return there and all(self._is_home(grid, m) for m in range(grid.num_axes))
+
     def whole_grid(self, grid: Grid) -> PatchedGrid:
         """The grid of patches of a grid that is not cut."""
         if grid.key not in self.grids:
