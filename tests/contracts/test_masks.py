@@ -265,10 +265,10 @@ def test_a_file_that_holds_something_outside_is_read_as_zero_there(tmp_path, mon
     writer.finish()
     read = SplitFile.read
 
-    def foreign(self, trajectories, frames, problem, part="state", **options):
+    def foreign(self, trajectories, frames, problem, part="state", *section, **options):
         """As a file of somebody else may be: ours hold zeros outside."""
         values, mask = (
-            read(self, trajectories, frames, problem, part, **options),
+            read(self, trajectories, frames, problem, part, *section, **options),
             holes(MASKED, 3).numpy()[trajectories],
         )
         return values if part == "mask" else np.where(mask[:, None, ..., None], values, np.float32(np.nan))

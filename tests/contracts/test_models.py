@@ -19,9 +19,9 @@ from factformer.problem import Field, Problem
 from factformer.protocols import build_protocol, parse_protocol
 from factformer.surrogate import Surrogate, build_surrogate, model_config
 from factformer.training.loop.objective import Objective
-from small_models import small_sizes
+from small_models import VARIANTS, named, small_sizes
 
-MODELS = catalog.names("models")
+MODELS = [*catalog.names("models"), *VARIANTS]
 
 
 def flow(name: str, grid: Grid, boundary: str = "periodic") -> Problem:
@@ -67,7 +67,7 @@ def small(model: str, problem: Problem, **options) -> Surrogate:
     moments = {f"{kind}_{moment}": level for kind, level in levels.items() for moment in ("mean", "std")}
     normalizer = Normalizer(**moments, increment_std=levels["state"])
     return build_surrogate(
-        problem, model, marching_steps=1 if problem.steady else 2, normalizer=normalizer, **sizes, **options
+        problem, named(model), marching_steps=1 if problem.steady else 2, normalizer=normalizer, **sizes, **options
     )
 
 
@@ -121,7 +121,7 @@ def test_other_sizes_of_the_grid_work_too(model, problem):
 @EVERY
 def test_weights_and_configuration_make_the_same_model_again(model, problem):
     first = small(model, problem)
-    config = catalog.find("models", model).Config.parse(first.config.model_dump(mode="json"))
+    config = catalog.find("models", named(model)).Config.parse(first.config.model_dump(mode="json"))
     assert config == first.config
     torch.manual_seed(99)
     second = build_surrogate(
@@ -243,11 +243,12 @@ torch.testing.assert_close(compiled, backbone(z, problem.grid), rtol=1e-4, atol=
 @pytest.mark.slow
 def test_it_can_be_compiled(model):
     """In a process of its own: the compiler does not see through the run-time checks of shapes."""
-    words = [sys.executable, "-c", COMPILE, model, json.dumps(small_sizes(model))]
+    words = [sys.executable, "-c", COMPILE, named(model), json.dumps(small_sizes(model))]
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.parametrize("model", catalog.names("models"))
 def test_the_name_is_the_file_s(model):
     assert model_config(model).name == model
     assert catalog.find("models", model).Model.paper_optimizer in ("adam", "adamw")

@@ -13,7 +13,7 @@ from factformer.data.normalization import Normalizer
 from factformer.models._backbone import Backbone, ModelConfig
 from factformer.nn.conditions import Modulation
 from factformer.surrogate import Surrogate, build_surrogate
-from small_models import SMALL, small_sizes
+from small_models import SMALL, VARIANTS, named, small_sizes
 
 PLAIN = Problem("channel", Grid((8, 6), 1.0, (True, False)), (Field("u", 2),), num_context_frames=2, boundary="zero")
 PROBLEM = replace(PLAIN, parameters=("reynolds", "slope"))
@@ -28,7 +28,7 @@ OF_PARAMETERS = {
 }
 
 
-@pytest.fixture(params=catalog.names("models"))
+@pytest.fixture(params=[*catalog.names("models"), *VARIANTS])
 def model(request) -> str:
     return request.param
 
@@ -38,7 +38,7 @@ def small(model: str | type[Backbone], problem: Problem = PROBLEM, **options) ->
     statistics = {**KNOWN, **OF_PARAMETERS} if problem.parameters else KNOWN
     torch.manual_seed(0)
     return build_surrogate(
-        problem, model, marching_steps=2, normalizer=Normalizer(**statistics), **sizes, **options
+        problem, named(model), marching_steps=2, normalizer=Normalizer(**statistics), **sizes, **options
     ).eval()
 
 

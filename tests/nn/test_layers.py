@@ -16,6 +16,7 @@ from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.grid_tables import TableCache
 from factformer.nn.marching import LatentMarching
 from factformer.nn.norms import DomainNorm
+from factformer.training.experiment.definition import parse_model
 
 
 def random(*shape, seed=0):
@@ -150,3 +151,17 @@ def test_boundary_block_has_walls_where_the_grid_has():
     z = torch.randn(1, 8, 6, 8, dtype=torch.float64)
     torch.testing.assert_close(block(z.roll(4, 1)), block(z).roll(4, 1))
     assert not torch.allclose(block(z.roll(2, 2)), block(z).roll(2, 2))
+
+
+def test_an_axis_without_fourier_frequencies_has_no_part_in_the_features():
+    grid = Grid((6, 5), (2.0, 1.0), True)
+    torch.manual_seed(0)
+    one = FourierFeatures(2, 8, std=3.0)
+    torch.manual_seed(0)
+    each = FourierFeatures(2, 8, std=(0.0, 3.0))
+    features = each.features(grid)
+    assert torch.equal(features, features[:1].expand_as(features))
+    assert not torch.equal(features[:, 0], features[:, 1])
+    assert torch.equal(each.frequencies[1], one.frequencies[1])  # one number for all draws what it always has
+    with pytest.raises(ValueError, match="fourier_std has 2 entries for a grid of 1 axes"):
+        parse_model({"name": "factformer", "fourier_std": [0.0, 1.0]}).positions(1)

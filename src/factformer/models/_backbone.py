@@ -29,7 +29,7 @@ from factformer.problem import Problem
 Latent = Float[Tensor, "batch *grid dim"]
 Layer = TypeVar("Layer", bound=nn.Module)
 PatchSize = Annotated[int, Field(ge=1, le=256)]
-UNUSED = (("patch", 1),)
+UNUSED = (("patch", 1), ("levels", 1))
 """Options that the first edition did not have, with the value that leaves them out."""
 
 

@@ -34,7 +34,8 @@ def halved(grid: Grid) -> Grid:
         wraps, cells = grid.periodic[m], grid.points[m] == "cells"
         if grid.is_uniform(m) and (size % 2 == 0 if wraps else cells or size % 2 == 1):
             continue  # evenly spaced in the same box; cells join in pairs
-        kept = grid.axis(m)[::2].tolist()
+        with torch.device("cpu"):  # a network that is built without memory needs numbers here
+            kept = grid.axis(m)[::2].tolist()
         coordinates[m] = tuple(kept)
         extent[m] = grid.extent[m] if wraps else kept[-1] - kept[0]
     return Grid(shape, extent, grid.periodic, grid.points, coordinates=coordinates)

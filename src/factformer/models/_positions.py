@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 from torch import nn
 
+from factformer._support.axes import per_axis
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone, Latent, ModelConfig
 from factformer.nn.conditions import Conditions
@@ -12,17 +15,25 @@ from factformer.nn.fourier_features import FourierFeatures, FourierMode
 from factformer.nn.spectral_conv import DomainPadding
 from factformer.problem import Problem
 
+Std = Annotated[float, Field(gt=0, le=1e6)]
+AxisStd = Annotated[float, Field(ge=0, le=1e6)]
+
 
 class PositionsConfig(ModelConfig):
     """Options of the positional encoding ψ."""
 
     fourier: FourierMode = "paper"
-    fourier_std: float = Field(8.0, gt=0, le=1e6)
-    """Standard deviation of the random frequencies of ψ, in waves per unit length."""
+    fourier_std: Std | tuple[AxisStd, ...] = 8.0
+    """Standard deviation of the random frequencies of ψ, in waves per unit length, along each axis or along every one.
+    An axis with 0 has no part in ψ: where nothing depends on the place along it, the model need not learn so."""
 
     def positions(self, num_axes: int) -> FourierFeatures | None:
         """A positional encoding of these options, or none."""
-        return None if self.fourier == "off" else FourierFeatures(num_axes, self.dim, self.fourier_std, self.fourier)
+        if self.fourier == "off":
+            return None
+        return FourierFeatures(
+            num_axes, self.dim, per_axis("model.fourier_std", self.fourier_std, num_axes), self.fourier
+        )
 
 
 class PositionedBackbone(Backbone):

@@ -6,7 +6,12 @@ Factorized attention carries information across the whole domain through a few f
 happens between neighbouring points is left to the depthwise convolution ``D``, which continues the field
 beyond the ends as the problem's boundary says and keeps its reach in space on other grids. Every addition to
 FactFormer is a switch: ``local_branch`` (with ``feed_forward`` its width), ``rotary`` and ``fourier`` (whole
-wavenumbers on periodic axes), ``residual``.
+wavenumbers on periodic axes), ``residual``, and ``levels``:
+
+    z ← z + R( layers( D z ) )        per level below the first
+
+``D`` takes every second point of the grid after a depthwise convolution, ``R`` leads back by nearest points and
+another one, each with a linear map. So the layers in the middle work on fewer points.
 """
 
 from __future__ import annotations
@@ -18,15 +23,20 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone
+from factformer.models._levels import Levels, double_short_axes
 from factformer.models.factformer import AttentionConfig
 from factformer.models.factformer import Layer as AttentionLayer
 from factformer.nn.attention.rotary import Rotary
+from factformer.nn.boundary_block import upsample_nearest
 from factformer.nn.conditions import UNCONDITIONED, Conditions
+from factformer.nn.convolution import Convolution
 from factformer.nn.fourier_features import FourierMode
 from factformer.nn.local_branch import LocalBranch
-from factformer.problem import Problem
+from factformer.nn.masks import Mask
+from factformer.problem import Boundary, Problem
 
 
 class Config(AttentionConfig):
@@ -41,6 +51,13 @@ class Config(AttentionConfig):
     """Distance between the points that the convolution sees, layer by layer and then from the start again."""
     feed_forward: int = Field(2, ge=1, le=256)
     """Width of the pointwise network of the local branch over ``dim``."""
+    levels: int = Field(1, ge=1, le=12)
+    """Levels of a U: with two, all layers but the first and the last work on every second point along each axis; with
+    three, all but the first and last two of them on every fourth one, and so on."""
+
+    def level(self, index: int) -> int:
+        """The level on which layer ``index`` works; 0 is the latent grid."""
+        return min(index, self.depth - 1 - index, self.levels - 1)
 
 
 class Layer(nn.Module):
@@ -73,6 +90,37 @@ ALONG_ONE_AXIS = {"dim": 64, "heads": 4, "head_dim": 32, "kernel_dim": 32, "loca
 update there. On a long box, Fourier features of 8 waves per unit of length are noise from point to point."""
 
 
+class Descent(nn.Module):
+    """A depthwise convolution of stride 2 and a linear map: the latent field of the level below."""
+
+    def __init__(self, dim: int, padding: tuple[Boundary, ...], home: Grid) -> None:
+        super().__init__()
+        self.convolution = Convolution(padding, dim, dim, stride=2, groups=dim, home=home)
+        self.map = nn.Linear(dim, dim)
+
+    def forward(
+        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
+    ) -> Float[Tensor, "batch *coarse dim"]:
+        within = None if mask is None else double_short_axes(mask.unsqueeze(-1), grid).squeeze(-1)
+        result: Tensor = self.map(self.convolution(double_short_axes(z, grid), grid, within))
+        return result
+
+
+class Ascent(nn.Module):
+    """Nearest points, a depthwise convolution and a linear map: an increment of the level above."""
+
+    def __init__(self, dim: int, padding: tuple[Boundary, ...], home: Grid) -> None:
+        super().__init__()
+        self.convolution = Convolution(padding, dim, dim, groups=dim, home=home)
+        self.map = nn.Linear(dim, dim)
+
+    def forward(
+        self, z: Float[Tensor, "batch *coarse dim"], grid: Grid, mask: Mask | None = None
+    ) -> Float[Tensor, "batch *grid dim"]:
+        result: Tensor = self.map(self.convolution(upsample_nearest(z, grid.shape), grid, mask))
+        return result
+
+
 class Model(Backbone):
     config_class = Config
     cuttable = True
@@ -88,14 +136,36 @@ class Model(Backbone):
     )
     default_sizes = MappingProxyType({1: ALONG_ONE_AXIS})  # docs/research-log.md
     default_marching = MappingProxyType({"marching_steps": 1, "pushforward": 3})
+    descents: nn.ModuleList
+    ascents: nn.ModuleList
+    """From each level to the one below it and back; with one level there are none."""
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.layers = nn.ModuleList(self.modulated(Layer(config, problem, index)) for index in range(config.depth))
+        fewest = 2 * config.levels - 1
+        if config.depth < fewest:
+            raise UserError(f"model.levels={config.levels} needs model.depth={fewest} or more, it is {config.depth}")
+        self.levels = Levels(config.levels)
+        self.cut_multiple = max(2, 2 ** (config.levels - 1))  # whole points of the coarsest level
+        homes = self.levels.of(problem.grid)
+        self.at = [config.level(index) for index in range(config.depth)]
+        self.layers = nn.ModuleList(
+            self.modulated(Layer(config, problem.with_grid(homes[level]), index)) for index, level in enumerate(self.at)
+        )
+        if config.levels > 1:
+            self.descents = nn.ModuleList(Descent(config.dim, problem.padding, home) for home in homes[:-1])
+            self.ascents = nn.ModuleList(Ascent(config.dim, problem.padding, home) for home in homes[:-1])
 
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
     ) -> Float[Tensor, "batch *grid dim"]:
-        for layer in self.layers:
-            z = self.run(layer, z, grid, conditions)
+        grids, known = self.levels.of(grid), self.levels.conditions(conditions, grid)
+        above: list[Tensor] = []
+        for layer, level in zip(self.layers, self.at, strict=True):
+            if level > len(above):
+                above.append(z)
+                z = self.descents[level - 1](z, grids[level - 1], known[level - 1].mask)
+            elif level < len(above):
+                z = above.pop() + self.ascents[level](z, grids[level], known[level].mask)
+            z = self.run(layer, z, grids[level], known[level])
         return z

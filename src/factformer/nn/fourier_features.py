@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -21,17 +22,17 @@ class FourierFeatures(Stage):
     """``ψ(x) = [sin 2πBx, cos 2πBx] W + b`` with fixed Gaussian frequencies ``B`` (Tancik 2020).
 
     ``mode="periodic"`` rounds the frequencies of periodic axes to whole numbers of waves per period, so that
-    ψ has no jump at the seam.
+    ψ has no jump at the seam. ``std`` may be one number for each axis.
     """
 
     frequencies: Tensor
 
-    def __init__(self, num_axes: int, dim: int, std: float, mode: FourierMode = "paper") -> None:
+    def __init__(self, num_axes: int, dim: int, std: float | Sequence[float], mode: FourierMode = "paper") -> None:
         super().__init__()
         if dim % 2:
             raise UserError(f"Fourier features need an even number of channels, got dim={dim}")
         self.mode = mode
-        self.register_buffer("frequencies", torch.randn(num_axes, dim // 2) * std)
+        self.register_buffer("frequencies", torch.randn(num_axes, dim // 2) * torch.as_tensor(std).reshape(-1, 1))
         self.linear = nn.Linear(dim, dim)
         self.tables = TableCache()
 
