@@ -29,6 +29,7 @@ MODELS = {
     "unet": {"dim": 8, "depth": 1, "multipliers": [1, 2, 1]},
     "factformer_plus in the dense order": {**ATTENTION, "kernel_dim": 16},
     "factformer_plus with patches": {**ATTENTION, "patch": 2},
+    "factformer_plus in levels": {**ATTENTION, "depth": 3, "levels": 2},
 }
 GRIDS = {
     "line": ((17,), PERIODIC),

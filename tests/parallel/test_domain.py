@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,10 @@ def train(folder, devices, domain, model, *flags, code=0):
     words = [sys.executable, str(CASES.with_name("domain_run.py")), str(folder), str(devices), str(domain), model]
     done = subprocess.run([*words, *flags], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == code, done.stdout + done.stderr
+    return lines_of(folder)
+
+
+def lines_of(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
@@ -52,9 +57,24 @@ def test_training_on_a_cut_grid_follows_that_of_one_process(alone, tmp_path, dev
 
 def test_a_run_is_resumed_on_another_cut_and_loads_on_one_process(alone, tmp_path):
     folder = tmp_path / "run"
-    assert len(train(folder, 2, 2, "factformer_plus", "stop")) == 4
-    same(train(folder, 1, 1, "factformer_plus", "resume"), alone)
+    assert len(train(folder, 4, 4, "factformer_plus", "stop")) == 4  # both axes are cut
+    same(train(folder, 2, 2, "factformer_plus", "resume"), alone)
     assert factformer.load(folder / "bundle").part is None
+
+
+def test_a_process_killed_in_a_sum_ends_the_job_in_one_line_and_it_resumes(alone, tmp_path):
+    folder = tmp_path / "run"
+    script = CASES.with_name("domain_run.py")
+    words = [sys.executable, str(script), str(folder), "2", "2", "factformer_plus", "dies"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    seconds = time.time() - (folder / "died").stat().st_mtime
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert seconds < 30
+    advice = f"resume from the last checkpoint with `factformer train --resume --out {folder}`"
+    assert f"a process of the run was lost; {advice}" in done.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert 4 <= len(lines_of(folder)) < 10
+    same(train(folder, 1, 1, "factformer_plus", "resume"), alone)
 
 
 def test_cuts_are_even_and_at_multiples():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from factformer.config import fingerprint
 from factformer.data.agreement import describe_difference, require_finite
 from factformer.data.normalization import Normalizer
 from factformer.data.numbers import AXES, Rounding, checked
+from factformer.data.section import Section
 from factformer.data.statistics import TrajectoryMoments, merge_moments, normalizer_from
 from factformer.data.windows import frames_from
 from factformer.errors import UserError
@@ -49,6 +51,10 @@ class Dataset(ABC):
     def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
         """The same before it is rounded to float32."""
         return self.read(trajectories, frames, part).numpy()
+
+    def read_section(self, trajectories: Selection, frames: slice, part: str, section: Section) -> Tensor:
+        """`read` of a section of the grid. Where the data allow it, no more is read."""
+        return section.of(self.read(trajectories, frames, part), part).clone()
 
     def window(self, trajectories: Selection, frames: slice = slice(None)) -> Window:
         """All that is known of some frames of some trajectories."""
@@ -97,6 +103,17 @@ class Dataset(ABC):
         """Solver settings and seed, where they are known."""
         return {}
 
+    @property
+    def simulated_seconds(self) -> float | None:
+        """How much time the solver simulated in all, what passed before the first frames included.
+
+        A steady solution counts as one second. None where no solver of ours made the data.
+        """
+        if "pde" not in self.provenance:
+            return None
+        seen = replace(self.problem, horizon=max(1, self.num_frames - 1)).time_span
+        return self.num_trajectories * (float(self.provenance.get("warmup") or 0.0) + seen)
+
     def resident(self, device: torch.device, storage: torch.dtype) -> Tensor | None:
         """All frames where they lie on ``device`` in that format already; most datasets have none there."""
         return None
@@ -130,8 +147,7 @@ class ArrayDataset(Dataset):
         outside = None if mask is None else ~checked(mask, problem, "mask", self._described("mask"))
         self._parts = {"state": checked(frames, problem, "state", self._described("frames"), outside)}
         self.num_trajectories, self.num_frames = self._parts["state"].shape[:2]
-        if problem.steady and self.num_frames != 1:
-            raise UserError(f"a steady problem has one frame for each sample, got {self.num_frames}")
+        problem.require_frames(self.num_frames, "each sample holds")
         given = {part: values for part, values in known.items() if values is not None}
         for part in given:
             if part not in problem.parts:
@@ -160,7 +176,13 @@ class ArrayDataset(Dataset):
         return tensor
 
     def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
-        values = self._parts[part][_index(trajectories)]
+        return self._chosen(self._parts[part], trajectories, frames, part)
+
+    def read_section(self, trajectories: Selection, frames: slice, part: str, section: Section) -> Tensor:
+        return self._chosen(section.of(self._parts[part], part), trajectories, frames, part)
+
+    def _chosen(self, held: Tensor, trajectories: Selection, frames: slice, part: str) -> Tensor:
+        values = held[_index(trajectories)]
         if "frame" not in AXES[part]:
             return values.clone()
         return values[:, list(range(*frames.indices(self.num_frames)))]  # a step may be negative, as in files

@@ -102,6 +102,11 @@ class TrajectoryMoments:
             values = values[self.inside]
         self._moments[kind] = self._moments[kind].merge(Moments.of(values))
 
+    def merge(self, others: Mapping[str, Moments]) -> None:
+        """Count what another process has seen of the same trajectory."""
+        for kind, found in others.items():
+            self._moments[kind] = self._moments[kind].merge(found)
+
     def moments(self) -> dict[str, Moments]:
         return dict(self._moments)
 

@@ -23,6 +23,7 @@ from factformer.data.hdf5 import SplitFile
 from factformer.data.normalization import Normalizer
 from factformer.data.numbers import AXES
 from factformer.data.opening import require_readable
+from factformer.data.section import Section
 from factformer.data.splits import SPLITS, split_files, split_of, training_files
 from factformer.data.statistics import TrajectoryMoments, normalizer_from
 from factformer.errors import UserError
@@ -110,18 +111,35 @@ class StoredDataset(Dataset):
         return {**shared, **({"assumed": assumed} if assumed else {})}
 
     def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
-        found = self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part))
-        return torch.from_numpy(self._inside(found, trajectories, part))
+        return torch.from_numpy(self._read(trajectories, frames, part))
 
     def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
-        found = self._gather(trajectories, lambda file, local: file.read(local, frames, self.problem, part, exact=True))
-        return self._inside(found, trajectories, part)
+        return self._read(trajectories, frames, part, exact=True)
 
-    def _inside(self, values: NDArray[Any], trajectories: Selection, part: str) -> NDArray[Any]:
-        """Fields with zeros outside the domain: other files may hold anything there."""
+    def read_section(self, trajectories: Selection, frames: slice, part: str, section: Section) -> Tensor:
+        return torch.from_numpy(self._read(trajectories, frames, part, section))
+
+    def _read(
+        self,
+        trajectories: Selection,
+        frames: slice,
+        part: str,
+        section: Section | None = None,
+        *,
+        exact: bool = False,
+    ) -> NDArray[Any]:
+        """One part, with zeros outside the domain: other files may hold anything there."""
+
+        def found(part: str) -> NDArray[Any]:
+            return self._gather(
+                trajectories,
+                lambda file, local: file.read(local, frames, self.problem, part, section, exact=exact),
+            )
+
+        values = found(part)
         if not self.problem.masked or part in ("mask", "parameters"):
             return values
-        mask = self._gather(trajectories, lambda file, local: file.read(local, slice(None), self.problem, "mask"))
+        mask = found("mask")
         outside = ~mask[:, None, ..., None] if "frame" in AXES[part] else ~mask[..., None]
         np.copyto(values, 0, where=outside)
         return values

@@ -1,4 +1,4 @@
-"""Exchanges between the processes that hold the parts of a grid, with their gradients.
+"""Exchanges between those that hold the parts of a grid, with their gradients.
 
 A loss is the sum of what each process adds to it. So the gradient of a value that all processes share is the sum of the
 gradients that they have of it, and the gradient of what was sent comes back the way it went.
@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
+
+from factformer.parallel.groups import Group
 
 sent_bytes: Counter[str] = Counter()
 """Bytes of the tensors that this process has given to each kind of exchange; for measurements."""
@@ -22,22 +23,20 @@ class _Sum(torch.autograd.Function):
     """``Σ_r x_r`` on every process."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
         ctx.group = group
-        return _reduced(x, group, dist.ReduceOp.SUM)
+        return _reduced(x, group)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _reduced(gradients[0], ctx.group, dist.ReduceOp.SUM), None
+        return _reduced(gradients[0], ctx.group), None
 
 
 class _Exchange(torch.autograd.Function):
     """Gives one tensor to the process before and one to the process after; returns what these gave."""
 
     @staticmethod
-    def forward(
-        ctx: Any, to_left: Tensor, to_right: Tensor, group: dist.ProcessGroup, wraps: bool
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, to_left: Tensor, to_right: Tensor, group: Group, wraps: bool) -> tuple[Tensor, Tensor]:
         ctx.group, ctx.wraps = group, wraps
         return _swapped(to_left, to_right, group, wraps)
 
@@ -51,20 +50,19 @@ class _Gather(torch.autograd.Function):
     """The parts of all processes side by side along a dimension, on every process."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int, sizes: tuple[int, ...], group: dist.ProcessGroup) -> Tensor:
+    def forward(ctx: Any, x: Tensor, dim: int, sizes: tuple[int, ...], group: Group) -> Tensor:
         ctx.dim, ctx.sizes, ctx.group = dim, sizes, group
         most = max(sizes)
         padded = x.new_zeros([*x.shape[:dim], most, *x.shape[dim + 1 :]])
         padded.narrow(dim, 0, x.shape[dim]).copy_(x)
-        parts = [torch.empty_like(padded) for _ in sizes]
         sent_bytes["gather"] += x.numel() * x.element_size()
-        dist.all_gather(parts, padded, group=group)
+        parts = group.gathered(padded)
         return torch.cat([part.narrow(dim, 0, size) for part, size in zip(parts, sizes, strict=True)], dim=dim)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        total = _reduced(gradients[0], ctx.group, dist.ReduceOp.SUM)
-        rank = dist.get_rank(ctx.group)
+        total = _reduced(gradients[0], ctx.group)
+        rank = ctx.group.rank
         return total.narrow(ctx.dim, sum(ctx.sizes[:rank]), ctx.sizes[rank]), None, None, None
 
 
@@ -77,11 +75,11 @@ class _RingContraction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, values: Tensor, queries: Tensor, keys: Tensor, sizes: tuple[int, ...], group: dist.ProcessGroup
+        ctx: Any, values: Tensor, queries: Tensor, keys: Tensor, sizes: tuple[int, ...], group: Group
     ) -> Tensor:
         ctx.sizes, ctx.group = sizes, group
         ctx.save_for_backward(values, queries, keys)
-        mine = queries.split(sizes, dim=2)[dist.get_rank(group)]
+        mine = queries.split(sizes, dim=2)[group.rank]
         parts = keys.split(sizes, dim=2)
         total: Tensor | None = None
         for source, piece in _around(values, sizes, group):
@@ -93,7 +91,7 @@ class _RingContraction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         values, queries, keys = ctx.saved_tensors
-        rank, rows = dist.get_rank(ctx.group), queries.split(ctx.sizes, dim=2)
+        rank, rows = ctx.group.rank, queries.split(ctx.sizes, dim=2)
         mine = keys.split(ctx.sizes, dim=2)[rank]
         of_values = torch.zeros_like(values)
         of_rows: list[Tensor] = [torch.empty(0)] * len(ctx.sizes)
@@ -112,83 +110,57 @@ def _product(kernel: Tensor, values: Tensor) -> Tensor:
     return torch.einsum("bhij,bhrjt->bhrit", kernel, values)
 
 
-def _around(mine: Tensor, sizes: tuple[int, ...], group: dist.ProcessGroup) -> Iterator[tuple[int, Tensor]]:
+def _around(mine: Tensor, sizes: tuple[int, ...], group: Group) -> Iterator[tuple[int, Tensor]]:
     """The pieces ``(batch, head, rest, points, channel)`` of all processes, one's own first, with whose they are."""
-    rank, count = dist.get_rank(group), len(sizes)
-    after, before = (dist.get_global_rank(group, (rank + step) % count) for step in (1, -1))
+    rank, count = group.rank, len(sizes)
     piece = mine.contiguous()
-    for step in range(count):
-        waiting = []
-        if step < count - 1:
-            coming = piece.new_empty([*piece.shape[:3], sizes[(rank - step - 1) % count], piece.shape[4]])
-            sent_bytes["ring"] += piece.numel() * piece.element_size()
-            waiting = dist.batch_isend_irecv(
-                [dist.P2POp(dist.isend, piece, after, group), dist.P2POp(dist.irecv, coming, before, group)]
-            )
+    for step in range(count - 1):
+        coming = piece.new_empty([*piece.shape[:3], sizes[(rank - step - 1) % count], piece.shape[4]])
+        sent_bytes["ring"] += piece.numel() * piece.element_size()
+        received = group.passed_on(piece, coming)
         yield (rank - step) % count, piece
-        for work in waiting:
-            work.wait()
-        if step < count - 1:
-            piece = coming
+        piece = received()
+    yield (rank - count + 1) % count, piece
 
 
-def ring_contraction(
-    values: Tensor, queries: Tensor, keys: Tensor, sizes: tuple[int, ...], group: dist.ProcessGroup
-) -> Tensor:
+def ring_contraction(values: Tensor, queries: Tensor, keys: Tensor, sizes: tuple[int, ...], group: Group) -> Tensor:
     """``(q kᵀ) V`` of a cut axis: ``values (batch, head, rest, points, channel)`` of this process, all rows of both."""
     result: Tensor = _RingContraction.apply(values, queries, keys, sizes, group)
     return result
 
 
-def all_sum(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The sum of the tensors of all processes of the group."""
+def all_sum(x: Tensor, group: Group) -> Tensor:
+    """The sum of the tensors of all members of the group."""
     result: Tensor = _Sum.apply(x, group)
     return result
 
 
-def all_largest(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The largest of each entry over the processes of the group; it has no gradient."""
-    return _reduced(x.detach(), group, dist.ReduceOp.MAX)
+def all_largest(x: Tensor, group: Group) -> Tensor:
+    """The largest of each entry over the members of the group; it has no gradient."""
+    return _reduced(x.detach(), group, largest=True)
 
 
-def exchange(to_left: Tensor, to_right: Tensor, group: dist.ProcessGroup, *, wraps: bool) -> tuple[Tensor, Tensor]:
+def exchange(to_left: Tensor, to_right: Tensor, group: Group, *, wraps: bool) -> tuple[Tensor, Tensor]:
     """What the processes before and after this one give; zeros beyond the ends, unless the axis wraps around."""
     left, right = _Exchange.apply(to_left, to_right, group, wraps)
     return left, right
 
 
-def gather(x: Tensor, dim: int, sizes: tuple[int, ...], group: dist.ProcessGroup) -> Tensor:
+def gather(x: Tensor, dim: int, sizes: tuple[int, ...], group: Group) -> Tensor:
     """The parts of all processes, of these ``sizes`` along dimension ``dim``, put together."""
     result: Tensor = _Gather.apply(x, dim, sizes, group)
     return result
 
 
-def _reduced(x: Tensor, group: dist.ProcessGroup, operation: dist.ReduceOp.RedOpType) -> Tensor:
-    result = x.clone(memory_format=torch.contiguous_format)
-    sent_bytes["reduce"] += result.numel() * result.element_size()
-    dist.all_reduce(result, operation, group=group)
-    return result
+def _reduced(x: Tensor, group: Group, *, largest: bool = False) -> Tensor:
+    given = x.clone(memory_format=torch.contiguous_format)
+    sent_bytes["reduce"] += given.numel() * given.element_size()
+    return group.reduced(given, largest=largest)
 
 
-LEFTWARD, RIGHTWARD = 0, 1
-
-
-def _swapped(to_left: Tensor, to_right: Tensor, group: dist.ProcessGroup, wraps: bool) -> tuple[Tensor, Tensor]:
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
+def _swapped(to_left: Tensor, to_right: Tensor, group: Group, wraps: bool) -> tuple[Tensor, Tensor]:
     to_left, to_right = to_left.contiguous(), to_right.contiguous()
-    from_right, from_left = torch.zeros_like(to_left), torch.zeros_like(to_right)
-    operations = []
-    # Both processes name the two messages in the same order, so that they pair even where left and right are the same.
-    for kind, send, receive, sent_to, received_from in (
-        (LEFTWARD, to_left, from_right, rank - 1, rank + 1),
-        (RIGHTWARD, to_right, from_left, rank + 1, rank - 1),
-    ):
-        for action, tensor, peer in ((dist.isend, send, sent_to), (dist.irecv, receive, received_from)):
-            if wraps or 0 <= peer < size:
-                there = dist.get_global_rank(group, peer % size)
-                operations.append(dist.P2POp(action, tensor, there, group, kind))
-                if action is dist.isend:
-                    sent_bytes["halo"] += tensor.numel() * tensor.element_size()
-    for work in dist.batch_isend_irecv(operations) if operations else ():
-        work.wait()
-    return from_left, from_right
+    for tensor, place in ((to_left, group.rank - 1), (to_right, group.rank + 1)):
+        if group.has(place, wraps):
+            sent_bytes["halo"] += tensor.numel() * tensor.element_size()
+    return group.swapped(to_left, to_right, wraps)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import torch
-import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -20,6 +19,7 @@ from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.convolution import pad_axis
 from factformer.parallel import collectives, traffic
+from factformer.parallel.groups import Group, Places
 
 
 def cut_points(size: int, parts: int, multiple: int = 1) -> tuple[int, ...]:
@@ -34,16 +34,14 @@ def cut_points(size: int, parts: int, multiple: int = 1) -> tuple[int, ...]:
 
 
 class GridPart(Grid):
-    """The points of ``whole`` that the process with this place in a mesh of processes holds.
+    """The points of ``whole`` that the one with this place in a mesh of processes holds.
 
     The mesh has a dimension for each axis of the grid, of size 1 where the axis is not cut. Weights and coordinates are
     those of the whole grid, so that sums over all parts are the quadrature.
     """
 
-    def __init__(self, whole: Grid, mesh: DeviceMesh, cuts: Sequence[tuple[int, ...]]) -> None:
-        place = mesh.get_coordinate()
-        assert place is not None
-        kept = [slice(points[at], points[at + 1]) for points, at in zip(cuts, place, strict=True)]
+    def __init__(self, whole: Grid, places: Places, cuts: Sequence[tuple[int, ...]]) -> None:
+        kept = [slice(points[at], points[at + 1]) for points, at in zip(cuts, places.place, strict=True)]
         coordinates = tuple(
             None if axis is None else axis[points] for axis, points in zip(whole.coordinates, kept, strict=True)
         )
@@ -57,27 +55,28 @@ class GridPart(Grid):
             ("_whole", whole),
             ("slices", tuple(kept)),
             ("cuts", tuple(cuts)),
-            ("processes", mesh),
+            ("places", places),
         ):
             object.__setattr__(self, name, value)
 
     @classmethod
-    def of(cls, whole: Grid, mesh: DeviceMesh, multiples: Sequence[int]) -> GridPart:
-        """The part of this process where cuts lie at multiples of so many points of each axis."""
-        if mesh.ndim != whole.num_axes:
-            raise UserError(f"a grid of {whole.num_axes} axes is cut by as many numbers, got {tuple(mesh.shape)}")
-        axes = zip(whole.shape, mesh.shape, multiples, strict=True)
-        return cls(whole, mesh, [cut_points(size, parts, multiple) for size, parts, multiple in axes])
+    def of(cls, whole: Grid, mesh: DeviceMesh | Places, multiples: Sequence[int]) -> GridPart:
+        """The part of this place where cuts lie at multiples of so many points of each axis."""
+        places = mesh if isinstance(mesh, Places) else Places.of(mesh)
+        if len(places.shape) != whole.num_axes:
+            raise UserError(f"a grid of {whole.num_axes} axes is cut by as many numbers, got {places.shape}")
+        axes = zip(whole.shape, places.shape, multiples, strict=True)
+        return cls(whole, places, [cut_points(size, parts, multiple) for size, parts, multiple in axes])
 
     def coarsened(self, whole: Grid, steps: Sequence[int]) -> GridPart:
         """The same part of a grid ``whole`` whose points stand for ``steps`` points along each axis of this one."""
         cuts = [tuple(-(-at // step) for at in points) for points, step in zip(self.cuts, steps, strict=True)]
-        return GridPart(whole, self.processes, cuts)
+        return GridPart(whole, self.places, cuts)
 
     _whole: Grid
     slices: tuple[slice, ...]
     cuts: tuple[tuple[int, ...], ...]
-    processes: DeviceMesh
+    places: Places
 
     @property
     def whole(self) -> Grid:
@@ -85,11 +84,11 @@ class GridPart(Grid):
 
     @property
     def cut_axes(self) -> tuple[int, ...]:
-        return tuple(m for m, parts in enumerate(self.processes.shape) if parts > 1)
+        return tuple(m for m, parts in enumerate(self.places.shape) if parts > 1)
 
     @cached_property
     def key(self) -> str:
-        return repr((self.whole.key, self.slices))
+        return repr((self.whole.key, self.slices, self.places.name))
 
     def axis(
         self, m: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
@@ -121,9 +120,11 @@ class GridPart(Grid):
             x = collectives.gather(x, first_dim + m, sizes, self.group(m))
         return x
 
-    def group(self, m: int) -> dist.ProcessGroup:
-        """The processes that share all but axis ``m``."""
-        return self.processes.get_group(m)
+    def group(self, m: int) -> Group:
+        """The holders of the parts that differ along axis ``m`` alone."""
+        group = self.places.groups[m]
+        assert group is not None
+        return group
 
     def total(self, sums: Tensor, axes: Sequence[int]) -> Tensor:
         for m in self.cut_axes:
@@ -139,7 +140,7 @@ class GridPart(Grid):
 
     def dense_moves_less(self, m: int, heads: int, head_dim: int, kernel_dim: int) -> bool:
         rest = self.num_points // self.shape[m]
-        return traffic.dense_moves_less(self.whole.shape[m], self.processes.shape[m], rest, heads, head_dim, kernel_dim)
+        return traffic.dense_moves_less(self.whole.shape[m], self.places.shape[m], rest, heads, head_dim, kernel_dim)
 
     def contracted(self, values: Tensor, queries: Tensor, keys: Tensor, m: int) -> Tensor:
         group, sizes = self.group(m), self._sizes_like(values.shape[m + 2], m)
@@ -153,7 +154,7 @@ class GridPart(Grid):
 
     def with_neighbours(self, u: Tensor, m: int, width: int, kind: str) -> Tensor:
         axis = m + 1
-        group, place = self.group(m), self.processes.get_local_rank(m)
+        group, place = self.group(m), self.places.place[m]
         sizes = self._sizes_like(u.shape[axis], m)
         if width > min(sizes) - (kind == "reflect"):  # beyond the next process: look at the whole axis
             around = pad_axis(collectives.gather(u, axis, sizes, group), axis, width, kind)

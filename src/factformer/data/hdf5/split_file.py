@@ -32,6 +32,7 @@ from factformer.data.layout import (
     stored_fields,
 )
 from factformer.data.opening import HDF5_ERRORS, open_hdf5, require_written
+from factformer.data.section import Section
 from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
 from factformer.problem import Field, Problem, channel_slices
@@ -106,18 +107,20 @@ class SplitFile:
         frames: slice,
         problem: Problem,
         part: str = "state",
+        section: Section | None = None,
         *,
         exact: bool = False,
     ) -> NDArray[Any]:
-        """One part of the problem (`Dataset.read`), in float32 or as ``exact`` as stored."""
+        """One part of the problem (`Dataset.read`), in float32 or as ``exact`` as stored; a ``section`` of its grid."""
+        section = section or Section(tuple(slice(0, size) for size in problem.grid.shape))
         if part == "parameters":
             return self._read_parameters(trajectories, problem)
         if part == "mask":
-            return self._read(trajectories, range(1), problem, (MASK,), False)[:, 0, ..., 0].astype(bool)
+            return self._read(trajectories, range(1), (MASK,), section, False)[:, 0, ..., 0].astype(bool)
         if part == "static":
-            return self._read(trajectories, range(1), problem, problem.static, exact)[:, 0]
+            return self._read(trajectories, range(1), problem.static, section, exact)[:, 0]
         chosen = range(*frames.indices(self.num_frames))
-        return self._read(trajectories, chosen, problem, getattr(problem, part), exact)
+        return self._read(trajectories, chosen, getattr(problem, part), section, exact)
 
     def _read_parameters(self, trajectories: Sequence[int], problem: Problem) -> NDArray[Any]:
         """``(trajectory, parameter)``: a number of the file where all of its trajectories share one."""
@@ -251,10 +254,10 @@ class SplitFile:
                 )
 
     def _read(
-        self, trajectories: Sequence[int], frames: range, problem: Problem, fields: tuple[Field, ...], exact: bool
+        self, trajectories: Sequence[int], frames: range, fields: tuple[Field, ...], section: Section, exact: bool
     ) -> NDArray[Any]:
         num_channels = sum(item.num_channels for item in fields)
-        shape = (len(trajectories), len(frames), *problem.grid.shape, num_channels)
+        shape = (len(trajectories), len(frames), *section.shape, num_channels)
         places = [entry for item in fields for entry in self._entries[item.name]]
         stored = [self._source(entry).dtype for entry in places] if exact else []
         result = np.empty(shape, dtype=np.result_type(np.float32, *stored))
@@ -264,7 +267,7 @@ class SplitFile:
             width = entry.channels.stop - entry.channels.start
             target = result[..., start : start + width]
             try:
-                self._source(entry).read(trajectories, frames, target)
+                self._source(entry).read(trajectories, frames, target, section)
             except (OSError, RuntimeError, KeyError) as error:
                 self._require_same_size()
                 raise UserError(f"{self.path} is damaged at {entry.path}: {first_line(error)}") from None

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from factformer.batch import Window
 from factformer.data.normalization import Normalizer
+from factformer.grid import Grid
 from factformer.training.feed.draws import generators
 
 
@@ -28,28 +29,44 @@ class ContextNoise:
     def __init__(self, level: float, num_context_frames: int, normalizer: Normalizer, seed: int) -> None:
         self.level, self.num_context_frames, self.seed = level, num_context_frames, seed
         self.deviation = normalizer.state_std.clone()
+        self.part: Grid | None = None
+        """The part of the grid that frames are on, where it is cut: its noise is a part of that of the whole grid."""
 
     def __call__(self, window: Window, update: int, slots: Sequence[int]) -> Window:
         drawn = generators("noise", self.seed, update, slots, window.frames.device)
         self.deviation = self.deviation.to(window.frames.device)
         context, later = window.frames.tensor_split([self.num_context_frames], dim=1)
-        noisy = context + self.level * self.deviation * _draw(context, drawn)
+        noisy = context + self.level * self.deviation * _draw(context, drawn, self.part)
         return window._replace(frames=torch.cat([noisy, later], dim=1))
 
 
-def _draw(frames: Tensor, drawn: Sequence[torch.Generator]) -> Tensor:
+def _draw(frames: Tensor, drawn: Sequence[torch.Generator], part: Grid | None = None) -> Tensor:
     """Noise of deviation one, shaped as (batch, frame, *grid, channel)."""
-    _, num_frames, *grid, channels = frames.shape
+    _, num_frames, *here, channels = frames.shape
+    grid = here if part is None else part.whole.shape
+    kinds = list(product((True, False), repeat=len(grid)))
     shapes = [
-        (num_frames, *(n if varies else 1 for n, varies in zip(grid, axes, strict=True)), channels)
-        for axes in product((True, False), repeat=len(grid))
+        (num_frames, *(n if varies else 1 for n, varies in zip(grid, axes, strict=True)), channels) for axes in kinds
     ]
     sizes = [math.prod(shape) for shape in shapes]
-    values = torch.stack(
-        [torch.randn(sum(sizes), generator=generator, device=frames.device, dtype=frames.dtype) for generator in drawn]
-    )
-    parts = [part.unflatten(1, shape) for part, shape in zip(values.split(sizes, dim=1), shapes, strict=True)]
-    total: Tensor = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total / math.sqrt(len(parts))
+
+    def noise(generator: torch.Generator) -> list[Tensor]:
+        """That of one sample, drawn for the whole grid: one part for every set of axes."""
+        values = torch.randn(sum(sizes), generator=generator, device=frames.device, dtype=frames.dtype)
+        terms = [term.view(shape) for term, shape in zip(values.split(sizes), shapes, strict=True)]
+        if part is None:
+            return terms
+        return [_kept(term, axes, part).clone() for term, axes in zip(terms, kinds, strict=True)]
+
+    terms = [torch.stack(samples) for samples in zip(*map(noise, drawn), strict=True)]
+    total: Tensor = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total / math.sqrt(len(terms))
+
+
+def _kept(term: Tensor, axes: Sequence[bool], part: Grid) -> Tensor:
+    """The part of noise ``(frame, *grid, channel)`` that varies along some ``axes``."""
+    whole = term.expand(len(term), *part.whole.shape, term.shape[-1])
+    kept = part.cut(whole, 1)
+    return kept[(slice(None), *(slice(None) if varies else slice(1) for varies in axes))]

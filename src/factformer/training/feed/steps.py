@@ -13,6 +13,7 @@ from torch import Tensor
 from factformer.config import fingerprint
 from factformer.data.dataset import Dataset, Selection, positions
 from factformer.data.normalization import Normalizer
+from factformer.data.section import Section
 from factformer.data.statistics import parameter_statistics
 from factformer.problem import STEP, Problem
 
@@ -45,9 +46,17 @@ class SteppedDataset(Dataset):
     def read(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> Tensor:
         if part == "parameters":
             return self._parameters(trajectories, self.stride * abs(frames.step or 1))
+        return self.whole.read(trajectories, self._of_whole(frames), part)
+
+    def read_section(self, trajectories: Selection, frames: slice, part: str, section: Section) -> Tensor:
+        if part == "parameters":
+            return self.read(trajectories, frames, part)
+        return self.whole.read_section(trajectories, self._of_whole(frames), part, section)
+
+    def _of_whole(self, frames: slice) -> slice:
         chosen = range(*frames.indices(self.num_frames))
         stop = chosen.stop * self.stride if chosen.stop >= 0 else None  # backwards to the first frame
-        return self.whole.read(trajectories, slice(chosen.start * self.stride, stop, chosen.step * self.stride), part)
+        return slice(chosen.start * self.stride, stop, chosen.step * self.stride)
 
     def _parameters(self, trajectories: Selection, intervals: int) -> Tensor:
         known, problem = self.whole.problem.parameters, self.problem
