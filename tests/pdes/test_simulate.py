@@ -41,7 +41,7 @@ OTHER_VALUES = {
     },
     "swift_hohenberg": {"rate": 0.5, "quadratic": 0.0, "extent": 30.0, "dt": 0.25},
     "cahn_hilliard": {"diffusivity": 0.02, "interface": 0.01, "extent": 3.0, "dt": 0.125},
-    "vlasov_poisson": {"extent": 10.0, "v_max": 5.0, "dt": 0.25},
+    "vlasov_poisson": {"extent": 10.0, "v_max": 5.0, "content": "departure", "dt": 0.25},
     "navier_stokes": {"viscosity": 1e-3, "dt": 0.01, "integrator": "crank_nicolson_heun"},
     "obstacle_flow": {"viscosity": 0.02, "stream": 0.8, "penalisation": 0.01, "extent": 6.0, "dt": 1e-3},
 }
@@ -134,3 +134,8 @@ def test_a_list_or_array_is_a_valid_start() -> None:
     assert torch.equal(simulate("darcy_flow", initial.numpy()), expected)
     assert torch.equal(simulate("darcy_flow", initial.tolist(), dtype=torch.float64), expected)
     torch.testing.assert_close(simulate("darcy_flow", initial.numpy()[:, ::-1]), expected.flip(2))
+
+
+def test_a_part_that_the_equation_does_not_have_is_named() -> None:
+    with pytest.raises(UserError, match="burgers has no mask; leave it out"):
+        simulate("burgers", torch.ones(1, 16, 1), 2, 0.1, mask=torch.ones(1, 16, dtype=torch.bool))

@@ -85,3 +85,35 @@ def test_starts_have_unit_density():
             cell = math.prod(12.0 / shape[m - 1] for m in velocities)
             density = cell * f.sum(velocities)
             assert density.flatten(1).mean(1).sub(1).abs().max() < 1e-3
+
+
+def test_waves_are_the_longest_ones_alone():
+    """Their amplitudes add up to 0.05 … 0.2, and no other wave is in the density."""
+    pde = find_pde("vlasov_poisson")
+    grid = pde.grid((8, 8, 24, 24))
+    generators = [torch.Generator().manual_seed(number) for number in range(4)]
+    f = pde.sample_initial(grid, generators, dtype=torch.float64, device="cpu", initial="waves")
+    density = pde.reductions(f[:, None], grid)["density"].reshape(4, 8, 8)
+    modes = 2 * torch.fft.fft2(density, norm="forward")
+    long = [(0, 1), (1, 0), (1, 1), (1, -1)]
+    largest = sum(modes[:, i, j].abs() for i, j in long)
+    assert bool(((largest > 0.049) & (largest < 0.201)).all())
+    for i, j in long:
+        assert modes[:, i, j].abs().min() > 0
+        modes[:, i, j] = modes[:, -i, -j] = 0
+    modes[:, 0, 0] = 0
+    assert modes.abs().max() < 1e-12
+
+
+def test_the_departure_is_the_distribution_without_the_maxwellian():
+    initial = perturbed((8, 6, 16, 18), amplitude=0.1)
+    whole, departure = (
+        simulate("vlasov_poisson", initial, 3, 0.5, content=content) for content in ("distribution", "departure")
+    )
+    torch.testing.assert_close(whole[:, 0], initial)
+    torch.testing.assert_close(whole - departure, perturbed((8, 6, 16, 18), amplitude=0)[:, None].expand_as(whole))
+    grid = find_pde("vlasov_poisson").grid((8, 6, 16, 18))
+    one, other = (find_pde("vlasov_poisson").reductions(frames, grid) for frames in (whole, departure))
+    for name in ("departure from the mean over positions", "energy of the electric field"):
+        torch.testing.assert_close(one[name], other[name])  # the Maxwellian has no part in them
+    torch.testing.assert_close(one["density"] - other["density"], torch.ones_like(one["density"]), rtol=0, atol=1e-5)

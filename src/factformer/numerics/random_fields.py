@@ -7,7 +7,7 @@ draws the same large scales and adds small ones to them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 import torch
@@ -15,7 +15,9 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from factformer.grid import Grid
-from factformer.numerics.spectral import Spectrum, mirror_modes
+from factformer.numerics.mirror import Ranges, mirror_modes, shape_of, signed_indices, whole_ranges
+from factformer.numerics.pencils import pencils_of
+from factformer.numerics.spectral import Spectrum
 from factformer.numerics.trigonometric import multiply_axis
 
 
@@ -23,70 +25,111 @@ def periodic_field(
     spectrum: Spectrum, amplitude: Float[Tensor, "*modes"], generators: Sequence[torch.Generator]
 ) -> Complex[Tensor, " batch *modes"]:
     """Coefficients of real fields with independent modes of variance ``E|f̂_k|² = amplitude_k²``."""
-    noise = torch.stack([hermitian_noise(spectrum.cutoff, generator) for generator in generators])
+    noise = torch.stack([hermitian_noise(spectrum.cutoff, generator, spectrum.ranges) for generator in generators])
     complex_dtype = torch.complex128 if spectrum.dtype == torch.float64 else torch.complex64
     return noise.to(spectrum.device, complex_dtype) * amplitude.to(spectrum.device, spectrum.dtype)
 
 
-def hermitian_noise(cutoff: Sequence[int], generator: torch.Generator) -> Complex[Tensor, "*modes"]:
+def hermitian_noise(
+    cutoff: Sequence[int], generator: torch.Generator, ranges: Ranges | None = None
+) -> Complex[Tensor, "*modes"]:
     """Complex white noise of unit variance per mode, in the layout of `Spectrum`, for a real field.
 
-    ``n_{-k} = conj n_k``; the mean mode is real and of unit variance too.
+    ``n_{-k} = conj n_k``; the mean mode is real and of unit variance too. With ``ranges``, as `Spectrum` has them, the
+    modes of a part alone.
     """
-    order, counts = _shell_order(tuple(cutoff))
-    draws = torch.cat([torch.randn(count, 2, generator=generator) for count in counts])
-    noise = torch.empty(len(order), dtype=torch.complex64)
-    noise[order] = torch.view_as_complex(draws) * 0.5**0.5
-    noise = noise.reshape(_modes_shape(cutoff))
-    return mirror_modes(noise, len(cutoff), average=True, scale=0.5**0.5)
+    own = ranges or whole_ranges(cutoff)
+    noise = torch.empty(math.prod(shape_of(own)), dtype=torch.complex64)
+    for count, here, drawn in _shells(tuple(cutoff), own):
+        draws = torch.randn(count, 2, generator=generator)
+        noise[here] = torch.view_as_complex(draws[drawn]) * 0.5**0.5
+    noise = noise.reshape(shape_of(own))
+    return mirror_modes(noise, len(cutoff), average=True, scale=0.5**0.5, first=[first for first, _ in own])
 
 
 def uniform_modes(
-    cutoff: Sequence[int], count: int, generators: Sequence[torch.Generator]
+    cutoff: Sequence[int], count: int, generators: Sequence[torch.Generator], ranges: Ranges | None = None
 ) -> Float[Tensor, " batch count *modes"]:
-    """``count`` numbers of [0, 1) for every mode in the layout of `Spectrum`, float64."""
-    order, counts = _shell_order(tuple(cutoff))
-    result = torch.empty((len(generators), count, len(order)), dtype=torch.float64)
+    """``count`` numbers of [0, 1) for every mode in the layout of `Spectrum`, float64; with ``ranges`` of a part."""
+    own = ranges or whole_ranges(cutoff)
+    result = torch.empty((len(generators), count, math.prod(shape_of(own))), dtype=torch.float64)
     for rows, generator in zip(result, generators, strict=True):
-        draws = [torch.rand(size, count, generator=generator, dtype=torch.float64) for size in counts]
-        rows[:, order] = torch.cat(draws).T
-    return result.reshape(len(generators), count, *_modes_shape(cutoff))
+        for size, here, drawn in _shells(tuple(cutoff), own):
+            draws = torch.rand(size, count, generator=generator, dtype=torch.float64)
+            rows[:, here] = draws[drawn].T
+    return result.reshape(len(generators), count, *shape_of(own))
 
 
 def truncated_series(grid: Grid, generator: torch.Generator, cutoff: int = 5, fine: int = 64) -> Float[Tensor, "*grid"]:
     """A random Fourier series of zero mean whose largest value is 1, float64; alike on every grid that resolves it.
 
     Modes up to ``cutoff`` along each axis have amplitudes uniform in (-1, 1) and random phases, as APEBench's starts.
-    The largest value is that on ``fine`` points per axis.
+    The largest value is that on ``fine`` points per axis. Of a part of a grid, the values on that part.
     """
-    number = min(cutoff, *((size - 1) // 2 for size in grid.shape))
+    shape = grid.whole.shape
+    number = min(cutoff, *((size - 1) // 2 for size in shape))
     cut = (number,) * grid.num_axes
     amplitude, phase = uniform_modes(cut, 2, [generator])[0]
     waves = mirror_modes((2 * amplitude - 1) * torch.exp(2j * math.pi * phase), grid.num_axes, average=False)
     waves.flatten()[0] = 0
     spectrum = Spectrum([1.0] * grid.num_axes, cut)
     largest = spectrum.values(waves, (fine if grid.num_axes < 3 else 32,) * grid.num_axes).abs().max()
-    return spectrum.values(waves, grid.shape) / largest
+    here = Spectrum([1.0] * grid.num_axes, cut, pencils=pencils_of(grid))
+    return here.values(here.held(waves), shape) / largest
 
 
-def _modes_shape(cutoff: Sequence[int]) -> tuple[int, ...]:
-    return (*(2 * k + 1 for k in cutoff[:-1]), cutoff[-1] + 1)
+def _shells(cutoff: tuple[int, ...], ranges: Ranges) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """For each shell of modes: how many it has, where those of the part are in it, and where in the layout these lie.
+
+    Numbers are drawn shell by shell for all modes, so that a part gets those that it has in the whole; no process holds
+    more of them than one shell and its own.
+    """
+    find = _cached_shell_order if ranges == whole_ranges(cutoff) else _shell_order
+    order, places, ends = find(cutoff, ranges)
+    bounds = torch.searchsorted(places, torch.tensor([0, *ends])).tolist()
+    for start, end, first, last in zip([0, *ends], ends, bounds, bounds[1:], strict=False):
+        yield end - start, order[first:last], places[first:last] - start
 
 
-@lru_cache(maxsize=32)
-def _shell_order(cutoff: tuple[int, ...]) -> tuple[Tensor, list[int]]:
-    """Where the modes, sorted by shell ``max_m |k_m|`` and then by index, sit in the layout, and shell sizes.
+def _shell_order(cutoff: tuple[int, ...], ranges: Ranges) -> tuple[Tensor, Tensor, list[int]]:
+    """Modes of a part, sorted by shell ``max_m |k_m|`` and then by index: where they sit in the layout of the part,
+    and their numbers in that order of all modes; and at which number each shell ends.
 
     Within a shell the order does not depend on the cut, nor does the size of a shell on cubic cuts.
     """
-    spectrum = Spectrum([1.0] * len(cutoff), cutoff)
-    indices = [index.expand(spectrum.shape).flatten() for index in spectrum.indices]
-    shell = torch.stack([index.abs() for index in indices]).amax(0)
-    radix = 2 * max(cutoff) + 1
-    key = shell
+    shape = shape_of(ranges)
+    signed = [signed_indices(*own, last=m == len(ranges) - 1) for m, own in enumerate(ranges)]
+    views = [torch.Size([-1 if axis == m else 1 for axis in range(len(shape))]) for m in range(len(shape))]
+    indices = [index.reshape(view) for index, view in zip(signed, views, strict=True)]
+    shell = torch.zeros(shape, dtype=torch.long)
     for index in indices:
-        key = key * radix + index + max(cutoff)
-    return key.argsort(), torch.bincount(shell).tolist()
+        shell = torch.maximum(shell, index.abs())
+
+    def box(radius: Tensor, first_axis: int) -> Tensor:
+        """Modes along the axes from ``first_axis`` on, none of whose indices is beyond ``radius``."""
+        count = torch.ones_like(radius)
+        for m, largest in enumerate(cutoff[first_axis:], start=first_axis):
+            reach = radius.clamp(max=largest)
+            count = count * (reach + 1 if m == len(cutoff) - 1 else 2 * reach + 1)
+        return torch.where(radius < 0, 0, count)
+
+    # Those of smaller shells, and of the same shell those that are smaller along the first axis in which they differ.
+    number = box(shell - 1, 0)
+    reached = torch.zeros(shape, dtype=torch.bool)
+    for m, (index, largest) in enumerate(zip(indices, cutoff, strict=True)):
+        behind, inside = box(shell, m + 1), box(shell - 1, m + 1)
+        begin = torch.zeros_like(shell) if m == len(cutoff) - 1 else -shell.clamp(max=largest)
+        smaller = index - begin
+        # of these, the ones at -shell are on the shell by themselves, whatever follows
+        edge = (begin == -shell) & (smaller > 0) & (shell > 0)
+        number = number + smaller * torch.where(reached, behind, behind - inside) + edge * ~reached * inside
+        reached = reached | (index.abs() == shell)
+    ends = [int(end) for end in box(torch.arange(max(cutoff) + 1), 0)]
+    places, order = number.flatten().sort()
+    return order, places, ends
+
+
+_cached_shell_order = lru_cache(maxsize=32)(_shell_order)
 
 
 def neumann_field(
@@ -129,7 +172,7 @@ def neumann_field(
 
 @lru_cache(maxsize=32)
 def _box_order(shape: tuple[int, ...]) -> tuple[Tensor, list[int]]:
-    """As `_shell_order`, for indices ``0 … S_m - 1``."""
+    """Where the modes of indices ``0 … S_m - 1`` sit, sorted by shell and then by index, and the sizes of shells."""
     axes = torch.meshgrid(*[torch.arange(size) for size in shape], indexing="ij")
     indices = [index.flatten() for index in axes]
     shell = torch.stack(indices).amax(0)

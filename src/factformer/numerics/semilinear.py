@@ -15,7 +15,9 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from factformer.numerics.spectral import Spectrum, full_cutoff, mirror_modes, wavenumber_unit
+from factformer.grid import Grid
+from factformer.numerics.pencils import WHOLE, Pencils, pencils_of
+from factformer.numerics.spectral import Spectrum, full_cutoff, wavenumber_unit
 from factformer.numerics.timestepping import Function, etdrk2, etdrk4, num_steps
 
 Coefficients = Complex[Tensor, "batch channel *modes"]
@@ -37,10 +39,11 @@ class Modes:
         *,
         dtype: torch.dtype,
         device: torch.device | str,
+        pencils: Pencils = WHOLE,
     ) -> None:
         self.shape = tuple(shape)
         self.num_axes = len(self.shape)
-        self.spectrum = Spectrum([2 * math.pi] * self.num_axes, cutoff, dtype=dtype, device=device)
+        self.spectrum = Spectrum([2 * math.pi] * self.num_axes, cutoff, dtype=dtype, device=device, pencils=pencils)
         if isinstance(extent, Tensor):
             extent = extent.to(device, torch.float64).reshape(-1, *[1] * (1 + self.num_axes))
         self.unit = wavenumber_unit(extent)
@@ -101,9 +104,7 @@ class Modes:
 
     @cached_property
     def _varies(self) -> Tensor:
-        marks = torch.ones(self.spectrum.shape, dtype=self.spectrum.dtype, device=self.spectrum.device)
-        marks.flatten()[0] = 0
-        return marks
+        return (~self.spectrum.is_mean).to(self.spectrum.dtype)
 
     def values(self, coefficients: Tensor) -> Tensor:
         """The field on the grid's points."""
@@ -111,7 +112,7 @@ class Modes:
 
     def coefficients(self, values: Tensor) -> Tensor:
         """The modes of a field on the grid's points."""
-        return self.spectrum.coefficients(values)
+        return self.spectrum.coefficients(values, self.shape)
 
 
 def cutoff_for(degree: int, shape: Sequence[int], strict: bool = False) -> tuple[int, ...]:
@@ -137,18 +138,23 @@ def solve(
     repeat: Callable[[Function, Tensor, int], Function],
     order: int = 4,
     open_products: bool = False,
+    grid: Grid | None = None,
 ) -> Iterator[Float[Tensor, "batch *grid channel"]]:
     """Frames at intervals ``frame_dt``, the initial state first; steps of at most ``dt``, of ``order`` 2 or 4.
 
     Without a nonlinear term every frame is exact. ``repeat(step, state, count)`` makes ``count`` steps for states like
     ``state`` one function. With ``open_products``, as in exponax 0.1, only the factors of products are cut: what the
-    products hold beyond that stays.
+    products hold beyond that stays. ``grid`` is what the state is on, where that is a part of a grid.
     """
     yield initial
     fields = initial.movedim(-1, 1)
-    shape, dtype, device = fields.shape[2:], fields.dtype, fields.device
-    inner = Modes(shape, cutoff_for(degree, shape, open_products), extent, dtype=dtype, device=device)
-    every = Modes(shape, full_cutoff(shape), extent, dtype=dtype, device=device)
+    shape = fields.shape[2:] if grid is None else grid.whole.shape
+    pencils = WHOLE if grid is None else pencils_of(grid)
+
+    def modes_up_to(cutoff: Sequence[int]) -> Modes:
+        return Modes(shape, cutoff, extent, dtype=fields.dtype, device=fields.device, pencils=pencils)
+
+    inner, every = modes_up_to(cutoff_for(degree, shape, open_products)), modes_up_to(full_cutoff(shape))
     state = inner.coefficients(fields)
     # Exactly the modes beyond the cut: round-off in the others would grow where the linear terms let long waves grow.
     beyond = every.beyond(inner.spectrum.cutoff)
@@ -163,7 +169,7 @@ def solve(
         count = num_steps(frame_dt, dt or frame_dt)
         step = INTEGRATORS[order](linear(inner), term, frame_dt / count, state.dtype)
         # Transforms drop what stands for no real field; the linear terms would let its round-off grow.
-        advance = repeat(lambda current: mirror_modes(step(current), len(shape), average=True), state, count)
+        advance = repeat(lambda current: inner.spectrum.mirrored(step(current), average=True), state, count)
     for _ in range(num_frames - 1):
         state, outer = advance(state), decay * outer
         yield (inner.values(state) + every.values(outer)).movedim(1, -1)

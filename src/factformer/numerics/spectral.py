@@ -7,6 +7,9 @@ number of points (``norm="forward"``), so that resampling and padding are one an
 * 2/3 rule: keep ``K = (S - 1) // 3`` and multiply on ``S`` points;
 * 3/2 rule: keep ``K = (S - 1) // 2`` and multiply on ``3S/2`` points.
 
+A process may hold a part of a field (`factformer.numerics.pencils`): a `Spectrum` of a part has its modes alone, and
+transforms exchange what they need. Sums and symmetry go through the spectrum, so that one code serves whole and part.
+
 On a CPU transforms run axis by axis and skip the rows and columns that are known to be zero, and the bits of a field do
 not depend on the batch it is in. On a GPU, where such copies cost more than they save, all axes go at once.
 """
@@ -15,16 +18,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Bool, Complex, Float
 from torch import Tensor
 
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.numerics.mirror import mirror_modes as mirror_modes
+from factformer.numerics.mirror import shape_of, signed_indices
+from factformer.numerics.pencils import WHOLE, Pencils, pencils_of
 
 Values = Float[Tensor, "*batch_and_grid"]
 Coefficients = Complex[Tensor, "*batch_and_modes"]
@@ -34,7 +40,8 @@ class Spectrum:
     """The modes ``|k_m| ≤ cutoff[m]`` (integer indices) on a periodic box, batched over leading axes.
 
     Coefficients are ``(..., 2 K_1 + 1, …, 2 K_{n-1} + 1, K_n + 1)`` in the order of ``fft``:
-    ``0, 1, …, K, -K, …, -1``.
+    ``0, 1, …, K, -K, …, -1``. With ``pencils``, ``shape``, indices and symbols are those of the modes that this process
+    holds; shapes of points are those of the whole grid.
     """
 
     def __init__(
@@ -44,31 +51,38 @@ class Spectrum:
         *,
         dtype: torch.dtype = torch.float64,
         device: torch.device | str | None = None,
+        pencils: Pencils = WHOLE,
     ) -> None:
         self.extent = tuple(float(length) for length in extent)
         self.cutoff = tuple(int(k) for k in cutoff)
         self.dtype, self.device = dtype, torch.device(device or "cpu")
         self.num_axes = len(self.cutoff)
-        self.shape = (*(2 * k + 1 for k in self.cutoff[:-1]), self.cutoff[-1] + 1)
+        self.pencils = pencils
+        self.ranges = pencils.ranges(self.cutoff)
+        """For each axis ``|k|`` of the modes that are held: the least, and the one after the largest."""
+        self.shape = shape_of(self.ranges)
         self.axes = tuple(range(-self.num_axes, 0))
 
     @classmethod
     def of_grid(
         cls, grid: Grid, cutoff: Sequence[int], *, dtype: torch.dtype, device: torch.device | str | None = None
     ) -> Spectrum:
-        """The modes of a periodic, uniform grid."""
+        """The modes of a periodic, uniform grid, or of a part of one."""
         for m in range(grid.num_axes):
             if not (grid.periodic[m] and grid.is_uniform(m)):
                 raise UserError(f"axis {m} has no Fourier modes: it is not periodic and uniform")
-        return cls(grid.extent, cutoff, dtype=dtype, device=device)
+        return cls(grid.extent, cutoff, dtype=dtype, device=device, pencils=pencils_of(grid))
+
+    def to(self, dtype: torch.dtype) -> Spectrum:
+        """The same modes in another precision."""
+        return Spectrum(self.extent, self.cutoff, dtype=dtype, device=self.device, pencils=self.pencils)
 
     @cached_property
     def indices(self) -> list[Tensor]:
         """Integer wavenumber index of each axis, shaped to broadcast against the coefficients."""
         result = []
-        for m, cutoff in enumerate(self.cutoff):
-            positive = torch.arange(cutoff + 1)
-            index = positive if m == self.num_axes - 1 else torch.cat([positive, torch.arange(-cutoff, 0)])
+        for m, (first, end) in enumerate(self.ranges):
+            index = signed_indices(first, end, last=m == self.num_axes - 1)
             shape = [1] * self.num_axes
             shape[m] = len(index)
             result.append(index.reshape(shape).to(self.device))
@@ -98,8 +112,20 @@ class Spectrum:
     def multiplicity(self) -> Float[Tensor, "*modes"]:
         """How often a stored mode counts in a sum over all modes: 1 where the last index is 0, else 2."""
         counts = torch.full((self.shape[-1],), 2.0, dtype=self.dtype, device=self.device)
-        counts[0] = 1.0
+        counts[self.indices[-1].flatten() == 0] = 1.0
         return counts.expand(self.shape)
+
+    def at(self, *index: int) -> Bool[Tensor, "*modes"]:
+        """Which of the stored modes has this integer index; none where another process holds it."""
+        marks = torch.ones(self.shape, dtype=torch.bool, device=self.device)
+        for own, wanted in zip(self.indices, index, strict=True):
+            marks = marks & (own == wanted)
+        return marks
+
+    @cached_property
+    def is_mean(self) -> Bool[Tensor, "*modes"]:
+        """Which of the stored modes is the mean of the field."""
+        return self.at(*[0] * self.num_axes)
 
     def derivative(self, m: int) -> Complex[Tensor, "*modes"]:
         """The symbol ``i k_m`` of the derivative along axis ``m``, shaped to broadcast."""
@@ -108,17 +134,30 @@ class Spectrum:
     def mean_product(self, a: Coefficients, b: Coefficients) -> Float[Tensor, " ..."]:
         """The mean of the product of two fields (Parseval), over the modes alone."""
         product = torch.view_as_real(a) * torch.view_as_real(b)
-        return (product.sum(-1) * self.multiplicity).sum(self.axes)
+        return self.pencils.total((product.sum(-1) * self.multiplicity).sum(self.axes))
+
+    def mirrored(self, coefficients: Coefficients, *, average: bool, scale: float = 0.5) -> Coefficients:
+        """`mirror_modes` of the modes that are held: a mode and its mirror image always are together."""
+        return mirror_modes(
+            coefficients, self.num_axes, average=average, scale=scale, first=[first for first, _ in self.ranges]
+        )
+
+    def held(self, coefficients: Coefficients) -> Coefficients:
+        """The modes that this process holds, of the coefficients of a whole field."""
+        for m in range(1, self.num_axes):
+            coefficients = self.pencils.modes_of(coefficients.movedim(self.axes[m], -1), m).movedim(-1, self.axes[m])
+        return coefficients
 
     def values(self, coefficients: Coefficients, shape: Sequence[int]) -> Values:
         """The field at the points ``j L / S`` of a grid of ``shape``, which must resolve the modes."""
         self._check(shape)
-        if coefficients.is_cuda:
+        if coefficients.is_cuda and self.pencils.is_whole:
             return self._values_at_once(coefficients, shape)
         result = coefficients
-        for axis, size, cutoff in zip(self.axes[:-1], shape, self.cutoff, strict=False):
-            widened = _widen(result.movedim(axis, -1), size, cutoff)
-            result = torch.fft.ifft(widened, dim=-1, norm="forward").movedim(-1, axis)
+        for m, (axis, size, cutoff) in enumerate(zip(self.axes[:-1], shape, self.cutoff, strict=False)):
+            result = _widen(result.movedim(axis, -1), size, cutoff)
+            result = transform(torch.fft.ifft, result, -1, norm="forward").movedim(-1, axis)
+            result = self.pencils.to_points(result, m, self._count(m + 1))
         kept = self.cutoff[-1] + 1
         padded = result.new_empty((*result.shape[:-1], shape[-1] // 2 + 1))
         padded[..., :kept] = result
@@ -126,17 +165,28 @@ class Spectrum:
         values: Tensor = torch.fft.irfft(padded, n=shape[-1], dim=-1, norm="forward")
         return values
 
-    def coefficients(self, values: Values) -> Coefficients:
-        """The coefficients of a field on a uniform grid; modes beyond the cut are dropped."""
-        self._check(values.shape[-self.num_axes :])
-        if values.is_cuda:
+    def coefficients(self, values: Values, shape: Sequence[int] | None = None) -> Coefficients:
+        """The coefficients of a field on a uniform grid; modes beyond the cut are dropped.
+
+        ``shape`` is that of the whole grid, where ``values`` are those of a part of it.
+        """
+        whole = tuple(values.shape[-self.num_axes :] if shape is None else shape)
+        self._check(whole)
+        if shape is None and not self.pencils.is_whole:
+            raise TypeError("give the shape of the whole grid: these values are those of a part of it")
+        if values.is_cuda and self.pencils.is_whole:
             return self._coefficients_at_once(values)
         result: Tensor = torch.fft.rfft(values, dim=-1, norm="forward").narrow(-1, 0, self.cutoff[-1] + 1)
         for m in reversed(range(self.num_axes - 1)):
             axis, cutoff = self.axes[m], self.cutoff[m]
-            transform = torch.fft.fft(result, dim=axis, norm="forward")
-            result = _narrow(transform, axis, cutoff, following=axis - 1 if m else None)
+            result = self.pencils.to_modes(result, m, whole[m])
+            result = transform(torch.fft.fft, result, axis, norm="forward")
+            result = _narrow(result, axis, cutoff, following=axis - 1 if m else None)
         return result
+
+    def _count(self, m: int) -> int:
+        """Modes of an axis, of all processes together."""
+        return self.cutoff[m] + 1 if m == self.num_axes - 1 else 2 * self.cutoff[m] + 1
 
     def _values_at_once(self, coefficients: Coefficients, shape: Sequence[int]) -> Values:
         padded = coefficients.new_zeros((*coefficients.shape[: -self.num_axes], *shape[:-1], shape[-1] // 2 + 1))
@@ -193,30 +243,9 @@ def _narrow(coefficients: Tensor, axis: int, cutoff: int, following: int | None)
     return torch.cat([part.movedim(following, -1) for part in parts], dim=axis - 1).movedim(-1, following)
 
 
-def mirror_modes(coefficients: Tensor, num_axes: int, *, average: bool, scale: float = 0.5) -> Tensor:
-    """Coefficients that stand for a real field, ``f̂_{-k} = conj f̂_k`` where both are stored (last index 0).
-
-    ``average``: ``scale`` times the sum of a mode and its mirror image. Otherwise one of the two (the one
-    whose first index that is not zero is positive) decides for both, which keeps its modulus.
-    """
-    plane = coefficients[..., 0]
-    axes = tuple(range(-num_axes + 1, 0))
-    mirrored = plane.conj()
-    if axes:
-        mirrored = mirrored.flip(axes).roll((1,) * len(axes), axes)
-    result = coefficients.clone()
-    if average:
-        result[..., 0] = scale * (plane + mirrored)
-        return result
-    sign = torch.zeros((), dtype=torch.long)
-    for axis in axes:
-        size = plane.shape[axis]
-        index = torch.arange(size)
-        index = torch.where(index > size // 2, index - size, index).sign()
-        sign = torch.where(sign[..., None] == 0, index, sign[..., None])
-    sign = sign.to(plane.device)
-    result[..., 0] = torch.where(sign > 0, plane, torch.where(sign < 0, mirrored, plane.real + 0j))
-    return result
+def transform(function: Callable[..., Tensor], x: Tensor, axis: int, norm: str | None = None) -> Tensor:
+    """A complex transform along one axis, which may be given no lines at all."""
+    return function(x, dim=axis, norm=norm) if x.numel() else x
 
 
 def two_thirds_cutoff(shape: Sequence[int]) -> tuple[int, ...]:
@@ -247,17 +276,19 @@ def quick_size(least: int) -> int:
         size += 2
 
 
-def resample(values: Values, num_axes: int, shape: Sequence[int]) -> Values:
+def resample(values: Values, num_axes: int, shape: Sequence[int], grid: Grid | None = None) -> Values:
     """A periodic field on another uniform grid: its spectrum truncated, or continued by zeros.
 
-    The Nyquist mode of an even grid has no sign and is dropped when the size changes.
+    The Nyquist mode of an even grid has no sign and is dropped when the size changes. ``grid`` is what the values are
+    on, where that is a part; the result is this process's part of the other grid.
     """
-    old = tuple(values.shape[-num_axes:])
+    old = tuple(values.shape[-num_axes:]) if grid is None else grid.whole.shape
     if old == tuple(shape):
         return values
     cutoff = [min(a, b) for a, b in zip(full_cutoff(old), full_cutoff(shape), strict=True)]
-    spectrum = Spectrum([1.0] * num_axes, cutoff, dtype=values.dtype, device=values.device)
-    return spectrum.values(spectrum.coefficients(values), tuple(shape))
+    pencils = WHOLE if grid is None else pencils_of(grid)
+    spectrum = Spectrum([1.0] * num_axes, cutoff, dtype=values.dtype, device=values.device, pencils=pencils)
+    return spectrum.values(spectrum.coefficients(values, old), tuple(shape))
 
 
 def wavenumber_unit(length: float | Tensor) -> float | Tensor:

@@ -110,8 +110,7 @@ def simulate(
         raise UserError(f"num_frames must be a whole number and frame_dt a number, got {got}") from None
     if num_frames < 1 or not 0 < frame_dt < math.inf:
         raise UserError(f"num_frames must be ≥ 1 and frame_dt > 0 and finite, got {num_frames} and {frame_dt}")
-    if problem.steady and num_frames != 1:
-        raise UserError(f"{name} is steady: it has one frame, got num_frames={num_frames}")
+    problem.require_frames(num_frames, "num_frames is")
     known = _known(equation, parameters, state, num_frames)
     values = _checked_parameters(equation, parameters, len(state))
     result: Tensor | None = None
@@ -149,6 +148,9 @@ def _checked_parameters(equation: PDE, given: dict[str, Any], count: int) -> Con
 
 def _known(equation: PDE, given: dict[str, Any], state: Tensor, num_frames: int) -> Batch | None:
     """What the equation is given beside its start, taken out of the arguments; none where it needs nothing."""
+    for name in ("static", "forcing", "mask"):
+        if name in given and name not in equation.conditions and name not in equation.parameters.model_fields:
+            raise UserError(f"{equation.name} has no {name}; leave it out")
     if not equation.conditions:
         return None
     problem = replace(

@@ -39,6 +39,7 @@ class CahnHilliard(Semilinear):
     state = (Field("concentration"),)
     dimensions = (2, 1, 3)
     degree = 3
+    cuttable = True
     task = _presets.CAHN_HILLIARD_TASK
     presets = _presets.CAHN_HILLIARD
 

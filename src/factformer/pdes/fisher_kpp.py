@@ -38,6 +38,7 @@ class FisherKPP(Semilinear):
     varying = ("viscosity", "rate", "extent")
     state = (Field("concentration"),)
     dimensions = (2, 1, 3)
+    cuttable = True
     task = _presets.FISHER_KPP_TASK
     presets = _presets.FISHER_KPP
 

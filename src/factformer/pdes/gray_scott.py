@@ -44,6 +44,7 @@ class GrayScott(Semilinear):
     state = (Field("concentrations", 2),)
     dimensions = (2, 1, 3)
     degree = 3
+    cuttable = True
     task = _presets.GRAY_SCOTT_TASK
     presets = _presets.GRAY_SCOTT
 

@@ -24,7 +24,7 @@ from factformer.kernels.solvers import from_planes, to_planes
 from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.projection import fourier_divergence, fourier_projection
 from factformer.numerics.random_fields import uniform_modes
-from factformer.numerics.spectral import Spectrum, full_cutoff, mirror_modes, padded_shape, resample
+from factformer.numerics.spectral import Spectrum, full_cutoff, padded_shape, resample
 from factformer.numerics.timestepping import Function, num_steps, runge_kutta4, runge_kutta4_stages
 from factformer.pdes._common import presets as _presets
 from factformer.pdes._common.base import PDE, Frames, State, Symmetries
@@ -57,6 +57,7 @@ class IsotropicTurbulence(PDE):
     downsamplings = ("truncate",)
     varying = ("viscosity",)
     vectorized = True
+    cuttable = True
     dimensions = (3,)
     state = (Field("pressure"), Field("velocity", 3))
     task = _presets.ISOTROPIC_TURBULENCE_TASK
@@ -81,38 +82,43 @@ class IsotropicTurbulence(PDE):
         which leaves phases fixed and a spike at the origin, and the third component has the wrong sign, of
         which the projection keeps ``(k_3² - k_1² - k_2²)/k²``.
         """
-        kind = self.choose_initial(initial)
-        spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), dtype=torch.float64, device=device)
+        kind, shape = self.choose_initial(initial), grid.whole.shape
+        spectrum = Spectrum.of_grid(grid, full_cutoff(shape), dtype=torch.float64, device=device)
         states = []
         # one by one on a CPU, so that not even round-off depends on the batch
         at_once = len(generators) if spectrum.device.type == "cuda" else 1
         for first in range(0, len(generators), at_once):
-            draws = uniform_modes(spectrum.cutoff, 3, generators[first : first + at_once]).to(device)
+            draws = uniform_modes(spectrum.cutoff, 3, generators[first : first + at_once], spectrum.ranges).to(device)
             velocity = _random_velocity(spectrum, draws, released=kind == "released")
             energy = 0.5 * spectrum.mean_product(velocity, velocity).sum(1)
             factor = (START_ENERGY / energy).sqrt().reshape(-1, *[1] * (velocity.ndim - 1))
-            states.append(spectrum.values(velocity * factor, grid.shape).movedim(1, -1).to(dtype))
+            states.append(spectrum.values(velocity * factor, shape).movedim(1, -1).to(dtype))
         return torch.cat(states)
 
-    def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
+    def frames(
+        self, initial: State, num_frames: int, frame_dt: float, parameters: Config, grid: Grid | None = None
+    ) -> Iterator[State]:
         """Frames of (pressure, u, v, w). Frame 0 holds the divergence-free part of the given velocity."""
         assert isinstance(parameters, Parameters)
-        grid = self.grid(initial.shape[1:-1])
-        spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), dtype=initial.dtype, device=initial.device)
+        grid = grid or self.grid(initial.shape[1:-1])
+        shape = grid.whole.shape
+        spectrum = Spectrum.of_grid(grid, full_cutoff(shape), dtype=initial.dtype, device=initial.device)
         rate, pressure = _momentum(spectrum, parameters)
         steps = num_steps(frame_dt, parameters.dt)
-        state = fourier_projection(spectrum.coefficients(initial.movedim(-1, 1)), spectrum)
+        state = fourier_projection(spectrum.coefficients(initial.movedim(-1, 1), shape), spectrum)
         advance = _advance(state, rate, spectrum, parameters, frame_dt, steps)
         for number in range(num_frames):
             if number:
                 state = advance(state)
             fields = torch.cat([pressure(state), state], dim=1)
-            yield spectrum.values(fields, grid.shape).movedim(1, -1)
+            yield spectrum.values(fields, shape).movedim(1, -1)
 
-    def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
+    def downsample(
+        self, frames: Frames, shape: Sequence[int], method: str | None = None, grid: Grid | None = None
+    ) -> Frames:
         """The modes that the coarse grid resolves."""
         self.choose_downsampling(method)
-        return resample(frames.movedim(-1, 2), len(shape), shape).movedim(2, -1)
+        return resample(frames.movedim(-1, 2), len(shape), shape, grid).movedim(2, -1)
 
     def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
         """Shifts, reflections with the component's sign, exchanges of equal axes with their components."""
@@ -138,7 +144,7 @@ def _momentum(spectrum: Spectrum, parameters: Parameters) -> tuple[Function, Fun
         u1, u2, u3 = spectrum.values(velocity, points).unbind(1)
         w1, w2, w3 = spectrum.values(vorticity, points).unbind(1)
         product = torch.stack([u2 * w3 - u3 * w2, u3 * w1 - u1 * w3, u1 * w2 - u2 * w1], dim=1)
-        return spectrum.coefficients(product)
+        return spectrum.coefficients(product, points)
 
     def rate(velocity: Tensor) -> Tensor:
         return fourier_projection(lamb_vector(velocity), spectrum) + damping * velocity
@@ -148,9 +154,8 @@ def _momentum(spectrum: Spectrum, parameters: Parameters) -> tuple[Function, Fun
         result = -1j * fourier_divergence(lamb_vector(velocity), spectrum) * spectrum.inverse_squared
         if parameters.pressure == "static":
             speed = spectrum.values(velocity, points)
-            kinetic = spectrum.coefficients(0.5 * speed.square().sum(1))
-            kinetic[:, 0, 0, 0] = 0
-            result = result - kinetic
+            kinetic = spectrum.coefficients(0.5 * speed.square().sum(1), points)
+            result = result - torch.where(spectrum.is_mean, 0, kinetic)
         return result.unsqueeze(1)
 
     return rate, pressure
@@ -163,7 +168,8 @@ def _advance(
     dt, num_axes = interval / steps, spectrum.num_axes
     points = engine.solver_points(spectrum)
     if points is None:
-        return repeated(_forced(runge_kutta4(rate, dt), _energy_keeper, state, spectrum, parameters), state, steps)
+        step = _forced(runge_kutta4(rate, dt), _energy_keeper, state, spectrum, parameters)
+        return repeated(step, state, steps, recorded=spectrum.pencils.is_whole)
     from factformer.kernels.solvers.cross import cross_stepper
 
     step = cross_stepper(spectrum, points, parameters.viscosity, runge_kutta4_stages(dt))
@@ -237,8 +243,7 @@ def _random_velocity(spectrum: Spectrum, draws: Tensor, released: bool) -> Tenso
     k, across = squared.sqrt(), (k1**2 + k2**2).sqrt()
     ratio = k / PEAK_WAVENUMBER
     energy = torch.where(ratio <= 1, ratio**2, ratio ** (-5 / 3))
-    amplitude = ((energy.sqrt() if released else energy) / squared).sqrt()
-    amplitude[0, 0, 0] = 0
+    amplitude = torch.where(spectrum.is_mean, 0, ((energy.sqrt() if released else energy) / squared).sqrt())
     theta1, theta2, phi = (2 * math.pi * draw for draw in draws.unbind(1))
     on_axis = across == 0  # there any two directions across k will do
     if released:
@@ -255,7 +260,7 @@ def _random_velocity(spectrum: Spectrum, draws: Tensor, released: bool) -> Tenso
     sine = torch.where(on_axis, 0, across) / k
     along = beta * k3 / k
     velocity = torch.stack([alpha * c2 + along * c1, along * c2 - alpha * c1, -beta * sine], dim=1)
-    return mirror_modes(velocity, spectrum.num_axes, average=released)
+    return spectrum.mirrored(velocity, average=released)
 
 
 pde = IsotropicTurbulence()

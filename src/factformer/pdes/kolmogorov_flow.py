@@ -79,9 +79,10 @@ class KolmogorovFlow(VorticityFlow):
             raise UserError(
                 f"forcing_wavenumber={largest} needs over {3 * largest} points along the last axis, got {shape[1]}"
             )
-        force = torch.zeros(numbers.numel(), *spectrum.shape, dtype=velocity_symbols(spectrum)[0].dtype)
-        force[torch.arange(numbers.numel()), 0, numbers] -= (numbers / 2).to(force.dtype)
-        return force.reshape(*numbers.shape, *spectrum.shape).to(spectrum.device)
+        numbers = numbers.to(spectrum.device).reshape(*numbers.shape, 1, 1)
+        along1, along2 = spectrum.indices
+        force = torch.where((along1 == 0) & (along2 == numbers), 0 - numbers / 2, 0)
+        return force.to(velocity_symbols(spectrum)[0].dtype)
 
     def default_dt(self, shape: Sequence[int]) -> float:
         """Half of what is stable for the fourth-order integrator at the speeds of the default forcing."""

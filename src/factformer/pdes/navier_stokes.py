@@ -74,9 +74,7 @@ class NavierStokes(VorticityFlow):
         if min(spectrum.cutoff) < 1:
             raise UserError(f"navier_stokes: {tuple(shape)} points do not resolve the force; use at least 4 per axis")
         complex_dtype = torch.complex128 if spectrum.dtype == torch.float64 else torch.complex64
-        force = torch.zeros(spectrum.shape, dtype=complex_dtype)
-        force[1, 1] = torch.tensor(AMPLITUDE * (0.5 - 0.5j), dtype=complex_dtype)
-        return force.to(spectrum.device)
+        return spectrum.at(1, 1).to(complex_dtype) * (AMPLITUDE * (0.5 - 0.5j))
 
     def default_dt(self, shape: Sequence[int]) -> float:
         """About half of what is stable for the fourth-order integrator at the speeds of the default start."""

@@ -14,8 +14,9 @@ round-off.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Literal
 
 import torch
 from pydantic import Field as Value
@@ -39,11 +40,13 @@ MOST_WAVES = 3
 
 
 class Parameters(Config):
-    """With the default ``extent`` the longest wave has the wavenumber 0.5."""
+    """With the default ``extent`` the longest wave has the wavenumber 0.5. ``content`` says what frames hold: f, or its
+    departure from the Maxwellian of unit density and temperature. The initial state is f in either case."""
 
     extent: float = Value(default=4 * math.pi, gt=0)
     v_max: float = Value(default=6.0, gt=0)
     dt: float = Value(default=0.1, gt=0)
+    content: Literal["distribution", "departure"] = "distribution"
 
 
 class VlasovPoisson(PDE):
@@ -53,7 +56,7 @@ class VlasovPoisson(PDE):
     vectorized = True
     state = (Field("distribution"),)
     dimensions = (2, 4)
-    initial_kinds = ("mixed", "landau", "two_stream")
+    initial_kinds = ("mixed", "landau", "two_stream", "waves")
     task = _presets.VLASOV_POISSON_TASK
     presets = _presets.VLASOV_POISSON
 
@@ -75,9 +78,11 @@ class VlasovPoisson(PDE):
     ) -> State:
         """Maxwellians (``landau``) or two streams (``two_stream``) with a random wave in the density.
 
-        ``mixed`` takes one or the other at random.
+        ``mixed`` takes one or the other at random; ``waves`` are Maxwellians with all of the longest waves at once.
         """
         kind = self.choose_initial(initial)
+        if kind == "waves":
+            return torch.stack([_long_waves(grid, generator) for generator in generators]).to(device, dtype)
         return torch.stack([_start(grid, generator, kind) for generator in generators]).to(device, dtype)
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
@@ -85,10 +90,35 @@ class VlasovPoisson(PDE):
         steps = num_steps(frame_dt, parameters.dt)
         state = initial.squeeze(-1)
         advance = repeated(_strang_step(state, parameters, frame_dt / steps), state, steps)
-        yield initial
+        rest = _maxwellian(state, parameters) if parameters.content == "departure" else None
+        yield initial if rest is None else initial - rest.unsqueeze(-1)
         for _ in range(num_frames - 1):
             state = advance(state)
-            yield state.unsqueeze(-1).clone()
+            yield (state.clone() if rest is None else state - rest).unsqueeze(-1)
+
+    def reductions(self, frames: Frames, grid: Grid) -> Mapping[str, Tensor]:
+        """The density ``∫ f dv``, half the mean of ``|E|²``, and what is left of f without its mean over positions.
+
+        That departure is taken in the plane of the first position and its velocity: summed over the other velocities,
+        averaged over the other positions.
+        """
+        half, distribution = grid.num_axes // 2, frames[..., 0]
+        parameters = Parameters(extent=grid.extent[0], v_max=grid.extent[half] / 2)
+        states = distribution.flatten(0, 1)
+        energy = sum(0.5 * e.square().flatten(1).mean(1) for e in ElectricField(states, parameters)(states))
+        assert isinstance(energy, Tensor)
+        velocities = range(2 + half, 2 + 2 * half)
+        cell = math.prod(map(grid.spacing, range(half, 2 * half)))
+        density = cell * distribution.sum(tuple(velocities), keepdim=True)
+        plane = distribution
+        if half > 1:
+            plane = plane.sum(tuple(velocities[1:]), keepdim=True).mean(tuple(range(3, 2 + half)), keepdim=True)
+            plane = plane * math.prod(map(grid.spacing, range(half + 1, 2 * half)))
+        return {
+            "density": density.unsqueeze(-1),
+            "departure from the mean over positions": (plane - plane.mean(2, keepdim=True)).unsqueeze(-1),
+            "energy of the electric field": energy.reshape(*frames.shape[:2], *[1] * (2 * half + 1)),
+        }
 
     def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
         """Shifts in space; the reflection of a position together with its velocity."""
@@ -108,6 +138,16 @@ class VlasovPoisson(PDE):
             moved_points(size, reflect[m % half], shift[m] if m < half else still) for m, size in enumerate(grid.shape)
         ]
         return take(frames, indices)
+
+
+def _maxwellian(like: Tensor, parameters: Parameters) -> Tensor:
+    """Of unit density and temperature, at rest, for distributions ``(batch, *positions, *velocities)``."""
+    bells = torch.ones((), dtype=torch.float64, device=like.device)
+    for m in range(1 + like.ndim // 2, like.ndim):
+        v = torch.arange(like.shape[m], dtype=torch.float64, device=like.device) * (2 / like.shape[m]) - 1
+        v = (v * parameters.v_max).reshape([-1 if axis == m else 1 for axis in range(like.ndim)])
+        bells = bells * torch.exp(-v.square() / 2) / math.sqrt(2 * math.pi)
+    return bells.to(like.dtype)
 
 
 class ElectricField:
@@ -179,20 +219,43 @@ def _start(grid: Grid, generator: torch.Generator, kind: str) -> Tensor:
     amplitude = float(10 ** (-2 + 1.5 * draws[1]))  # 0.01 … 0.3
     phase = torch.full((), 2 * math.pi * draws[2], dtype=torch.float64)
     for m in range(half):
-        view = [-1 if axis == m else 1 for axis in range(grid.num_axes)]
-        phase = phase + (2 * math.pi * int(waves[m]) / grid.extent[m]) * grid.axis(m).double().reshape(view)
+        phase = phase + (2 * math.pi * int(waves[m]) / grid.extent[m]) * _along(grid, m)
     density = 1 + amplitude * torch.cos(phase)
     longest = 2 * math.pi / grid.extent[0]
     drift = (0.5 + 0.25 * draws[3]) / longest if streams else 0.0  # unstable as long as k v is below 1
     width = STREAM_WIDTH if streams else 1.0
     for m in range(half, grid.num_axes):
-        view = [-1 if axis == m else 1 for axis in range(grid.num_axes)]
-        v = (grid.axis(m).double() - grid.extent[m] / 2).reshape(view)
+        v = _along(grid, m) - grid.extent[m] / 2
         along = drift if m == half else 0.0  # streams along the first velocity
         sigma = width if m == half else 1.0
         bell = torch.exp(-((v - along) ** 2) / (2 * sigma**2)) + torch.exp(-((v + along) ** 2) / (2 * sigma**2))
         density = density * (bell / (2 * sigma * math.sqrt(2 * math.pi)))
     return density.expand(grid.shape).unsqueeze(-1)
+
+
+def _long_waves(grid: Grid, generator: torch.Generator) -> Tensor:
+    """One state ``(*grid, 1)`` in float64: a Maxwellian whose density has every wave of index -1, 0 and 1 in each
+    position, of random phases and shares; their amplitudes add up to 0.05 … 0.2, evenly in the logarithm."""
+    half = grid.num_axes // 2
+    indices = [index for index in product((1, 0, -1), repeat=half) if index > (0,) * half]  # one of k and -k
+    draws = torch.rand(1 + 2 * len(indices), generator=generator, dtype=torch.float64).tolist()
+    shares, phases = draws[1 : 1 + len(indices)], draws[1 + len(indices) :]
+    largest = 0.05 * 4 ** draws[0] / sum(shares)
+    density = torch.ones((), dtype=torch.float64)
+    for index, share, turn in zip(indices, shares, phases, strict=True):
+        phase = torch.full((), 2 * math.pi * turn, dtype=torch.float64)
+        for m, waves in enumerate(index):
+            phase = phase + (2 * math.pi * waves / grid.extent[m]) * _along(grid, m)
+        density = density + largest * share * torch.cos(phase)
+    for m in range(half, grid.num_axes):
+        v = _along(grid, m) - grid.extent[m] / 2
+        density = density * torch.exp(-(v**2) / 2) / math.sqrt(2 * math.pi)
+    return density.expand(grid.shape).unsqueeze(-1)
+
+
+def _along(grid: Grid, m: int) -> Tensor:
+    """Coordinates of axis ``m``, in the shape of the grid."""
+    return grid.axis(m).double().reshape([-1 if axis == m else 1 for axis in range(grid.num_axes)])
 
 
 pde = VlasovPoisson()

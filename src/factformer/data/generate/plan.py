@@ -16,6 +16,7 @@ from factformer.config import Config, apply_overrides, unknown_name
 from factformer.data.layout import Contents
 from factformer.data.splits import SPLITS
 from factformer.errors import UserError
+from factformer.numerics.pencils import cut_for
 from factformer.pdes import PDE, Preset, Settings
 from factformer.problem import Problem
 
@@ -36,8 +37,7 @@ class PresetChanges(Config):
 
 def problem_at(equation: PDE, plan: Preset, resolution: int, parameters: Config | None = None) -> Problem:
     """The PDE's problem at ``resolution`` points, with the axes of the plan."""
-    shape = equation.shape(resolution) if plan.num_axes is None else (resolution,) * plan.num_axes
-    return equation.problem(shape, parameters)
+    return equation.problem(equation.shape_in(plan, resolution), parameters)
 
 
 def trajectory_seed(seed: int, split: str, index: int) -> int:
@@ -125,6 +125,8 @@ def changed(
             raise unknown_name("setting", name, of_preset | of_equation)
     changes = PresetChanges.parse({name: value for name, value in given.items() if name in of_preset})
     before, plan = plan, replace(plan, **changes.model_dump(exclude_unset=True))
+    if plan.num_axes != before.num_axes:
+        plan = replace(plan, proportions=None)
     if equation.steady:
         for name, only in (("num_frames", 1), ("frame_dt", before.frame_dt), ("warmup", 0)):
             if getattr(plan, name) != only:
@@ -158,10 +160,13 @@ def split_counts(
     return counts
 
 
-def with_resolution(equation: PDE, plan: Preset, resolution: int | None, simulation: int | None) -> Preset:
+def with_resolution(
+    equation: PDE, plan: Preset, resolution: int | None, simulation: int | None, domain: int = 1
+) -> Preset:
     """Another stored resolution. The solver's grid stays as fine as it was, where the PDE can store less of it.
 
-    On axes of nodes the stored points must be some of the solver's, so its grid is made finer until they are.
+    ``domain`` processes share the grid. On axes of nodes the stored points must be some of the solver's, so its grid
+    is made finer until they are.
     """
     stored = plan.resolution if resolution is None else resolution
     if min(stored, simulation or stored) < 2:
@@ -176,20 +181,48 @@ def with_resolution(equation: PDE, plan: Preset, resolution: int | None, simulat
         solver = 1 + math.ceil((solver - 1) / (stored - 1)) * (stored - 1)
     frame = problem_at(equation, plan, solver)
     numbers = frame.grid.num_points * (frame.num_static_channels + frame.num_state_channels)
-    require_memory(4 * numbers, f"one frame of the solver's grid {frame.grid.shape}", "lower the resolution")
+    require_memory(4 * numbers / domain, f"one frame of the solver's grid {frame.grid.shape}", "lower the resolution")
     if stored > solver:
         raise UserError(f"stored resolution {stored} is finer than the simulation's {solver}")
     plan = replace(plan, resolution=stored, simulation_resolution=solver)
-    _require_downsampling(equation, plan)
+    _require_downsampling(equation, plan, "cpu" if domain == 1 else "meta")
     return plan
 
 
-def _require_downsampling(equation: PDE, plan: Preset) -> None:
+def solved_shape(equation: PDE, plan: Preset) -> tuple[int, ...]:
+    """Of the solver's grid."""
+    return problem_at(equation, plan, plan.simulation_resolution).grid.shape
+
+
+def require_cuttable(equation: PDE, plan: Preset, domain: int) -> None:
+    """Raise where so many processes cannot share the grids of a plan."""
+    if domain == 1:
+        return
+    if not equation.cuttable:
+        raise UserError(f"{equation.name} cannot be cut over processes; leave out --domain")
+    stored, parts = (
+        problem_at(equation, plan, plan.resolution).grid.shape,
+        cut_for(solved_shape(equation, plan), domain),
+    )
+    if any(size < count for size, count in zip(stored, parts, strict=True)):
+        raise UserError(
+            f"{domain} processes cut the solver's grid into {' x '.join(map(str, parts))} parts; {plan.resolution} "
+            "stored points are too few for that: use fewer processes"
+        )
+    exact = all(size % count == 0 for size, count in zip(stored, parts, strict=True))
+    if plan.resolution != plan.simulation_resolution and plan.downsampling == "points" and not exact:
+        raise UserError(
+            f"downsampling=points stores one in some points of each part: {plan.resolution} points must be a multiple "
+            f"of {' and '.join(str(count) for count in parts if count > 1)}; or use downsampling=truncate"
+        )
+
+
+def _require_downsampling(equation: PDE, plan: Preset, device: str) -> None:
     """Find out on a blank frame, not after the first hour, whether the solver's grid holds the stored one."""
     if plan.resolution == plan.simulation_resolution:
         return
     fine, coarse = (problem_at(equation, plan, size) for size in (plan.simulation_resolution, plan.resolution))
-    blank = torch.zeros(1, 1, *fine.grid.shape, fine.num_state_channels)
+    blank = torch.zeros(1, 1, *fine.grid.shape, fine.num_state_channels, device=device)
     try:
         equation.downsample(blank, coarse.grid.shape, plan.downsampling)
     except ValueError as error:

@@ -21,7 +21,9 @@ from factformer.data.generate.plan import (
     changed,
     chosen_preset,
     describe,
+    require_cuttable,
     require_storable,
+    solved_shape,
     split_counts,
     with_resolution,
 )
@@ -30,7 +32,7 @@ from factformer.data.generate.ranks import Ranks, joined_ranks
 from factformer.data.generate.solve import Solver
 from factformer.data.hdf5 import SplitFile
 from factformer.data.splits import SPLITS
-from factformer.data.writer import BatchWriter, BlowUpError, SplitWriter
+from factformer.data.writer import BatchWriter, BlowUpError, Share, SplitWriter
 from factformer.errors import UserError
 from factformer.pdes import PDE, Preset, Settings, as_pde
 from factformer.pdes import require_device as require_device
@@ -52,6 +54,7 @@ def generate(
     device: str = "cpu",
     dtype: str = "float32",
     batch_size: int | None = None,
+    domain: int = 1,
     parameters: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
     overwrite: bool = False,
@@ -68,11 +71,15 @@ def generate(
     where it stopped. The random start of a trajectory is a function of ``seed``, split and index alone; its frames
     then depend on ``batch_size`` only where the device's arithmetic does (on the CPU: not at all, but for round-off
     in smoke on grids of 5, 7, 9 or 11 points).
+
+    Of several processes (``torchrun``), ``domain`` share the grid of each trajectory: each holds, solves and writes its
+    part of it. Periodic spectral solvers can be cut so.
     """
     equation = as_pde(pde)
     plan, parameters = changed(equation, chosen_preset(equation, preset), parameters or {}, settings)
     counts = split_counts(plan, splits, trajectories)
-    plan = with_resolution(equation, plan, resolution, simulation_resolution)
+    plan = with_resolution(equation, plan, resolution, simulation_resolution, domain)
+    require_cuttable(equation, plan, domain)
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     size = plan.batch_size if batch_size is None else batch_size
@@ -82,13 +89,14 @@ def generate(
     require_storable(equation, chosen)
     require_device(device)
     paths = []
-    with joined_ranks() as ranks:
+    with joined_ranks(domain) as ranks:
+        pencils = ranks.pencils(solved_shape(equation, plan), ranks.device(device))
         if ranks.is_first:
             clean_leftovers(Path(out))
         for split, count in counts.items():
             contents = describe(equation, plan, chosen, split, count, seed, dtype)
             writer = SplitWriter(Path(out) / f"{split}.hdf5", contents)
-            solver = Solver(equation, plan, chosen, ranks.device(device), DTYPES[dtype])
+            solver = Solver(equation, plan, chosen, ranks.device(device), DTYPES[dtype], pencils)
             try:
                 _run(solver, writer, ranks, size, overwrite=overwrite, progress=progress)
             except UserError as error:
@@ -122,21 +130,25 @@ def _run(
         return
     batches = writer.pending(batch_size)
     ranks.wait()  # nobody writes before everybody has seen the same list
-    mine = batches[ranks.rank :: ranks.count]
-    share = sum(len(batch) for batch in mine)
+    mine = batches[ranks.team :: ranks.num_teams]
+    count = sum(len(batch) for batch in mine)
     title = f"{solver.equation.name} {writer.contents.split}"
     before = writer.contents.num_trajectories - sum(len(batch) for batch in batches)
-    if ranks.count > 1:  # the first process shows its own share, which speaks for all
-        title, before = f"{title} (1 of {ranks.count} processes)", 0
+    if ranks.num_teams > 1:  # the first process shows its own share, which speaks for all
+        workers = "processes" if ranks.domain == 1 else f"teams of {ranks.domain} processes"
+        title, before = f"{title} (1 of {ranks.num_teams} {workers})", 0
+    share = None
+    if ranks.team_group is not None:
+        share = Share(solver.pencils.points(writer.contents.problem.grid.shape), ranks.team_group)
     with ProgressBar(
         title,
-        (before + share) * solver.num_solved,
+        (before + count) * solver.num_solved,
         initial=before * solver.num_solved,
         enabled=progress and ranks.is_first,
     ) as bar:
         for batch in mine:
             seeds = [writer.contents.seeds[index] for index in batch]
-            solver.solve(seeds, [_file_sink(writer, batch)], bar.advance)
+            solver.solve(seeds, [_file_sink(writer, batch, share)], bar.advance)
     ranks.wait()
     if ranks.is_first:
         writer.finish()
@@ -144,9 +156,9 @@ def _run(
 
 
 @contextmanager
-def _file_sink(writer: SplitWriter, batch: range) -> Iterator[_FileSink]:
+def _file_sink(writer: SplitWriter, batch: range, share: Share | None) -> Iterator[_FileSink]:
     """A frame is checked and written while the solver is at the next one."""
-    with writer.batch(batch) as output, ThreadPoolExecutor(max_workers=1) as background:
+    with writer.batch(batch, share) as output, ThreadPoolExecutor(max_workers=1) as background:
         sink = _FileSink(writer.contents.problem.grid.shape, output, background)
         yield sink
         sink.wait()

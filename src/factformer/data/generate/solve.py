@@ -15,6 +15,7 @@ from factformer.batch import Batch
 from factformer.data.generate.plan import problem_at, stored_problem
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.numerics.pencils import WHOLE, Pencils, PeriodicPart
 from factformer.pdes import PDE, Preset, Settings, solve
 
 THREADED_POINTS = 2**16
@@ -22,7 +23,7 @@ THREADED_POINTS = 2**16
 
 
 class Sink(Protocol):
-    """Takes the frames of one batch, one after the other, on a grid of ``shape``.
+    """Takes the frames of one batch, one after the other, on a grid of ``shape``; of a cut one, this process's part.
 
     What it is given is the solver's own memory: it must be copied before the call returns.
     """
@@ -50,6 +51,8 @@ class Solver:
     settings: Settings
     device: torch.device
     dtype: torch.dtype = torch.float32
+    pencils: Pencils = WHOLE
+    """How the grid is cut over the processes that share it."""
 
     @property
     def num_dropped(self) -> int:
@@ -68,11 +71,13 @@ class Solver:
         equation, preset = self.equation, self.preset
         problem = problem_at(equation, preset, preset.simulation_resolution, self.settings.shared)
         names = stored_problem(equation, preset, self.settings).parameters
+        grid = problem.grid if self.pencils.is_whole else PeriodicPart(problem.grid, self.pencils)
+        part = None if grid is problem.grid else grid
         with threads_for(problem.grid.num_points), ExitStack() as stack:
             generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-            known = self._known(problem.grid, generators)
+            known = self._known(grid, generators)
             initial = equation.sample_initial(
-                problem.grid, generators, dtype=self.dtype, device=self.device, initial=preset.initial
+                grid, generators, dtype=self.dtype, device=self.device, initial=preset.initial
             )
             values = self.settings.values(names, seeds)
             told = (known or Batch())._replace(forcing=None, parameters=values if names else None)
@@ -82,11 +87,12 @@ class Solver:
             opened = [stack.enter_context(sink) for sink in sinks]
             for sink in opened:
                 sink.take_known(self._told_on_grid(told, sink.shape))
-            states = solve(equation, initial, self.num_solved, preset.frame_dt, self.settings.of(names, values), known)
+            own = self.settings.of(names, values)
+            states = solve(equation, initial, self.num_solved, preset.frame_dt, own, known, part)
             for index, state in enumerate(islice(states, self.num_solved)):
                 for sink in opened if index >= self.num_dropped else ():
                     force = None if forcing is None else self._on_grid(forcing[:, index], sink.shape)
-                    sink.take(self._on_grid(state, sink.shape), force)
+                    sink.take(self._on_grid(state, sink.shape, part), force)
                 advance(len(seeds))
 
     def _known(self, grid: Grid, generators: Sequence[torch.Generator]) -> Batch | None:
@@ -109,9 +115,12 @@ class Solver:
             mask = self._on_grid(mask.to(self.dtype).unsqueeze(-1), shape).squeeze(-1) > 0.5
         return told._replace(static=static, mask=mask)
 
-    def _on_grid(self, state: Tensor, shape: tuple[int, ...]) -> Tensor:
-        if tuple(state.shape[1:-1]) == shape:
+    def _on_grid(self, state: Tensor, shape: tuple[int, ...], part: Grid | None = None) -> Tensor:
+        if (tuple(state.shape[1:-1]) if part is None else part.whole.shape) == shape:
             return state
+        if part is not None:
+            downsample: Callable[..., Tensor] = self.equation.downsample
+            return downsample(state.unsqueeze(1), shape, self.preset.downsampling, grid=part).squeeze(1)
         return self.equation.downsample(state.unsqueeze(1), shape, self.preset.downsampling).squeeze(1)
 
 

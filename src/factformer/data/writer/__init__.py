@@ -2,4 +2,5 @@
 
 from factformer.data.writer.batch import BatchWriter as BatchWriter
 from factformer.data.writer.batch import BlowUpError as BlowUpError
+from factformer.data.writer.part import Share as Share
 from factformer.data.writer.split import SplitWriter as SplitWriter

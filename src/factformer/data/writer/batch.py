@@ -28,6 +28,9 @@ class BlowUpError(UserError):
 class BatchWriter:
     """Places the frames of some trajectories in the unfinished file and watches over their values."""
 
+    is_first = True
+    """Whether this process notes what was finished; of several that write one batch, one does."""
+
     def __init__(self, path: Path, contents: Contents, trajectories: range) -> None:
         problem = contents.problem
         self.descriptor = os.open(path, os.O_RDWR)
@@ -111,16 +114,20 @@ class BatchWriter:
         if contents.problem.masked and len(shape) > len(self._grid):  # a field
             assert self._inside is not None, "the mask is written before the fields"
             result = np.where(self._inside[..., None], result, np.float32(0))
-        for position, trajectory in enumerate(self._trajectories):
-            if not np.isfinite(result[position]).all():
-                seed = f" (seed {contents.seeds[trajectory]})" if contents.seeds else ""
-                raise BlowUpError(
-                    f"{contents.problem.name}: trajectory {trajectory}{seed} of {contents.split} "
-                    f"holds NaN or infinite values in {what}",
-                    trajectory,
-                    what,
-                )
+        for position in self._bad_rows(result):
+            trajectory = self._trajectories[position]
+            seed = f" (seed {contents.seeds[trajectory]})" if contents.seeds else ""
+            raise BlowUpError(
+                f"{contents.problem.name}: trajectory {trajectory}{seed} of {contents.split} "
+                f"holds NaN or infinite values in {what}",
+                trajectory,
+                what,
+            )
         return result
+
+    def _bad_rows(self, values: NDArray[np.float32]) -> list[int]:
+        """Rows of a batch that hold NaN or infinite values."""
+        return [row for row, own in enumerate(values) if not np.isfinite(own).all()]
 
     def write_checksums(self) -> None:
         """Those of all frames of the batch."""
@@ -131,13 +138,20 @@ class BatchWriter:
     def _place(self, values: NDArray[np.float32], channels: slice, *, time_varying: bool) -> None:
         """Write ``values``, which are some ``channels`` of all that is stored for a frame or once."""
         index = self._num_written if time_varying else 0
-        for place, checksums in zip(self._places, self._checksums, strict=True):
+        for number, place in enumerate(self._places):
             first, last = place.entry.channels.start, place.entry.channels.stop
             if bool(place.num_frames) != time_varying or not channels.start <= first < channels.stop:
                 continue
             own = slice(first - channels.start, last - channels.start)
-            for position, trajectory in enumerate(self._trajectories):
-                frame = trajectory * max(place.num_frames, 1) + index
-                content = values[position][..., own].tobytes()
-                checksums[position, index] = zlib.crc32(content)
-                write_all(self.descriptor, content, place.start + frame * place.frame_size)
+            for position in range(len(self._trajectories)):
+                self._write_frame(number, position, index, values[position][..., own].tobytes())
+
+    def _write_frame(self, place: int, position: int, index: int, content: bytes) -> None:
+        """Put one frame of one array of a trajectory where it belongs, and keep its checksum."""
+        array = self._places[place]
+        self._checksums[place][position, index] = zlib.crc32(content)
+        write_all(self.descriptor, content, array.start + self._frame(place, position, index) * array.frame_size)
+
+    def _frame(self, place: int, position: int, index: int) -> int:
+        """The number of a frame among all of an array."""
+        return self._trajectories[position] * max(self._places[place].num_frames, 1) + index

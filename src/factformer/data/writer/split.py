@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import h5py
 
@@ -38,10 +38,13 @@ from factformer.data.layout import (
 from factformer.data.opening import trust
 from factformer.data.statistics import Moments, merge_moments
 from factformer.data.writer.batch import BatchWriter
+from factformer.data.writer.part import PartWriter, Share
 from factformer.data.writer.places import CHECKSUM_SIZE, parameter_places, places
 from factformer.errors import UserError
 from factformer.problem import num_channels
 
+BLOCK = 2**24
+"""Bytes that are read at once for a checksum: a trajectory may be larger than the memory."""
 KEPT = "finished batches are kept: start again with the same arguments to go on"
 
 
@@ -109,10 +112,16 @@ class SplitWriter:
         return [batch for batch in batches if not done.issuperset(batch)]
 
     @contextmanager
-    def batch(self, trajectories: range) -> Iterator[BatchWriter]:
-        """Write a batch; it counts as finished when the block ends without an error."""
+    def batch(self, trajectories: range, share: Share | None = None) -> Iterator[BatchWriter]:
+        """Write a batch; it counts as finished when the block ends without an error.
+
+        Several processes write one batch together where each gives its ``share`` of the grid.
+        """
         with explained(self.path, KEPT):
-            writer = BatchWriter(self.partial, self.contents, trajectories)
+            if share is None:
+                writer = BatchWriter(self.partial, self.contents, trajectories)
+            else:
+                writer = PartWriter(self.partial, self.contents, trajectories, share)
             try:
                 yield writer
                 writer.require_complete()
@@ -120,6 +129,8 @@ class SplitWriter:
                 os.fsync(writer.descriptor)
             finally:
                 os.close(writer.descriptor)
+            if not writer.is_first:
+                return
             note = {
                 "first": trajectories.start,
                 "end": trajectories.stop,
@@ -229,7 +240,7 @@ class SplitWriter:
                 for trajectory in trajectories:
                     for start, size in ((place.start, place.frame_size), (place.checksums, CHECKSUM_SIZE)):
                         file.seek(start + trajectory * count * size)
-                        checksum = zlib.crc32(file.read(count * size), checksum)
+                        checksum = _crc_of(file, count * size, checksum)
             for start in parameter_places(self.partial, self.contents):
                 file.seek(start + 4 * trajectories.start)
                 checksum = zlib.crc32(file.read(4 * len(trajectories)), checksum)
@@ -246,3 +257,10 @@ class SplitWriter:
                 f"disk full: {self.path} needs {size_text(needed)}, only {size_text(free)} are free; "
                 "free some space, or store fewer trajectories or a lower resolution"
             )
+
+
+def _crc_of(file: BinaryIO, size: int, checksum: int) -> int:
+    """The CRC of the next ``size`` bytes of a file, after those of ``checksum``."""
+    while size and (block := file.read(min(size, BLOCK))):
+        checksum, size = zlib.crc32(block, checksum), size - len(block)
+    return checksum

@@ -45,9 +45,10 @@ def replayed(step: Function, state: Tensor) -> Function:
     return replay
 
 
-def repeated(step: Function, state: Tensor, count: int) -> Function:
-    """``count`` steps, each `replayed`, for states like ``state``."""
-    once = replayed(step, state)
+def repeated(step: Function, state: Tensor, count: int, *, recorded: bool = True) -> Function:
+    """``count`` steps, each `replayed`, for states like ``state``; steps that exchange with other processes are not
+    ``recorded``."""
+    once = replayed(step, state) if recorded else step
 
     def advance(current: Tensor) -> Tensor:
         for _ in range(count):

@@ -54,6 +54,10 @@ class PDE(ABC):
     """Whether `frames` takes a varying parameter as a tensor ``(batch,)`` and solves all trajectories at once."""
     exact_in_batch: ClassVar[bool] = True
     """Whether a trajectory then has the bits that it has alone; otherwise that is done on a GPU only."""
+    cuttable: ClassVar[bool] = False
+    """Whether states may be parts of fields that are cut over processes. Then `sample_initial` takes a grid that is a
+    part (`factformer.numerics.pencils`), and `frames` and `downsample` take one more argument, ``grid``: what the
+    states are on."""
     num_initial_channels: ClassVar[int | None] = None
     """Channels of an initial state; by default those of the state."""
     initial_kinds: ClassVar[tuple[str, ...]] = ("default",)
@@ -76,6 +80,13 @@ class PDE(ABC):
     def shape(self, resolution: int) -> tuple[int, ...]:
         """Points along each axis that ``resolution`` stands for; by default the same on all of them."""
         return (resolution,) * self.dimensions[0]
+
+    def shape_in(self, plan: Preset, resolution: int | None = None) -> tuple[int, ...]:
+        """Points along each axis of the data of ``plan``, at its own resolution or another."""
+        size = plan.resolution if resolution is None else resolution
+        if plan.proportions is not None:
+            return tuple(size * times for times in plan.proportions)
+        return self.shape(size) if plan.num_axes is None else (size,) * plan.num_axes
 
     def initial_channels(self, num_axes: int) -> int:
         """Channels of an initial state on so many axes."""
@@ -163,6 +174,14 @@ class PDE(ABC):
 
     def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
         """Maps by name that carry solutions to solutions (a member or two of each kind)."""
+        return {}
+
+    def reductions(self, frames: Frames, grid: Grid) -> Mapping[str, Tensor]:
+        """What readers look at beside the fields, by name: integrals over some axes, numbers of each frame.
+
+        Each is ``(batch, frame, *grid, 1)`` with one point along axes that it does not depend on: one point along all
+        of them is a number.
+        """
         return {}
 
     def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:

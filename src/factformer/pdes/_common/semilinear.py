@@ -43,6 +43,13 @@ class Semilinear(PDE):
     """What carries solutions to solutions; shifts always do."""
     downsamplings = ("truncate",)
     vectorized = True
+    cuttable = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A start of one's own may need all points at once: its class says itself whether it can be cut."""
+        super().__init_subclass__(**options)
+        if {"start", "sample_initial", "frames"} & cls.__dict__.keys() and "cuttable" not in cls.__dict__:
+            cls.cuttable = False
 
     @abstractmethod
     def linear(self, modes: Modes, parameters: Any) -> Tensor:
@@ -52,11 +59,18 @@ class Semilinear(PDE):
         """
 
     def nonlinear(self, modes: Modes, parameters: Any) -> Function | None:
-        """``N`` from coefficients ``(batch, channel, *modes)`` to coefficients; ``None`` where there is none."""
+        """``N`` from coefficients ``(batch, channel, *modes)`` to coefficients; ``None`` where there is none.
+
+        One that needs all points at once, or a mode by its place in memory, says ``cuttable = False`` in its class.
+        """
         return None
 
     def start(self, grid: Grid, generator: torch.Generator) -> Tensor:
-        """One random initial state ``(*grid, channel)`` in float64: by default a truncated Fourier series."""
+        """One random initial state ``(*grid, channel)`` in float64: by default a truncated Fourier series.
+
+        One that works point by point from ``grid.axis(m)``, or from truncated series, serves parts of a grid, too: say
+        so with ``cuttable = True``.
+        """
         channels = sum(field.num_channels for field in self.fields(grid.num_axes))
         return torch.stack([truncated_series(grid, generator) for _ in range(channels)], dim=-1)
 
@@ -78,7 +92,9 @@ class Semilinear(PDE):
         self.choose_initial(initial)
         return torch.stack([self.start(grid, generator) for generator in generators]).to(device, dtype)
 
-    def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
+    def frames(
+        self, initial: State, num_frames: int, frame_dt: float, parameters: Config, grid: Grid | None = None
+    ) -> Iterator[State]:
         values: Any = parameters
         shaped = values.model_copy(
             update={name: per_sample(getattr(values, name), initial.ndim, initial.device) for name in self.varying}
@@ -96,15 +112,18 @@ class Semilinear(PDE):
             frame_dt=frame_dt,
             dt=getattr(values, "dt", None),
             num_frames=num_frames,
-            repeat=repeated,
+            repeat=repeated if grid is None else partial(repeated, recorded=False),
             order=self.order,
             open_products=self.open_products,
+            grid=grid,
         )
 
-    def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
+    def downsample(
+        self, frames: Frames, shape: Sequence[int], method: str | None = None, grid: Grid | None = None
+    ) -> Frames:
         """The modes that the coarse grid does not resolve are dropped."""
         self.choose_downsampling(method)
-        return resample(frames.movedim(-1, 2), len(shape), shape).movedim(2, -1)
+        return resample(frames.movedim(-1, 2), len(shape), shape, grid).movedim(2, -1)
 
     def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
         return self.symmetry.members(grid)

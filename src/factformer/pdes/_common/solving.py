@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from torch import Tensor
 
 from factformer.batch import Batch
 from factformer.config import Config
+from factformer.grid import Grid
 from factformer.pdes._common.base import PDE, State
 
 
 def solve(
-    equation: PDE, initial: State, num_frames: int, frame_dt: float, parameters: Config, known: Batch | None = None
+    equation: PDE,
+    initial: State,
+    num_frames: int,
+    frame_dt: float,
+    parameters: Config,
+    known: Batch | None = None,
+    grid: Grid | None = None,
 ) -> Iterator[State]:
     """`PDE.frames`, where a varying parameter may be a tensor ``(batch,)``.
 
     All trajectories are solved at once where the solver takes such tensors, otherwise those that share all parameters.
-    ``known`` holds what the equation is given beside its start.
+    ``known`` holds what the equation is given beside its start. ``grid`` is what the states are on, where they are
+    parts of fields that are cut over processes.
     """
     frames: Callable[..., Iterator[State]] = equation.frames
+    if grid is not None:
+        frames = partial(frames, grid=grid)
     varied = {name: value for name in equation.varying if isinstance(value := getattr(parameters, name), Tensor)}
     if not varied or (equation.vectorized and (equation.exact_in_batch or initial.is_cuda)):
         yield from frames(initial, num_frames, frame_dt, parameters, *_given(known))

@@ -25,8 +25,9 @@ from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.kernels.solvers import from_planes, to_planes
 from factformer.kernels.solvers.replay import repeated
+from factformer.numerics.pencils import WHOLE, pencils_of
 from factformer.numerics.random_fields import periodic_field
-from factformer.numerics.spectral import Spectrum, full_cutoff, resample, two_thirds_cutoff
+from factformer.numerics.spectral import Spectrum, full_cutoff, resample, transform, two_thirds_cutoff
 from factformer.numerics.timestepping import (
     Function,
     crank_nicolson_heun,
@@ -50,6 +51,7 @@ class VorticityFlow(PDE):
     downsamplings = ("truncate", "points")
     state = (Field("vorticity"),)
     vectorized = True
+    cuttable = True
     length: ClassVar[float]
     """Of the box along either axis."""
 
@@ -68,13 +70,15 @@ class VorticityFlow(PDE):
     def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, self.length, periodic=True)
 
-    def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Any) -> Iterator[State]:
-        grid = self.grid(initial.shape[1:-1])
-        dtype, device, shape = initial.dtype, initial.device, grid.shape
+    def frames(
+        self, initial: State, num_frames: int, frame_dt: float, parameters: Any, grid: Grid | None = None
+    ) -> Iterator[State]:
+        grid = grid or self.grid(initial.shape[1:-1])
+        dtype, device, shape = initial.dtype, initial.device, grid.whole.shape
         spectrum = Spectrum.of_grid(grid, two_thirds_cutoff(shape), dtype=dtype, device=device)
         steps = num_steps(frame_dt, parameters.dt or self.default_dt(shape))
         vorticity = initial.squeeze(-1)
-        state = spectrum.coefficients(vorticity)
+        state = spectrum.coefficients(vorticity, shape)
         advance = self._advance(state, spectrum, shape, parameters, frame_dt, steps)
         beyond = vorticity - spectrum.values(state, shape)
         yield initial
@@ -84,24 +88,26 @@ class VorticityFlow(PDE):
             beyond = carry(beyond)
             yield (spectrum.values(state, shape) + beyond).unsqueeze(-1)
 
-    def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
+    def downsample(
+        self, frames: Frames, shape: Sequence[int], method: str | None = None, grid: Grid | None = None
+    ) -> Frames:
         """``"truncate"`` (default) drops the modes that the coarse grid does not resolve; ``"points"`` takes
         every s-th point, which lets them alias."""
         if self.choose_downsampling(method) == "truncate":
-            return resample(frames.squeeze(-1), len(shape), shape).unsqueeze(-1)
-        return every_point(frames, shape)
+            return resample(frames.squeeze(-1), len(shape), shape, grid).unsqueeze(-1)
+        return every_point(frames, shape, grid)
 
     def _advance(
         self, state: Tensor, spectrum: Spectrum, shape: Sequence[int], parameters: Any, interval: float, steps: int
     ) -> Function:
         """States like ``state`` over ``interval`` in equal steps."""
         plain, stages = INTEGRATORS[parameters.integrator]
-        exact = Spectrum(spectrum.extent, spectrum.cutoff, device=spectrum.device)
-        rate, dt = self.decay_rate(exact.squared, parameters), interval / steps
+        rate, dt = self.decay_rate(spectrum.to(torch.float64).squared, parameters), interval / steps
         force = self.force(spectrum, shape, parameters)
         points = engine.solver_points(spectrum)
         if points is None:
-            return repeated(plain(rate, nonlinear_term(spectrum, shape, force), dt, state.dtype), state, steps)
+            step = plain(rate, nonlinear_term(spectrum, shape, force), dt, state.dtype)
+            return repeated(step, state, steps, recorded=spectrum.pencils.is_whole)
         from factformer.kernels.solvers.squares import square_stepper
 
         step = square_stepper(
@@ -114,14 +120,16 @@ class VorticityFlow(PDE):
         self, grid: Grid, interval: float, parameters: Any, dtype: torch.dtype, device: torch.device
     ) -> Function:
         """Exact evolution over ``interval`` under the linear terms, for every mode that the grid holds."""
+        pencils, shape = pencils_of(grid), grid.whole.shape
         squared = grid.wavenumbers(0)[:, None].square() + grid.wavenumbers(1, real=True).square()
         factor = torch.exp(interval * self.decay_rate(squared, parameters)).to(device, dtype)
 
         def carry(values: Tensor) -> Tensor:
             # Axis by axis: the round-off of a transform along two axes at once depends on the size of the batch.
-            coefficients = factor * torch.fft.fft(torch.fft.rfft(values, dim=-1), dim=-2)
-            carried: Tensor = torch.fft.irfft(torch.fft.ifft(coefficients, dim=-2), n=grid.shape[1], dim=-1)
-            return carried
+            lines = pencils.to_modes(torch.fft.rfft(values, dim=-1), 0, shape[0])
+            carried = transform(torch.fft.ifft, factor * transform(torch.fft.fft, lines, -2), -2)
+            points: Tensor = torch.fft.irfft(pencils.to_points(carried, 0, shape[1] // 2 + 1), n=shape[1], dim=-1)
+            return points
 
         return carry
 
@@ -147,7 +155,7 @@ def nonlinear_term(spectrum: Spectrum, shape: Sequence[int], force: Tensor) -> F
     def term(vorticity: Tensor) -> Tensor:
         u1, u2 = spectrum.values(velocity_of * vorticity.unsqueeze(-3), shape).unbind(-3)
         products = torch.stack([(u2 - u1) * (u2 + u1), u1 * u2], dim=-3)
-        difference, product = spectrum.coefficients(products).unbind(-3)
+        difference, product = spectrum.coefficients(products, shape).unbind(-3)
         return from_difference * difference + from_product * product + force
 
     return term
@@ -168,20 +176,29 @@ def random_vorticity(
 
     τ is ``inverse_length`` and α ``decay``. Modes with ``k2 = 0`` carry the ``whole`` of that or half of it.
     """
-    spectrum = Spectrum.of_grid(grid, full_cutoff(grid.shape), dtype=dtype, device=device)
+    shape = grid.whole.shape
+    spectrum = Spectrum.of_grid(grid, full_cutoff(shape), dtype=dtype, device=device)
     amplitude = scale * (spectrum.squared + inverse_length**2) ** (-decay / 2)
     if not whole:
-        amplitude[:, 0] *= 0.5**0.5
-    amplitude[0, 0] = 0
+        amplitude = torch.where(spectrum.indices[1] == 0, amplitude * 0.5**0.5, amplitude)
+    amplitude = torch.where(spectrum.is_mean, 0, amplitude)
     # one by one, so that not even round-off depends on the batch
-    states = [spectrum.values(periodic_field(spectrum, amplitude, [item]), grid.shape) for item in generators]
+    states = [spectrum.values(periodic_field(spectrum, amplitude, [item]), shape) for item in generators]
     return torch.cat(states).unsqueeze(-1)
 
 
-def every_point(frames: Frames, shape: Sequence[int]) -> Frames:
-    """Every s-th point along each axis."""
-    for m, size in enumerate(shape, start=2):
-        if frames.shape[m] % size:
-            raise UserError(f"{size} is no divisor of the {frames.shape[m]} points to be sampled")
-        frames = frames.index_select(m, torch.arange(0, frames.shape[m], frames.shape[m] // size, device=frames.device))
+def every_point(frames: Frames, shape: Sequence[int], grid: Grid | None = None) -> Frames:
+    """Every s-th point along each axis; ``grid`` is what the frames are on, where that is a part."""
+    sizes = frames.shape[2:-1] if grid is None else grid.whole.shape
+    pencils = WHOLE if grid is None else pencils_of(grid)
+    pairs = zip(pencils.points(sizes), pencils.points(shape), strict=True)
+    for m, (size, whole, (fine, coarse)) in enumerate(zip(shape, sizes, pairs, strict=True)):
+        if whole % size:
+            raise UserError(f"{size} is no divisor of the {whole} points to be sampled")
+        step = whole // size
+        if (fine.start, fine.stop) != (step * coarse.start, step * coarse.stop):
+            raise UserError(
+                f"downsampling=points needs a multiple of the processes as points, got {size}; use truncate"
+            )
+        frames = frames.index_select(m + 2, torch.arange(0, frames.shape[m + 2], step, device=frames.device))
     return frames
