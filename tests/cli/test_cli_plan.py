@@ -42,9 +42,25 @@ def test_options_reach_the_experiment(capsys):
     assert changed["plain"]["activations"] < plain["plain"]["activations"]
 
 
+def test_the_time_is_that_of_the_device_with_the_numbers_that_were_given(capsys):
+    shared = (*SMALL, "--devices", "2", "--json")
+    usual, slow = (
+        json.loads(run(capsys, *shared, *more)[1])["predicted"]
+        for more in ((), ("--on", "a100", "--bandwidth", "1GB", "--rate", "0.01", "--link", "1GB"))
+    )
+    assert (usual["device"], usual["given"], usual["execution"]) == ("H200", [], "plain")
+    assert (slow["device"], slow["given"]) == ("A100 80 GB SXM", ["bandwidth", "link", "rate"])
+    assert slow["work_seconds"] > 20 * usual["work_seconds"]
+    assert slow["exchange_seconds"]["gradients"] > 100 * usual["exchange_seconds"]["gradients"]
+    for answer in (usual, slow):
+        assert answer["seconds_per_update"] == answer["work_seconds"] + sum(answer["exchange_seconds"].values())
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--on", "h300"], "unknown --on 'h300'"),
+        (["--link", "fast"], "--link is a size such as"),
         (["--memory", "8XB"], "--memory is a size such as"),
         (["--grid", "16x16"], "has 3 axes, got 2 sizes"),
         (["--grid", "many"], "--grid takes points per axis"),

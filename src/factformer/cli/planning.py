@@ -34,25 +34,48 @@ def plan(
     memory: Annotated[
         str | None, typer.Option(help="Memory of a device, such as 80GB: says whether it fits and what helps.")
     ] = None,
+    on: Annotated[
+        str, typer.Option(help="Device the time is predicted for: h200, h100, a100, rtx4090, or cpu, measured now.")
+    ] = "h200",
+    bandwidth: Annotated[
+        str | None, typer.Option(help="Bytes of its memory per second, such as 2TB.", show_default="the device's")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Its TFLOP/s in this precision.", min=1e-6, show_default="the device's")
+    ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(help="Bytes per second out of a device, within a computer.", show_default="the device's"),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(help="Bytes per second out of a device, between computers.", show_default="the device's"),
+    ] = None,
     assignments: Assignments = None,
     plugin: Plugin = None,
     json: Json = False,
 ) -> None:
-    """Count what an update takes, without running it: memory per device, arithmetic, bytes sent, and what fits.
+    """Count what an update takes, without running it: memory, arithmetic, bytes sent, time, and what fits.
 
     Example: factformer plan turbulence --grid 128 --devices 8 --domain 4 --memory 80GB
     """
+    from dataclasses import replace
+
     from factformer import recipes
     from factformer.config import assignment
     from factformer.errors import UserError
     from factformer.training.experiment.options import choose_experiment
     from factformer.training.footprint.advice import fits, largest_batch, suggestions
     from factformer.training.footprint.counted import NotCountableError, count
+    from factformer.training.footprint.devices import find_device
+    from factformer.training.footprint.predicted import predict_update
     from factformer.training.footprint.sharing import Share
     from factformer.training.launch import described_problem
     from factformer.training.loop.machine import Machine
 
-    room = None if memory is None else parse_size(memory)
+    room = None if memory is None else parse_size("--memory", memory)
+    speeds = {"bandwidth": bandwidth, "link": link, "network": network}
+    given: dict[str, Any] = {key: parse_size(f"--{key}", text) for key, text in speeds.items() if text is not None}
     shorthands = {
         "data.path": data,
         "training.batch_size": batch,
@@ -71,6 +94,21 @@ def plan(
     try:
         footprint = count(experiment, problem, share)
         answer = _answer(experiment, problem, footprint)
+        precision_name = experiment.training.precision
+        device = find_device(on)
+        if rate is not None:
+            given["rates"] = {**device.rates, precision_name: 1e12 * rate}
+        device = replace(device, **given)
+        predicted = predict_update(footprint, device, precision_name, devices)
+        answer["predicted"] = {
+            "device": device.name,
+            "source": device.source,
+            "given": sorted("rate" if key == "rates" else key for key in given),
+            "execution": predicted.way,
+            "seconds_per_update": predicted.total,
+            "work_seconds": predicted.work,
+            "exchange_seconds": predicted.exchange,
+        }
         if room is not None:
             answer["memory_bytes"] = round(room)
             answer["fits"] = fits(footprint.training, room)
@@ -93,7 +131,7 @@ def plan(
         _print(answer)
 
 
-def parse_size(text: str) -> float:
+def parse_size(option: str, text: str) -> float:
     """Bytes of ``80``, ``80GB`` or ``80 GiB``; a number alone is in GB."""
     import re
 
@@ -102,7 +140,7 @@ def parse_size(text: str) -> float:
     units = {"": 1e9, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if found is None or found[2].lower() not in units or float(found[1]) <= 0:
-        raise UserError(f"--memory is a size such as 80GB or 24GiB, got {text!r}")
+        raise UserError(f"{option} is a size such as 80GB or 24GiB, got {text!r}")
     return float(found[1]) * units[found[2].lower()]
 
 
@@ -187,6 +225,13 @@ def _print(answer: dict[str, Any]) -> None:
     ]
     for kind, size in answer["sent_bytes_per_update"].items():
         rows.append((f"sent: {SENT.get(kind, kind)}", f"{size_text(size)} per device and update"))
+    time = answer["predicted"]
+    seconds = {"update": time["seconds_per_update"], "work": time["work_seconds"]}
+    seconds["exchanges"] = sum(time["exchange_seconds"].values())
+    texts = {key: f"{1e3 * value:.3g} ms" for key, value in seconds.items()}
+    rows.append((f"predicted time on {time['device']}", f"{texts['update']} an update, {time['execution']}"))
+    if time["exchange_seconds"]:
+        rows.append(("of it", f"{texts['work']} work, {texts['exchanges']} exchanges"))
     for name, value in rows:
         tell(f"  {name:<34}{value}")
     if "fits" in answer:

@@ -67,9 +67,23 @@ class Sizes:
         return number
 
 
-def floor_seconds(surrogate: Surrogate, batch: int, num_steps: int) -> tuple[float, float]:
-    """The least time of one call and of its training step: bytes over bandwidth, or operations over their rate."""
-    sizes = Sizes.of(surrogate)
+@dataclass(frozen=True)
+class Work:
+    """The least that a call or a training step must do: bytes of device memory, and operations of its products."""
+
+    num_bytes: float
+    flops: float
+
+    def seconds(self, bandwidth: float = BANDWIDTH, rate: float = RATE) -> float:
+        """Bytes over bandwidth, or operations over their rate."""
+        return max(self.num_bytes / bandwidth, self.flops / rate)
+
+
+def least_work(
+    surrogate: Surrogate, batch: int, num_steps: int, shape: tuple[int, ...] | None = None
+) -> dict[str, Work]:
+    """What one call (``infer``) and its training step (``train``) must move and compute on the fused kernels."""
+    sizes = Sizes.of(surrogate, shape)
     n = batch * sizes.points
     u, v, z = n * sizes.dim * NUMBER, n * sizes.values * NUMBER, n * sizes.latent * NUMBER
     axes = len(sizes.shape)
@@ -82,10 +96,13 @@ def floor_seconds(surrogate: Surrogate, batch: int, num_steps: int) -> tuple[flo
     backward += num_steps * (10 * z) + 4 * u
     flops = 2 * n * sizes.dim * (2 * sizes.values + sizes.dim) + 2 * n * sizes.values * sum(sizes.shape)
     flops = sizes.depth * flops + num_steps * 2 * n * sizes.latent * sizes.dim * 3
-    return (
-        max(forward / BANDWIDTH, flops / RATE),
-        max((forward + backward) / BANDWIDTH, 3 * flops / RATE),
-    )
+    return {"infer": Work(forward, flops), "train": Work(forward + backward, 3 * flops)}
+
+
+def floor_seconds(surrogate: Surrogate, batch: int, num_steps: int) -> tuple[float, float]:
+    """The least time of one call and of its training step on an H200."""
+    work = least_work(surrogate, batch, num_steps)
+    return work["infer"].seconds(), work["train"].seconds()
 
 
 def training_bytes(

@@ -100,19 +100,31 @@ def test_processes_share_samples_weights_or_the_grid():
     assert weights / 4 < shards.sent["weights"] < 2 * weights / 4
     assert (cut.windows, cut.part) == (2, (12, 20))
     assert cut.activations < 0.7 * count(experiment(batch_size=2), PROBLEM).activations
+    assert cut.batch == up(4 * 2 * (3 + 2 * 2) * 12 * 20 * 2)  # no more of the frames is read
+    moved = count(experiment(augment=True), PROBLEM, Share(4, 2))
+    assert moved.batch == up(4 * 2 * (3 + 2 * 2) * 24 * 20 * 2)  # symmetries take whole frames
+    assert cut.inference < 0.7 * alone.inference
     twice = count(experiment(batch_size=8), PROBLEM, Share(4, 2))
     assert twice.sent["reduce"] == pytest.approx(2 * cut.sent["reduce"], rel=0.01)
     assert not torch.distributed.is_initialized()
 
 
-@pytest.mark.parametrize("name", ["factformer", "factformer_plus", "dilated_resnet"])
-def test_bytes_sent_over_a_cut_are_those_of_real_processes(name):
+@pytest.mark.parametrize(
+    ("name", "processes"),
+    [
+        ("factformer", 2),
+        pytest.param("factformer", 4, marks=pytest.mark.slow),
+        ("factformer_plus", 2),
+        ("dilated_resnet", 2),
+    ],
+)
+def test_bytes_sent_over_a_cut_are_those_of_real_processes(name, processes):
     model = SIZES if name == "factformer" else {"name": name, "dim": 16, "depth": 1}
     wanted = experiment(model, batch_size=2)
-    task = {"experiment": wanted.model_dump(mode="json"), "problem": PROBLEM.to_dict(), "processes": 2}
+    task = {"experiment": wanted.model_dump(mode="json"), "problem": PROBLEM.to_dict(), "processes": processes}
     script = [sys.executable, str(Path(__file__).with_name("cut_update.py"))]
     done = subprocess.run(script, input=json.dumps(task), capture_output=True, text=True, check=True, timeout=120)
-    counted = count(wanted, PROBLEM, Share(2, 2)).sent
+    counted = count(wanted, PROBLEM, Share(processes, processes)).sent
     del counted["gradients"]
     assert counted in json.loads(done.stdout.splitlines()[-1])
 

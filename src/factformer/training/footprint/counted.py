@@ -21,8 +21,9 @@ from factformer.batch import Batch, Window
 from factformer.data.normalization import Normalizer
 from factformer.engine import NARROWEST
 from factformer.errors import UserError
-from factformer.kernels.estimates import training_bytes
+from factformer.kernels.estimates import NUMBER, least_work, training_bytes
 from factformer.nn.attention import FactorizedAttention
+from factformer.nn.local_branch import LocalBranch
 from factformer.parallel import collectives
 from factformer.parallel.attaching import hold_part
 from factformer.parallel.part import GridPart, cut_window
@@ -31,8 +32,10 @@ from factformer.protocols import BaseProtocol, Plan, build_protocol
 from factformer.surrogate import Surrogate, build_surrogate
 from factformer.training.experiment.assembly import check_batch, check_cut
 from factformer.training.experiment.definition import Experiment
+from factformer.training.feed.preparation import needs_whole_frames
 from factformer.training.feed.steps import with_step
 from factformer.training.footprint.live_memory import LiveMemory, rounded
+from factformer.training.footprint.operations import CountOperations, Operations
 from factformer.training.footprint.sharing import Share, gathered_bytes, largest_rank, shared_traffic
 from factformer.training.loop.objective import Objective
 from factformer.training.loop.state import build_optimizer, expected_moments
@@ -40,6 +43,17 @@ from factformer.training.loop.state import build_optimizer, expected_moments
 
 class NotCountableError(Exception):
     """A model that asks for the values of tensors, which are not there when it is counted."""
+
+
+@dataclass(frozen=True)
+class FusedWork:
+    """The least that the fused kernels move and compute in an update, and how many layers and local branches do it."""
+
+    num_bytes: float
+    flops: float
+    layers: int
+    field_bytes: float
+    """Of the fields of all local branches."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,10 @@ class Footprint:
     """Matrix products and convolutions of an update, all devices together."""
     sent: dict[str, int]
     """Bytes of the tensors that a device gives to each kind of exchange in an update."""
+    operations: Operations
+    """What a device does in an update in plain PyTorch, by the bytes and the arithmetic of an operation."""
+    fused_work: FusedWork | None
+    """What it does on the fused kernels, where they serve this experiment on a GPU."""
 
     @property
     def plain(self) -> int:
@@ -129,12 +147,15 @@ def _count(experiment: Experiment, share: Share, objective: Objective, part: Gri
         state += sum(rounded(p.nbytes) for p in weights)
 
     rows = config.batch_size // share.groups
-    window = blank_window(problem, rows, protocol.window_length)
-    if part is not None:  # whole frames are read, and a part of them is seen
-        window = cut_window(window, part)
+    if part is None:
+        window = blank_window(problem, rows, protocol.window_length)
+    elif needs_whole_frames(experiment):  # they are read, and a part of them is seen
+        window = cut_window(blank_window(problem, rows, protocol.window_length), part)
+    else:
+        window = blank_window(problem.with_grid(part), rows, protocol.window_length)
     fixed = LiveMemory([*objective.parameters(), *objective.buffers()]).now
     plan = protocol.whole_plan(0, 1.0)  # all kinds of calls fall due at update 0, and none grows after 1.0
-    held, active, flops, sent = _update(objective, window, plan, experiment, share)
+    held, active, flops, sent, operations = _update(objective, window, plan, experiment, share)
     inference = _prediction(surrogate, experiment, part)
 
     brought, whole = held - fixed, sum(p.nbytes for p in weights)
@@ -146,10 +167,13 @@ def _count(experiment: Experiment, share: Share, objective: Objective, part: Gri
     elif share.devices > 1:
         exchange = whole  # buckets beside the gradients
     size = rows // config.accumulate
-    fused = None
+    fused, fused_work = None, None
+    # An optimiser reads weights, gradients and two moments, and writes all but the gradients.
+    operations[7 * whole // (share.devices if share.strategy == "fsdp" else 1), 0] = 1.0
     if runs_fused(surrogate, plan, config.precision, share):
         others = brought - brought // config.accumulate  # windows that wait for their turn
         fused = training_bytes(surrogate, size, plan.get("marching_steps")) + others + state + exchange
+        fused_work = fused_work_of(surrogate, size, plan, config.accumulate)
     return Footprint(
         share=share,
         parameters=surrogate.num_parameters,
@@ -164,13 +188,27 @@ def _count(experiment: Experiment, share: Share, objective: Objective, part: Gri
         inference=inference,
         flops=flops * share.devices,
         sent=dict(sent + shared_traffic(objective, share)),
+        operations=operations,
+        fused_work=fused_work,
     )
+
+
+def fused_work_of(surrogate: Surrogate, size: int, plan: Plan, times: int) -> FusedWork:
+    """That of calls without gradients, and of the training step after them, ``times`` over."""
+    steps = plan.get("marching_steps", surrogate.marching_steps)
+    work, pushed = least_work(surrogate, size, steps), plan.get("pushforward", 0)
+    num_bytes, flops = (
+        times * (getattr(work["train"], key) + pushed * getattr(work["infer"], key)) for key in ("num_bytes", "flops")
+    )
+    branches = sum(isinstance(part, LocalBranch) for part in surrogate.modules())
+    field = size * surrogate.latent_grid(surrogate.problem.grid).num_points * surrogate.config.dim * NUMBER
+    return FusedWork(num_bytes, flops, times * surrogate.config.depth, float(times * branches * field))
 
 
 def _update(
     objective: Objective, window: Window, plan: Plan, experiment: Experiment, share: Share
-) -> tuple[int, int, int, Counter[str]]:
-    """Of forward and backward pass: bytes of weights and batch, bytes beside them, arithmetic, bytes sent."""
+) -> tuple[int, int, int, Counter[str], Operations]:
+    """Of forward and backward pass: bytes of weights and batch, others, arithmetic, bytes sent, operations."""
     config = experiment.training
     objective.train()
     size = len(window.frames) // config.accumulate
@@ -180,7 +218,7 @@ def _update(
     before = Counter(collectives.sent_bytes)
     tensors = [*objective.parameters(), *objective.buffers(), window.frames, *window.known.tensors]
     counted = min(config.accumulate, 2)  # from the second part of a batch on there are gradients already
-    with LiveMemory(tensors) as memory, FlopCounterMode(display=False) as arithmetic:
+    with LiveMemory(tensors) as memory, CountOperations() as done, FlopCounterMode(display=False) as arithmetic:
         held = memory.now
         for index in range(counted):
             with autocast(config.precision):
@@ -192,7 +230,8 @@ def _update(
     objective.zero_grad()
     times = config.accumulate / counted
     sent = {kind: round(times * (number - before[kind])) for kind, number in collectives.sent_bytes.items()}
-    return held, memory.peak - held, round(times * arithmetic.get_total_flops()), Counter(sent)
+    operations = {kind: times * number for kind, number in done.found.items()}
+    return held, memory.peak - held, round(times * arithmetic.get_total_flops()), Counter(sent), operations
 
 
 def _forget_gradient(weight: Tensor) -> None:
@@ -203,8 +242,8 @@ def _prediction(surrogate: Surrogate, experiment: Experiment, part: GridPart | N
     """Peak of one call for one sample: weights, batch and fields."""
     problem = surrogate.problem
     length = problem.num_context_frames + surrogate.marching_steps
-    window = blank_window(problem, 1, length)
-    batch = (window if part is None else cut_window(window, part)).batch(problem.num_context_frames)
+    window = blank_window(problem if part is None else problem.with_grid(part), 1, length)
+    batch = window.batch(problem.num_context_frames)
     batch = batch.map(lambda values: values.clone())
     surrogate.eval()
     held = [*surrogate.parameters(), *surrogate.buffers(), *batch.tensors]
@@ -216,7 +255,7 @@ def _prediction(surrogate: Surrogate, experiment: Experiment, part: GridPart | N
 
 
 def blank_window(problem: Problem, rows: int, length: int) -> Window:
-    """Windows of zeros on the whole grid."""
+    """Windows of zeros on the grid of ``problem``."""
     shape, known = problem.grid.shape, {}
     if problem.static:
         known["static"] = torch.zeros(rows, *shape, problem.num_static_channels)
