@@ -72,7 +72,7 @@ def perturbed(shape: Sequence[int], amplitude: float = 0.01, waves: Sequence[int
     return ((1 + amplitude * torch.cos(phase)) * bells).expand(tuple(shape))[None, ..., None]
 
 
-def field_energy(states: Tensor, **parameters: float) -> Tensor:
+def field_energy(states: Tensor, **parameters: Any) -> Tensor:
     """The mean of ``|E|²`` of distributions ``(batch, *grid)``."""
     energy = torch.zeros(len(states), dtype=states.dtype)
     for component in ElectricField(states, Parameters(**parameters))(states):

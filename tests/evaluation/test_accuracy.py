@@ -292,3 +292,12 @@ def test_even_coordinates_are_evaluated_at_another_resolution():
     uneven = ArrayDataset(torch.randn(2, 8, 31, 1), problem(2 * torch.linspace(0, 1, 31) ** 2), "test")
     with pytest.raises(UserError, match="even spacing expected along axis 0, uneven found"):
         evaluate(surrogate, uneven, timing=False)
+
+
+def test_a_parameter_that_the_surrogate_is_told_is_no_other_data():
+    problem = Problem("channel", Grid((8, 6), 1.0, True), (Field("u"),), parameters=("reynolds",))
+    surrogate = build_surrogate(problem, marching_steps=1, **SIZES)
+    surrogate.provenance = {"data_parameters": {"reynolds": "200..2000:log", "drag": 0.1}}
+    assert accuracy.other_parameters(surrogate, {"parameters": {"reynolds": 300.0, "drag": 0.1}}) == ""
+    found = accuracy.other_parameters(surrogate, {"parameters": {"reynolds": 300.0, "drag": 0.2}})
+    assert found == "drag=0.2 instead of 0.1"

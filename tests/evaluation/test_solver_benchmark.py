@@ -47,7 +47,7 @@ def result(kolmogorov):
 
 
 def test_rows_for_every_precision_grid_and_start(result):
-    names = [(row["contender"], row["resolution"], row["precision"], row["start"]) for row in result["rows"]]
+    names = [(row["method"], row["resolution"], row["precision"], row["start"]) for row in result["rows"]]
     assert names == [
         ("surrogate (factformer)", 32, "32-true", None),
         ("surrogate (factformer)", 32, "bf16-mixed", None),
@@ -117,6 +117,20 @@ def test_the_effort_of_other_training_data_is_not_known(kolmogorov):
     assert set(found["break_even_solutions"]["32-true"].values()) == {None}
 
 
+def test_a_bundle_tells_what_was_simulated_for_it(kolmogorov):
+    surrogate = surrogate_of(kolmogorov)
+    surrogate.provenance = {"training_seconds": 100.0, "dataset": "another", "simulated_seconds": 50.0}
+    found = benchmark_solver(surrogate, kolmogorov, resolutions=(32,), precision="32-true", batch_size=1)
+    reference = next(row for row in found["rows"] if row["method"] == "solver (reference)")
+    generation = 50.0 * reference["seconds_per_simulated_second"]
+    assert found["effort"]["generation_seconds"] == pytest.approx(generation)
+    assert found["effort"]["total_seconds"] == pytest.approx(generation + 100.0)
+
+
+def test_simulated_time_counts_what_passed_before_the_first_frame(kolmogorov):
+    assert kolmogorov.simulated_seconds == pytest.approx(2 * (0.5 + 13 / 16))
+
+
 def test_interpolation_along_the_frontier():
     points = [(0.1, 1.0), (0.01, 10.0), (0.05, 20.0), (0.001, 100.0)]
     assert frontier(points) == [(0.001, 100.0), (0.01, 10.0), (0.1, 1.0)]
@@ -184,6 +198,6 @@ def test_the_bill_is_said_in_words_and_read_again(result, tmp_path):
     never = replace(bill, break_even_solutions={})
     assert "never, the surrogate is slower" in never.sentences()[1]
     assert "not known" in replace(bill, effort={}).sentences()[1]
-    (tmp_path / "solver.json").write_text('{"benchmark": "solver", "rows": [{"contender": 3}]}')
-    with pytest.raises(UserError, match=r"is not a solver benchmark of this factformer \(rows\.0\.contender"):
+    (tmp_path / "solver.json").write_text('{"benchmark": "solver", "rows": [{"method": 3}]}')
+    with pytest.raises(UserError, match=r"is not a solver benchmark of this factformer \(rows\.0\.method"):
         read_solver_benchmark(tmp_path / "solver.json")

@@ -231,11 +231,11 @@ BILL = {
     "batch_size": 2,
     "hardware": "a machine",
     "rows": [
-        {"contender": "surrogate (ours)", "resolution": 8, "precision": "32-true", "start": None, "error": 0.1}
+        {"method": "surrogate (ours)", "resolution": 8, "precision": "32-true", "start": None, "error": 0.1}
         | {"seconds_per_simulated_second": 0.5},
-        {"contender": "solver (reference)", "resolution": 16, "precision": "32-true", "start": None, "error": None}
+        {"method": "solver (reference)", "resolution": 16, "precision": "32-true", "start": None, "error": None}
         | {"seconds_per_simulated_second": 5.0},
-        {"contender": "solver (coarse)", "resolution": 8, "precision": "32-true", "start": "stored frame", "error": 0.3}
+        {"method": "solver (coarse)", "resolution": 8, "precision": "32-true", "start": "stored frame", "error": 0.3}
         | {"seconds_per_simulated_second": 0.7},
     ],
     "speedup_over_reference": 10.0,

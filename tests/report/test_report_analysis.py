@@ -111,8 +111,8 @@ def test_a_case_out_of_memory_says_so_in_every_measured_column():
 
 def test_the_accuracy_of_a_solver_is_shown_beside_its_speed():
     rows = [
-        {"contender": "surrogate", "simulated_seconds_per_second": 12.0, "relative_l2": {"vorticity": 0.125}},
-        {"contender": "solver (reference)", "simulated_seconds_per_second": 1.0, "relative_l2": None},
+        {"method": "surrogate", "simulated_seconds_per_second": 12.0, "relative_l2": {"vorticity": 0.125}},
+        {"method": "solver (reference)", "simulated_seconds_per_second": 1.0, "relative_l2": None},
     ]
     markdown = benchmark_table({"benchmark": "solver", "rows": rows}).to_markdown()
     assert "| surrogate | 12 | vorticity 0.1250 |" in markdown

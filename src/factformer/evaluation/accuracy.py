@@ -228,8 +228,7 @@ def check_compatible(surrogate: Surrogate, dataset: Dataset, num_frames: int) ->
         )
     stride = check_setting(mine, theirs)
     needed = span(mine.num_context_frames + num_frames, stride)
-    if mine.steady and num_frames != 1:
-        raise UserError(f"a steady problem has one frame to predict, got {num_frames} frames")
+    mine.require_frames(num_frames, "asked for")
     if dataset.num_frames < needed:
         apart = "" if stride == 1 else f", {stride} frames apart,"
         raise UserError(
@@ -270,9 +269,13 @@ def check_setting(mine: Problem, theirs: Problem) -> int:
 def other_parameters(surrogate: Surrogate, made_with: Mapping[str, Any]) -> str:
     """In which parameters data differ from those it was trained on, by their provenance; empty if in none known.
 
-    Such data may be what somebody wants to know about, so this is said and not refused.
+    Such data may be what somebody wants to know about, so this is said and not refused. The surrogate's own parameters
+    do not count: it is told their values, and those outside its range are said by `Surrogate.warn_outside_range`.
     """
-    return describe_parameters(surrogate.provenance.get("data_parameters", {}), made_with.get("parameters", {}))
+    trained = surrogate.provenance.get("data_parameters", {})
+    own = surrogate.problem.parameters
+    fixed = {name: value for name, value in trained.items() if name not in own}
+    return describe_parameters(fixed, made_with.get("parameters", {}))
 
 
 def paper_batch_size(num_axes: int) -> int:

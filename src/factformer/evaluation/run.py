@@ -38,9 +38,10 @@ from factformer.evaluation.results import Evaluation
 from factformer.evaluation.timing import resolve_device
 from factformer.problem import STEP, Problem
 from factformer.surrogate import Surrogate
+from factformer.training.cut_predictions import Sharing
 from factformer.training.feed.steps import SteppedDataset
 
-DRAWN = ("error-*.png", "spectrum-*.png", "rollout-*.png", "parameter-*.png")
+DRAWN = ("error-*.png", "spectrum-*.png", "rollout-*.png", "reduction-*.png", "parameter-*.png")
 """What is drawn of an evaluation, under ``figures/``."""
 FIGURE_MARK = b"Software\0factformer"
 """What our figures hold near their beginning, by which they are known from others of the same name."""
@@ -79,6 +80,7 @@ def evaluate_run(
     precision: str = "32-true",
     num_samples: int = 4,
     timing: bool = True,
+    sharing: Sharing = Sharing(),  # noqa: B008 - immutable
     overwrite: bool = False,
     progress: Progress | None = None,
     metrics: Mapping[str, Metric] | None = None,
@@ -88,12 +90,13 @@ def evaluate_run(
     Writes ``evaluation.json`` and, of ``num_samples`` trajectories, ``rollouts.npz`` into ``out``, by default the
     run folder; a bundle without a run folder is left as it is. ``data`` defaults to the test split of the folder that
     the run trained on; the windows of a single file that it trained on are evaluated only if ``data`` or ``split``
-    asks for them. A surrogate for several time steps is evaluated on every ``stride``-th frame. An evaluation on other
-    data or settings is replaced, with what was drawn of it, only with
-    ``overwrite``; files that no evaluation wrote are never replaced.
+    asks for them. A surrogate for several time steps is evaluated on every ``stride``-th frame. ``sharing`` says over
+    how many processes its grid is cut. An evaluation on other data or settings is replaced, with what was drawn of it,
+    only with ``overwrite``; files that no evaluation wrote are never replaced.
     """
     began = time.perf_counter()
     surrogate = load(path)
+    sharing.join(surrogate)
     folder = Path(out) if out is not None else run_folder(path)
     if folder is not None:
         check_writable(folder)
@@ -124,7 +127,7 @@ def evaluate_run(
                 "precision": precision,
             },
         )
-    with memory_explained("pass a smaller --batch-size or fewer --frames"):
+    with memory_explained("pass a smaller --batch-size or fewer --frames"), sharing.applied(surrogate):
         result = evaluate(
             surrogate,
             dataset,
@@ -137,6 +140,9 @@ def evaluate_run(
             progress=progress,
             metrics=metrics,
         )
+        arrays = None
+        if folder is not None and num_samples:
+            arrays = sample_arrays(surrogate, dataset, result.num_frames, num_samples, precision)
     device, seed = resolve_device(device), surrogate.provenance.get("seed")
     seed = seed if isinstance(seed, int) and seed >= 0 else None
     if result.trajectories is not None and num_samples:
@@ -145,8 +151,7 @@ def evaluate_run(
     result = replace(result, **provenance(seed=seed, seconds=time.perf_counter() - began, device=device))
     if folder is not None:
         text, writers = json_text(result.to_dict()), dict[Path, Callable[[Path], object]]()
-        if num_samples:
-            arrays = sample_arrays(surrogate, dataset, result.num_frames, num_samples, precision)
+        if arrays is not None:
             writers[folder / ROLLOUTS] = lambda path: _save_arrays(path, arrays)
         writers[folder / EVALUATION] = lambda path: path.write_text(text, encoding="utf-8")
         # The old numbers go first and the new ones come last: beside roll-outs and figures of others they never are.

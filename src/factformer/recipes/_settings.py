@@ -71,7 +71,7 @@ def assemble(
             "recipe": recipe,
             "scale": scale,
             "model": model_section(
-                model, scale, {**sizes[scale], **better.get("model", {})}, baseline, num_axes=num_axes(problem, scale)
+                model, scale, {**sizes[scale], **better.get("model", {})}, baseline, num_axes=num_axes(problem, preset)
             ),
             "data": {
                 "path": f"data/{recipe if presets else problem}",
@@ -94,8 +94,10 @@ def resolution(problem: str, preset: str) -> int:
     return int(find_pde(problem).presets[preset].resolution)
 
 
-def num_axes(problem: str, scale: str) -> int:
-    return find_pde(problem).dimensions[0]
+def num_axes(problem: str, preset: str) -> int:
+    """Axes of that dataset."""
+    equation = find_pde(problem)
+    return len(equation.shape_in(equation.presets[preset]))
 
 
 def model_section(

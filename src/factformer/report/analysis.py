@@ -91,7 +91,7 @@ def benchmark_table(result: Mapping[str, Any]) -> Table:
         return comparison_table(result)
     kinds: dict[str, tuple[str, Any]] = {
         "label": ("Case", "text"),
-        "contender": ("Method", "text"),
+        "method": ("Method", "text"),
         "resolution": ("Points per axis", "count"),
         "start": ("Start", "text"),
         "dt": ("Time step", "number"),
@@ -144,6 +144,7 @@ def solver_figure(result: SolverBenchmark) -> Figure:
 def write_evaluation_figures(folder: str | Path) -> list[Path]:
     """Error trend, spectra and the first roll-out of an evaluated run folder, as PNG under ``figures/``."""
     from factformer.report import figures
+    from factformer.report.reductions import reduction_figures
 
     run = load_run(folder)
     frame_dt = None if is_steady(run) else run.evaluation.frame_dt
@@ -166,6 +167,8 @@ def write_evaluation_figures(folder: str | Path) -> list[Path]:
         drawn[f"rollout-{file_stem(part.group)}-{part.channel}"] = figures.comparison(
             run.rollouts[0], part, frame_dt=frame_dt, grid=run.grid
         )
+    if frame_dt is not None:
+        drawn |= {f"reduction-{file_stem(n.lower())}": f for n, f in reduction_figures([run], [run.name]).items()}
     drawn |= {f"parameter-{file_stem(name)}": figure for name, figure in parameter_figures(run.evaluation).items()}
     return save_figures(drawn, Path(folder) / "figures")
 

@@ -50,8 +50,12 @@ class Detail:
     stride: int
 
 
-def player_data(runs: Sequence[ReportRun], labels: Sequence[str], max_bytes: int) -> dict[str, Any] | None:
+def player_data(
+    runs: Sequence[ReportRun], labels: Sequence[str], max_bytes: int, *, compared: bool = False
+) -> dict[str, Any] | None:
     """Everything the player needs, as JSON, within ``max_bytes``; None when no run brought roll-outs.
+
+    Models with the same truth can be shown side by side; with ``compared`` they are at first.
 
     Runs that were evaluated on the same windows share their truth. When all does not fit, samples go first
     (down to two), then planes, then resolution.
@@ -71,7 +75,9 @@ def player_data(runs: Sequence[ReportRun], labels: Sequence[str], max_bytes: int
     fitting = next((detail for detail in details if encoder.size(detail) <= max_bytes), None)
     if fitting is None:
         raise UserError(f"a single roll-out needs more than {max_bytes} bytes; pass fewer frames")
-    return encoder.encode(fitting)
+    data = encoder.encode(fitting)
+    comparable = len(encoder.runs) > 1 and len(set(encoder.sources)) == 1
+    return {**data, "comparable": comparable, "view": int(compared and comparable)}
 
 
 def _details(samples: int, planes: int, size: int) -> list[Detail]:

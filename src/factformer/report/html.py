@@ -25,6 +25,7 @@ from factformer.report import content
 from factformer.report.analysis import parameter_figures, solver_figure
 from factformer.report.clips import player_data
 from factformer.report.figures import kernel_maps
+from factformer.report.reductions import reduction_figures
 from factformer.report.runs import ReportRun, load_run, unique_names
 from factformer.report.style import color_tables, palette_css
 from factformer.report.tables import Table, comparison_table
@@ -57,20 +58,22 @@ def write_report(
     figures: Mapping[str, Figure] | None = None,
     table: Table | None = None,
     trend: Mapping[str, content.Chart] | None = None,
+    compared: bool = False,
     max_bytes: int = MAX_BYTES,
     overwrite: bool = False,
 ) -> Path:
     """Write ``report.html`` and ``comparison.{md,csv,json}`` into the folder ``out``; returns the page.
 
     The page holds everything it shows and stays under ``max_bytes``. ``figures`` adds pictures by heading. ``table``
-    and ``trend`` replace the comparison of the runs and the curves of their errors.
+    and ``trend`` replace the comparison of the runs and the curves of their errors. With ``compared`` the player begins
+    with all models side by side.
     """
     if not runs:
         raise UserError("a report needs at least one run")
     out = Path(out)
     table = table or comparison_table(runs)
     files = {
-        out / PAGE_NAME: render_page(title, runs, table, subtitle, figures or {}, max_bytes, trend),
+        out / PAGE_NAME: render_page(title, runs, table, subtitle, figures or {}, max_bytes, trend, compared),
         out / "comparison.md": table.to_markdown(),
         out / "comparison.csv": table.to_csv(),
         out / "comparison.json": table.to_json() + "\n",
@@ -93,15 +96,18 @@ def render_page(
     figures: Mapping[str, Figure] | None = None,
     max_bytes: int = MAX_BYTES,
     trend: Mapping[str, content.Chart] | None = None,
+    compared: bool = False,
 ) -> str:
     """The page as text."""
     names = unique_names(runs)
+    steady = content.frame_interval(runs) is None
     over = {
         f"Error over {parameter}" + (f", {name}" if len(runs) > 1 else ""): figure
         for run, name in zip(runs, names, strict=True)
         for parameter, figure in parameter_figures(run.evaluation).items()
     }
-    pictures = [_picture(name, figure) for name, figure in {**over, **(figures or {})}.items()]
+    beside = {} if steady else reduction_figures(runs, names)
+    pictures = [_picture(name, figure) for name, figure in {**beside, **over, **(figures or {})}.items()]
     with_kernels = [(name, run) for name, run in zip(names, runs, strict=True) if run.kernels]
     kernels = [
         _picture(name, kernel_maps(run.kernels)) | {"dark": _png(kernel_maps(run.kernels, dark=True))}
@@ -111,7 +117,7 @@ def render_page(
     bills = [_picture(f"{name} against the solver", solver_figure(solver)) for name, solver in measured]
     spent = sum(len(text) for picture in [*pictures, *kernels, *bills] for text in picture.values()) + ROOM_FOR_TEXT
     data: dict[str, Any] = {
-        "player": player_data(runs, names, max_bytes - spent),
+        "player": player_data(runs, names, max_bytes - spent, compared=compared),
         "maps": color_tables(),
         "timing": {"dt": content.frame_interval(runs)},
         "trend": content.error_charts(runs) if trend is None else trend,

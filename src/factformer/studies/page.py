@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from factformer.evaluation.results import FieldErrors
 from factformer.report import content, figures
 from factformer.report.html import PAGE_NAME, write_report
 from factformer.report.runs import ReportRun, load_run
@@ -39,17 +40,41 @@ def write_recipe_page(summary: StudySummary, recipe: str, folder: Path) -> Path:
         figures=cost_pictures(groups, runs),
         table=Table("Comparison", used, rows, note=table.note),
         trend=banded_trend(groups, runs),
+        compared=True,
         overwrite=True,
     )
     return folder / PAGE_NAME
 
 
 def shown_run(group: FinishedGroup, *, several_settings: bool) -> ReportRun:
-    """The run of a group with the median error, under the name of the group."""
+    """The run of a group with the median error, under the name of the group and with the errors of all its seeds."""
     finished = sorted((one for one in group.ended if one.result is not None), key=first_error)
     run = load_run(finished[(len(finished) - 1) // 2].folder)
     name = f"{group.group.model}, {group.group.variant}" if several_settings and group.group.variant else run.name
-    return dataclasses.replace(run, name=name)
+    fields = {field: over_seeds(errors, group, field) for field, errors in run.evaluation.fields.items()}
+    seconds = mean([one["seconds_per_sequence"] for one in group.results])
+    evaluation = dataclasses.replace(run.evaluation, fields=fields, seconds_per_sequence=seconds)
+    return dataclasses.replace(run, name=name, evaluation=evaluation)
+
+
+def over_seeds(errors: FieldErrors, group: FinishedGroup, field: str) -> FieldErrors:
+    """Means over seeds, as in the table; ± is then their standard deviation, or that over windows of a single seed."""
+    seeds = [one["fields"][field] for one in group.results if field in one["fields"]]
+    if len(seeds) < 2:
+        return errors
+    return dataclasses.replace(
+        errors,
+        relative_l2=mean([one["relative_l2"] for one in seeds]),
+        relative_l2_final=mean([one["relative_l2_final"] for one in seeds]),
+        relative_l2_per_frame=[mean(frame) for frame in per_frame(group, field)],
+        standard_error=deviation([one["relative_l2"] for one in seeds]),
+        standard_error_final=deviation([one["relative_l2_final"] for one in seeds]),
+    )
+
+
+def per_frame(group: FinishedGroup, field: str) -> list[tuple[float | None, ...]]:
+    """For each frame the errors of all seeds."""
+    return list(zip(*(one["fields"][field]["relative_l2_per_frame"] for one in group.results), strict=True))
 
 
 def first_error(one: Ended) -> float:
@@ -60,7 +85,7 @@ def first_error(one: Ended) -> float:
 
 
 def banded_trend(groups: Sequence[FinishedGroup], runs: Sequence[ReportRun]) -> dict[str, content.Chart]:
-    """`content.error_charts` with the mean over seeds as the line and a standard deviation to each side as the band."""
+    """`content.error_charts`, whose lines are means over seeds, with a standard deviation to each side as the band."""
     charts = content.error_charts(runs)
     for field, chart in charts.items():
         lines = iter(chart)
@@ -72,14 +97,13 @@ def banded_trend(groups: Sequence[FinishedGroup], runs: Sequence[ReportRun]) -> 
 
 
 def seed_band(group: FinishedGroup, field: str) -> dict[str, Any]:
-    """Mean of the errors of a frame over seeds, and its band where there are several."""
-    frames = list(zip(*(one["fields"][field]["relative_l2_per_frame"] for one in group.results), strict=True))
+    """The band of the errors of each frame; nothing for a single seed."""
+    frames = per_frame(group, field)
     means, spreads = [mean(values) for values in frames], [deviation(values) for values in frames]
     if None in spreads or None in means:
-        return {"y": means}
+        return {}
     pairs = list(zip(means, spreads, strict=True))
     return {
-        "y": means,
         "low": [max(middle - spread, 0.0) for middle, spread in pairs],  # type: ignore[operator]
         "high": [middle + spread for middle, spread in pairs],  # type: ignore[operator]
     }

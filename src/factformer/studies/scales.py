@@ -70,6 +70,15 @@ def tiny_and_reduced() -> dict[tuple[str, str], Size]:
         ("smoke", "tiny"): Size(Preset(8, 8, 12, 0.75, tiny, 0.75, 5), 4, 4, 2),
         ("darcy", "tiny"): Size(Preset(15, 29, 1, 1.0, {"train": 4, "valid": 2, "test": 2}, 0.0, 8)),
         ("darcy_literature", "tiny"): Size(Preset(15, 29, 1, 1.0, {"train": 4, "valid": 2, "test": 2}, 0.0, 8)),
+        ("kolmogorov_reynolds", "tiny"): Size(
+            Preset(16, 32, 12, 1 / 16, tiny, 0.25, 5, {"reynolds": "100..400:log", "forcing_wavenumber": "3..5"}),
+            4,
+            4,
+            2,
+        ),
+        ("obstacle", "tiny"): Size(
+            Preset(16, 16, 12, 0.25, tiny, 0.25, 5, {"viscosity": "0.02..0.04", "penalisation": 0.025}), 4, 4, 2
+        ),
         ("navier_stokes_literature", "tiny"): Size(Preset(16, 32, 12, 1.0, tiny, 1.0, 5, {"viscosity": 1e-3}), 4, 4, 2),
         ("kolmogorov", "reduced"): Size(
             _smaller("kolmogorov_flow", 64, 256, {"train": 64, "valid": 4, "test": 12}, num_frames=96)

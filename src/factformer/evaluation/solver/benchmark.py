@@ -60,14 +60,14 @@ def benchmark_solver(
         problem = replace(problem, frame_dt=stride * dataset.problem.frame_dt)
     size = min(batch_size or dataset.num_trajectories, dataset.num_trajectories)
     rival = Rival(find_pde(str(dataset.provenance["pde"])), dataset, problem, stride, size, target)
-    span = size * (1.0 if problem.steady else problem.horizon * problem.frame_dt)
+    span = size * problem.time_span
     rows: list[dict[str, Any]] = []
 
     def add(name: str, resolution: int, start: Start | None, precision: str, measured: Measured) -> None:
-        rate = "solutions_per_second" if problem.steady else "simulated_seconds_per_second"
+        rate = "simulated_seconds_per_second" if problem.num_context_frames else "solutions_per_second"
         errors = measured.errors or None
         row = {
-            "contender": name,
+            "method": name,
             "resolution": resolution,
             "precision": precision,
             "start": start,
@@ -101,7 +101,7 @@ def benchmark_solver(
                 add(NAMES[start], resolution, start, "32-true", measured)
     first, at_equal_error = rows[0], speedups(rows, STARTS)
     invested = _invested(surrogate, dataset, reference.seconds / span)
-    per_solution = {row["precision"]: row["seconds"] / size for row in rows if row["contender"].startswith("surrogate")}
+    per_solution = {row["precision"]: row["seconds"] / size for row in rows if row["method"].startswith("surrogate")}
     return {
         "benchmark": "solver",
         "problem": problem.name,
@@ -151,16 +151,15 @@ def _surrogate_row(surrogate: Surrogate, rival: Rival, precision: str) -> Measur
 def _invested(surrogate: Surrogate, dataset: StoredDataset, seconds_per_simulated_second: float) -> dict[str, Any]:
     """Seconds of data generation, at the speed measured here, and of the training as the bundle tells them.
 
-    The training data must be those beside the evaluated ones; of others nobody knows how many there were.
+    The bundle says how much time was simulated for it. An older one does not: then the data beside the evaluated ones
+    count if they are those that it was trained on.
     """
-    training = surrogate.provenance.get("training_seconds")
+    training, simulated = (surrogate.provenance.get(key) for key in ("training_seconds", "simulated_seconds"))
     trained_on = dataset.training_split()
-    generation = None
-    if trained_on is not None and surrogate.provenance.get("dataset") in (None, trained_on.fingerprint):
-        problem = trained_on.problem
-        warmup = float(trained_on.provenance.get("warmup") or 0.0)
-        span = 1.0 if problem.steady else warmup + (trained_on.num_frames - 1) * problem.frame_dt
-        generation = trained_on.num_trajectories * span * seconds_per_simulated_second
+    if simulated is None and trained_on is not None:
+        same = surrogate.provenance.get("dataset") in (None, trained_on.fingerprint)
+        simulated = trained_on.simulated_seconds if same else None
+    generation = simulated * seconds_per_simulated_second if isinstance(simulated, (int, float)) else None
     known = [part for part in (generation, training) if isinstance(part, (int, float))]
     return {
         "generation_seconds": generation,

@@ -20,7 +20,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class Row:
     """The surrogate in one precision, or the solver on one grid from one start; the reference has no error."""
 
-    contender: Text
+    method: Text
     resolution: Annotated[int, Field(ge=1)]
     precision: Text
     start: Text | None
@@ -29,7 +29,7 @@ class Row:
 
     @property
     def is_surrogate(self) -> bool:
-        return self.contender.startswith("surrogate")
+        return self.method.startswith("surrogate")
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,11 @@ class Rival:
         return (self.problem.num_context_frames - 1) * self.stride
 
     @property
+    def num_solved(self) -> int:
+        """Frames that the solver gives: those predicted and, in time, the one that they start from."""
+        return min(self.problem.num_context_frames, 1) + self.problem.horizon
+
+    @property
     def reference(self) -> int:
         """The resolution of the solver that made the data."""
         return int(self.made_by.get("simulation_resolution") or self.stored)
@@ -125,8 +130,6 @@ class Rival:
 
     def truth(self) -> Tensor:
         """The stored frames that are to be predicted."""
-        if self.problem.steady:
-            return self.dataset.read(range(self.size)).to(self.device)
         frames = frames_from(self.last_known + self.stride, self.problem.horizon, self.stride)
         return self.dataset.read(range(self.size), frames).to(self.device)
 
@@ -148,10 +151,8 @@ class Rival:
             return None
 
         def run(**changes: Any) -> Tensor:
-            count, frame_dt = self.problem.horizon, self.problem.frame_dt
-            if self.problem.steady:
-                return torch.stack(list(self.frames(state, 1, frame_dt, **changes)), 1)
-            return torch.stack(list(self.frames(state, count + 1, frame_dt, known, **changes))[1:], 1)
+            solved = list(self.frames(state, self.num_solved, self.problem.frame_dt, known, **changes))
+            return torch.stack(solved[-self.problem.horizon :], 1)
 
         def errors(**changes: Any) -> dict[str, float]:
             predicted = self._on(run(**changes), coarsest)
@@ -160,7 +161,7 @@ class Rival:
 
         with torch.no_grad(), threads_for(math.prod(shape)):
             changes: dict[str, float] = {}
-            if not self.problem.steady and "dt" in self.equation.parameters.model_fields:
+            if "dt" in self.equation.parameters.model_fields:
                 interval = self.problem.frame_dt
                 steps = fewest_steps(lambda number: mean_error(errors(dt=interval / number)))
                 changes = {"dt": interval / steps}
@@ -173,11 +174,10 @@ class Rival:
         state, known = self.state("full state"), None
         if state is None:
             state, known = self._initial()
-        count = 1 if self.problem.steady else self.problem.horizon + 1
 
         @torch.no_grad()
         def run() -> None:
-            for _ in self.frames(state, count, self.problem.frame_dt, known):
+            for _ in self.frames(state, self.num_solved, self.problem.frame_dt, known):
                 pass
 
         with threads_for(self.grid(self.reference).num_points):
@@ -204,34 +204,40 @@ class Rival:
         return self.equation.sample_initial(grid, generators, initial=initial, **place), known
 
     def _stored_state(self) -> Tensor | None:
-        if self.problem.steady:
-            return self.dataset.read(range(self.size), part="static").to(self.device)
-        frame = self.dataset.read(range(self.size), slice(self.last_known, self.last_known + 1)).to(self.device)
-        return self._shown(frame[:, 0], self.known(self.dataset.problem.grid.shape))
+        return self._shown(self._stored_start(), self.known(self.dataset.problem.grid.shape))
+
+    def _stored_start(self) -> Tensor:
+        """What the predictions start from, as it is stored: the last known frame, or the static fields."""
+        last = slice(max(self.last_known, 0), max(self.last_known, 0) + 1)
+        values = self.dataset.read(range(self.size), last, part=self.problem.start).to(self.device)
+        return values if self.problem.start == "static" else values[:, 0]
 
     @torch.no_grad()
     def _full_state(self) -> Tensor | None:
         """The solver's state at the last known frame, solved again; None where that does not give the stored frame."""
         if self.equation.conditions:  # what it is given was stored on the stored grid alone
             return None
-        state, part = self._initial()[0], "static" if self.problem.steady else "state"
-        if not self.problem.steady:
+        state = self._initial()[0]
+        if self.problem.start == "state":
             frame_dt = self.dataset.problem.frame_dt
             passed = round(float(self.made_by.get("warmup") or 0.0) / frame_dt) + self.last_known
             for frame in self.frames(state, passed + 1, frame_dt):
                 state = frame
-        stored = self.dataset.read(range(self.size), slice(self.last_known, self.last_known + 1), part).to(self.device)
-        stored = stored[:, None] if self.problem.steady else stored
         try:
             again = self._on(state[:, None], self.dataset.problem.grid.shape)
         except ValueError:
             return None
-        if not float(metrics.relative_l2(again, stored).max()) < SAME_STATE:
+        if not float(metrics.relative_l2(again, self._stored_start()[:, None]).max()) < SAME_STATE:
             return None
-        return state if self.problem.steady else self._shown(state)
+        return self._shown(state)
 
     def _shown(self, frame: Tensor, known: Batch | None = None) -> Tensor | None:
-        """The solver's state that a frame shows, if starting from it gives that frame back; else None."""
+        """The solver's state that a frame shows, if starting from it gives that frame back; else None.
+
+        Static fields are all that the solver needs.
+        """
+        if self.problem.start == "static":
+            return frame
         for channels in self.problem.state_slices.values():
             if channels.stop - channels.start != self.equation.initial_channels(self.problem.grid.num_axes):
                 continue

@@ -14,6 +14,7 @@ from factformer.report.figures.curves import (
     spectra,
 )
 from factformer.report.figures.fields import comparison, kernel_maps, middle_slices
+from factformer.report.figures.numbers import numbers_over_time
 
 __all__ = [
     "CostPoint",
@@ -27,6 +28,7 @@ __all__ = [
     "errors_by_parameter",
     "kernel_maps",
     "middle_slices",
+    "numbers_over_time",
     "pareto",
     "resolution_study",
     "spectra",

@@ -67,7 +67,9 @@ def comparison(
     plane = plane or middle_planes(truth.shape[1:])[0]
     titles = [time_label(k, frame_dt) for k in chosen]
     if len(plane.axes) == 1:
-        return _line_panels(truth[chosen], prediction[chosen], titles, component.label, grid)
+        true, predicted = (plane.take(values)[chosen, 0] for values in (truth, prediction))
+        x = line_points(truth.shape[1 + plane.axes[0]], grid, plane.axes[0])
+        return _line_panels(true, predicted, titles, component.label, x, axis_name(plane.axes[0]))
     pictures = [plane.take(values)[chosen] for values in (prediction, truth)]
     return _panels(
         [list(column) for column in zip(*pictures, strict=True)],
@@ -165,10 +167,11 @@ def _panels(
     return figure
 
 
-def _line_panels(truth: Array, prediction: Array, titles: Sequence[str], label: str, grid: Grid | None) -> Figure:
+def _line_panels(
+    truth: Array, prediction: Array, titles: Sequence[str], label: str, x: Array, name_of_axis: str
+) -> Figure:
     figure = new_figure(1.95 * len(titles) + 0.8, 3.6)
     panels = figure.subplots(2, len(titles), squeeze=False, sharex=True, sharey="row")
-    x = line_points(truth.shape[1], grid)
     limits, shades = color_limits(truth), difference_limits(prediction - truth)
     margin = 0.08 * (limits.high - limits.low)
     for c, title in enumerate(titles):
@@ -180,7 +183,7 @@ def _line_panels(truth: Array, prediction: Array, titles: Sequence[str], label: 
         lower.plot(x, prediction[c] - truth[c], color=series_color(3), linewidth=1.4)
         lower.axhline(0, color=MUTED, linewidth=0.7)
         lower.set_ylim(1.1 * shades.low, 1.1 * shades.high)
-        lower.set_xlabel(axis_name(0))
+        lower.set_xlabel(name_of_axis)
     panels[0, 0].set_ylabel(literal(label))
     panels[1, 0].set_ylabel("prediction − truth")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
@@ -215,9 +218,9 @@ def draw_plane(axes: Axes, values: Array, edges: Edges, limits: Limits, colors: 
     return drawn
 
 
-def line_points(size: int, grid: Grid | None) -> Array:
-    """Where the values of a grid of one axis lie; their numbers without a grid."""
-    return grid.axis(0).numpy() if grid is not None else np.arange(float(size))
+def line_points(size: int, grid: Grid | None, axis: int = 0) -> Array:
+    """Where the values along an axis lie; their numbers without a grid."""
+    return grid.axis(axis).numpy() if grid is not None else np.arange(float(size))
 
 
 def plane_edges(plane: Plane, shape: Sequence[int], grid: Grid | None) -> Edges:

@@ -1,4 +1,4 @@
-// The roll-out player: truth, prediction and difference of one selection, frame by frame.
+// The roll-out player, frame by frame: truth, prediction and difference of one model, or all models beside the truth.
 const KINDS = ["truth", "prediction", "difference"];
 const darkPage = window.matchMedia("(prefers-color-scheme: dark)");
 
@@ -9,12 +9,14 @@ class Player {
     this.canvases = Object.fromEntries(KINDS.map((kind) => [kind, document.getElementById(`canvas-${kind}`)]));
     this.seekBar = document.getElementById("seek");
     this.playButton = document.getElementById("play");
-    this.choosers = Object.fromEntries(["run", "sample", "field", "plane"].map((name) => [name, document.getElementById(`choose-${name}`)]));
+    this.choosers = Object.fromEntries(["view", "run", "sample", "field", "plane"].map((name) => [name, document.getElementById(`choose-${name}`)]));
     for (const chooser of Object.values(this.choosers)) chooser.addEventListener("change", () => this.select());
     this.seekBar.addEventListener("input", () => { this.pause(); this.show(Number(this.seekBar.value)); });
     this.playButton.addEventListener("click", () => this.toggle());
-    for (const kind of KINDS) {
-      const frame = this.canvases[kind].parentElement;
+    this.ofModels = data.runs.map((name, run) => modelScreen(name, run));
+    document.getElementById("screen-difference").after(...this.ofModels.map((screen) => screen.figure));
+    for (const canvas of [...Object.values(this.canvases), ...this.ofModels.map((screen) => screen.canvas)]) {
+      const frame = canvas.parentElement;
       frame.addEventListener("pointermove", (event) => this.point(event, frame));
       frame.addEventListener("pointerdown", (event) => this.point(event, frame));
       frame.addEventListener("pointerleave", () => this.unpoint());
@@ -28,16 +30,34 @@ class Player {
     return Object.fromEntries(Object.entries(this.choosers).map(([name, chooser]) => [name, Number(chooser.value)]));
   }
 
+  // What all models show beside the truth; null where one model is shown alone.
+  get compared() { return [null, "prediction", "difference"][this.selection.view]; }
+
   isLine() { return this.data.planes[0].axes.length === 1; }
 
   async select() {
-    const wanted = this.selection, ticket = this.ticket = {};
-    const [clip, input] = await Promise.all([this.store.clip(wanted), this.store.input(wanted)]);
+    const wanted = this.selection, ticket = this.ticket = {}, kind = this.compared;
+    const runs = kind ? this.ofModels.map((screen) => screen.run) : [wanted.run];
+    const [input, ...clips] = await Promise.all([this.store.input(wanted), ...runs.map((run) => this.store.clip({ ...wanted, run }))]);
     if (ticket !== this.ticket) return; // a later choice has overtaken this one
+    const [clip] = clips, truth = { kind: "truth", canvas: this.canvases.truth, clip };
+    this.screens = kind
+      ? [truth, ...this.ofModels.map(({ canvas, run }, i) => ({ kind, canvas, run, clip: clips[i] }))]
+      : KINDS.map((each) => ({ kind: each, canvas: this.canvases[each], clip }));
+    if (input) this.screens.push({ kind: "input", canvas: document.getElementById("canvas-input"), clip });
     Object.assign(this, { clip, input });
+    this.showScreens(kind);
     this.shapeFrames();
     this.drawBars();
     this.show(this.frame);
+  }
+
+  showScreens(kind) {
+    document.querySelector(".screens").classList.toggle("compared", kind !== null);
+    for (const name of ["prediction", "difference"]) document.getElementById(`screen-${name}`).hidden = kind !== null;
+    for (const { figure } of this.ofModels) figure.hidden = kind === null;
+    document.querySelector(".bar-difference").hidden = kind === "prediction";
+    this.choosers.run.parentElement.hidden = kind !== null || this.data.runs.length < 2;
   }
 
   // Pictures have the shape of the box, whatever its number of points, unless it is very long; tall ones are narrower
@@ -101,31 +121,30 @@ class Player {
   draw() {
     if (!this.clip) return;
     const { plane } = this.clip;
-    for (const kind of this.input ? ["input", ...KINDS] : KINDS) {
-      if (this.isLine()) this.drawLine(kind);
-      else if (kind === "input") this.paint(kind, enlarge(this.input, plane, false));
-      else this.paint(kind, enlarge(this.clip.frame(kind, this.frame), plane));
+    for (const screen of this.screens) {
+      const { kind, canvas, clip } = screen;
+      if (this.isLine()) this.drawLine(screen);
+      else {
+        const picture = kind === "input" ? enlarge(this.input, plane, false) : enlarge(clip.frame(kind, this.frame), plane);
+        paintValues(canvas, picture, this.map(kind), this.limits(kind));
+      }
     }
     this.drawClock();
     this.drawPoint();
   }
 
-  paint(kind, picture) {
-    paintValues(document.getElementById(`canvas-${kind}`), picture, this.map(kind), this.limits(kind));
-  }
-
   // One axis: the value as a line, the truth as a pale one behind the prediction.
-  drawLine(kind) {
-    const canvas = document.getElementById(`canvas-${kind}`), style = getComputedStyle(document.documentElement);
+  drawLine({ kind, canvas, clip }) {
+    const style = getComputedStyle(document.documentElement);
     const scale = window.devicePixelRatio || 1, width = Math.max(80, canvas.parentElement.clientWidth);
     canvas.width = width * scale; canvas.height = 0.75 * width * scale;
     const context = canvas.getContext("2d"), [low, high] = this.limits(kind), margin = 0.08 * (high - low);
     const down = (value) => canvas.height * (1 - (value - low + margin) / (high - low + 2 * margin));
-    const valueAt = (name, i) => (name === "input" ? this.input[i] : this.clip.valueAt(name, this.frame, i));
+    const valueAt = (name, i) => (name === "input" ? this.input[i] : clip.valueAt(name, this.frame, i));
     const stroke = (name, color, thickness) => {
       context.beginPath();
-      for (let i = 0; i < this.clip.plane.width; i++) {
-        context.lineTo(canvas.width * shareOf(this.clip.plane, 0, i), down(valueAt(name, i)));
+      for (let i = 0; i < clip.plane.width; i++) {
+        context.lineTo(canvas.width * shareOf(clip.plane, 0, i), down(valueAt(name, i)));
       }
       context.strokeStyle = style.getPropertyValue(color); context.lineWidth = thickness * scale; context.stroke();
     };
@@ -153,11 +172,15 @@ class Player {
     const time = this.timing.dt ? `t = ${formatNumber((this.frame + 1) * this.timing.dt, 4)}` : `frame ${this.frame + 1}`;
     clock.replaceChildren(time, " ", element("small", {}, this.timing.dt ? `· ${count}` : `of ${this.data.frames}`));
     this.seekBar.setAttribute("aria-valuetext", `${time}, ${count}`);
-    const error = this.data.errors[run][sample][field.group][this.frame];
+    const errorOf = (one) => formatError(this.data.errors[one][sample][field.group][this.frame]);
+    const where = `Relative error of ${field.group} in this ${this.data.frames > 1 ? "frame" : "sample"}`;
     document.getElementById("readout-error").replaceChildren(
-      `Relative error of ${field.group} in this ${this.data.frames > 1 ? "frame" : "sample"}: `, element("b", {}, formatError(error)));
-    for (const kind of KINDS) {
-      this.canvases[kind].setAttribute("aria-label", `${kind} of ${field.label}, ${this.clip.plane.label}, sample ${sample + 1}, ${count}`);
+      ...(this.compared ? [`${where}: above each model`] : [`${where}: `, element("b", {}, errorOf(run))]));
+    for (const { figure, run: one } of this.ofModels) figure.querySelector("small").textContent = errorOf(one);
+    for (const { kind, canvas, run: one } of this.screens) {
+      if (kind === "input") continue;
+      const whose = one === undefined ? "" : ` by ${this.data.runs[one]}`;
+      canvas.setAttribute("aria-label", `${kind} of ${field.label}${whose}, ${this.clip.plane.label}, sample ${sample + 1}, ${count}`);
     }
   }
 
@@ -185,7 +208,8 @@ class Player {
     const indices = [right, 1 - down].slice(0, plane.axes.length).map((share, a) => indexAt(plane, a, share));
     const point = indices[0] + plane.width * (indices[1] ?? 0);
     const place = indices.map((index, a) => `${plane.axes[a]} = ${formatNumber(plane.points[a][index])}`);
-    const values = KINDS.map((kind) => `${kind} ${formatNumber(this.clip.valueAt(kind, this.frame, point))}`);
+    const values = this.screens.filter(({ kind }) => kind !== "input").map(({ kind, clip, run }) =>
+      `${run === undefined ? kind : this.data.runs[run]} ${formatNumber(clip.valueAt(kind, this.frame, point))}`);
     readout.textContent = [place.join(", "), ...values].join(" · ");
   }
 
@@ -197,4 +221,12 @@ class Player {
       `${name} ${arrows[a]} ${plane.extent[a].map((value) => formatNumber(value)).join(" … ")}`).join(", ");
     return plane.to_scale ? axes : `${axes} · not to scale`;
   }
+}
+
+// The picture of one model among all, with its error in the frame above it.
+function modelScreen(name, run) {
+  const canvas = element("canvas", { id: `canvas-model-${run}`, role: "img", "aria-label": name }), spot = element("i", { class: "spot", hidden: "" });
+  const figure = element("figure", { class: "screen", hidden: "" },
+    element("figcaption", {}, name, " ", element("small", {})), element("div", { class: "frame" }, canvas, spot));
+  return { figure, canvas, run };
 }
