@@ -264,3 +264,40 @@ def test_a_roll_out_takes_a_whole_number_of_frames():
     plain = inspect.unwrap(rollout)  # without the check of types that tests run under
     with pytest.raises(UserError, match=r"whole number of frames, got 2\.5"):
         next(plain(build_surrogate(p, **SMALL), frames(p), 2.5))
+
+
+KNOWN = Problem(
+    "channel", Grid((8, 6), 1.0, True), (Field("u"),), static=(Field("depth"),), forcing=(Field("wind"),),
+    parameters=("reynolds", "slope"), num_context_frames=2,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"static": {"depth": torch.full((2, 8, 6), math.nan)}}, r"static 'depth' holds NaN .* \(samples \[0, 1\]\)"),
+        ({"forcing": {"wind": torch.full((2, 5, 8, 6), math.inf)}}, "forcing 'wind' holds NaN or infinite values"),
+        ({"parameters": {"reynolds": 1.0, "slope": math.nan}}, "parameter 'slope' holds NaN or infinite values"),
+        ({"parameters": {"reynolds": math.inf, "slope": 0.0}}, "parameter 'reynolds' holds NaN or infinite values"),
+        ({"parameters": {"reynold": 1.0, "slope": 0.0}}, "must be given for reynolds, slope; got reynold, slope"),
+    ],
+)
+def test_a_bad_part_of_a_roll_out_is_named(changes, words, caplog):
+    surrogate = build_surrogate(KNOWN, marching_steps=1, dim=8, depth=1, heads=2, head_dim=4, kernel_dim=4).eval()
+    given = {
+        "static": {"depth": torch.ones(2, 8, 6)},
+        "forcing": {"wind": torch.ones(2, 5, 8, 6)},
+        "parameters": {"reynolds": 1.0, "slope": 0.0},
+    }
+    with pytest.raises(UserError, match=words):
+        next(rollout(surrogate, torch.ones(2, 2, 8, 6, 1), 3, **{**given, **changes}))
+    assert not caplog.messages, "one line, not a warning as well"
+
+
+def test_parts_that_the_problem_does_not_have_are_named():
+    surrogate = build_surrogate(problem(context=2), marching_steps=1, dim=8, depth=1, heads=2, head_dim=4, kernel_dim=4)
+    context = torch.ones(1, 2, 8, 9, 1)
+    with pytest.raises(UserError, match="this problem has no parameters: leave out reynolds"):
+        next(rollout(surrogate, context, 1, parameters={"reynolds": 1.0}))
+    with pytest.raises(UserError, match="this problem has no static fields: leave out depth"):
+        next(rollout(surrogate, context, 1, static={"depth": torch.ones(1, 8, 9)}))

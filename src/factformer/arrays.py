@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from factformer._support.text import cut
-from factformer.errors import UserError
-from factformer.problem import Field, Problem
+from factformer.errors import NonFinite, UserError
+from factformer.problem import Field, Problem, channel_slices
 
 Array = Tensor | NDArray[Any]
 Fields = Array | Mapping[str, Array]
@@ -32,6 +33,10 @@ def as_tensor(values: Array, what: str) -> Tensor:
         )
     if np.ma.is_masked(values):
         raise UserError(f"{what} are masked in places; fill these or leave the trajectories out")
+    if isinstance(values, (str, os.PathLike)):
+        raise UserError(f"{what} must be an array of numbers, got {cut(str(values))}; load a file with numpy.load")
+    if not isinstance(values, (Tensor, np.ndarray)):
+        values = _assembled(values)
     if isinstance(values, np.ndarray):
         values = np.asarray(values)
         native = values.dtype.newbyteorder("=")
@@ -43,6 +48,45 @@ def as_tensor(values: Array, what: str) -> Tensor:
     if tensor.is_complex():
         raise UserError(f"{what} hold complex numbers; give their parts as two channels")
     return tensor
+
+
+def _assembled(values: Any) -> Any:
+    """A sequence of arrays or of tensors as one, an array of another library as NumPy's; anything else as it is."""
+    try:
+        if hasattr(values, "__array__"):
+            return np.asarray(values)
+        if isinstance(values, (list, tuple)) and values and all(hasattr(each, "__array__") for each in values):
+            return torch.stack(list(values)) if isinstance(values[0], Tensor) else np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):
+        pass  # PyTorch says below what is wrong with them
+    return values
+
+
+def shape_advice(shape: Sequence[int], wanted: Sequence[int | str]) -> str:
+    """How an array of ``shape`` gets the ``wanted`` one, where names stand for any size: for the end of a message.
+
+    Empty where no single change does it.
+    """
+
+    def fits(found: Sequence[int]) -> bool:
+        return len(found) == len(wanted) and all(
+            size > 0 and (isinstance(want, str) or want == size) for size, want in zip(found, wanted, strict=True)
+        )
+
+    if fits((*shape, 1)):
+        return "; add an axis of channels with array[..., None]"
+    if fits((1, *shape)):
+        return f"; add an axis for the only {wanted[0]} with array[None]"
+    for axis in range(len(shape) - 1):
+        if fits((*shape[:axis], *shape[axis + 1 :], shape[axis])):
+            return f"; move the channels to the end with numpy.moveaxis(array, {axis}, -1)"
+    for second in range(len(shape)):
+        for first in range(second):
+            swapped = list(shape)
+            swapped[first], swapped[second] = shape[second], shape[first]
+            if fits(swapped):
+                return f"; exchange two axes with array.swapaxes({first}, {second})"
+    return ""
 
 
 def as_number(value: Any, what: str) -> float:
@@ -116,6 +160,14 @@ def describe_part(problem: Problem, name: str) -> str:
     return f"{word} {field_names(fields)}"
 
 
+def describe_channel(problem: Problem, name: str, channel: int) -> str:
+    """What one channel of a part holds, such as ``static 'depth'`` or ``parameter 'reynolds'``, for messages."""
+    if name == "parameters":
+        return f"parameter {problem.parameters[channel]!r}"
+    fields = problem.state if name in ("context", "state") else getattr(problem, name)
+    return next(f"{name} {key!r}" for key, place in channel_slices(fields).items() if channel < place.stop)
+
+
 def field_names(fields: Sequence[Field]) -> str:
     """Such as ``velocity (2), pressure (1)``."""
     return ", ".join(f"{item.name} ({item.num_channels})" for item in fields)
@@ -123,5 +175,19 @@ def field_names(fields: Sequence[Field]) -> str:
 
 def require_names(values: Mapping[str, Any], names: Sequence[str], what: str) -> None:
     """Raise where values are not given for exactly these names."""
+    if not names and values:
+        word = "static fields" if what == "static" else what
+        raise UserError(f"this problem has no {word}: leave out {', '.join(values)}")
     if set(values) != set(names):
-        raise UserError(f"{what} must be given for {', '.join(names) or 'nothing'}; got {', '.join(values)}")
+        raise UserError(f"{what} must be given for {', '.join(names)}; got {', '.join(values) or 'none'}")
+
+
+def require_finite(values: Tensor, problem: Problem, part: str) -> None:
+    """Raise where a part of a batch holds NaN or infinite values, with its field and the samples."""
+    if not values.is_floating_point():
+        return
+    bad = ~torch.isfinite(values)
+    if bool(bad.any()):
+        channel = int(bad.flatten(0, -2).any(0).nonzero()[0])
+        what = "the input" if part == "context" else describe_channel(problem, part, channel)
+        raise NonFinite(0, bad.flatten(1).any(1).nonzero().flatten().tolist(), what)

@@ -23,6 +23,7 @@ from factformer.arrays import (
     field_names,
     joined,
     joined_parameters,
+    shape_advice,
 )
 from factformer.errors import UserError
 from factformer.problem import STEP, Field, Problem, num_channels
@@ -176,18 +177,19 @@ class Batch(NamedTuple):
 
     def require(self, problem: Problem, num_steps: int = 1) -> tuple[int, ...]:
         """The shape of the grid; raises where a part is missing, too much or shaped otherwise than ``problem`` says."""
-        wanted = (*(["context"] if problem.num_context_frames else []), *problem.parts)
+        parts = (*(["context"] if problem.num_context_frames else []), *problem.parts)
         for name in self._fields:
             there = getattr(self, name) is not None
-            if there and name not in wanted:
+            if there and name not in parts:
                 raise UserError(f"{problem.name!r} has no {name}; leave it out")
-            if not there and name in wanted:
+            if not there and name in parts:
                 raise UserError(f"{problem.name!r} needs {describe_part(problem, name)}; give {name}=")
         axes = problem.grid.num_axes
         grid = tuple(f"axis {m}" for m in range(axes))
         if self.context is not None:
             _require_axes(self.context, "frames", ("batch", "frame", *grid, "channel"))
-            _require_channels(self.context, problem.state)
+            sizes: tuple[int | str, ...] = ("batch", "frame", *problem.grid.shape, num_channels(problem.state))
+            _require_channels(self.context, problem.state, shape_advice(tuple(self.context.shape), sizes))
             if self.context.shape[1] != problem.num_context_frames:
                 raise UserError(f"expected {problem.num_context_frames} context frames, got {self.context.shape[1]}")
         if self.static is not None:
@@ -282,6 +284,7 @@ def _require_axes(part: Tensor, what: str, axes: tuple[str, ...]) -> None:
         raise UserError(f"expected {what} ({', '.join(axes)}), got a tensor of shape {tuple(part.shape)}")
 
 
-def _require_channels(part: Tensor, fields: Sequence[Field]) -> None:
+def _require_channels(part: Tensor, fields: Sequence[Field], advice: str = "") -> None:
     if part.shape[-1] != num_channels(fields):
-        raise UserError(f"expected {num_channels(fields)} channels: {field_names(fields)}; got {part.shape[-1]}")
+        expected = f"expected {num_channels(fields)} channels: {field_names(fields)}"
+        raise UserError(f"{expected}; got {part.shape[-1]}{advice}")

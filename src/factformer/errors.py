@@ -16,16 +16,16 @@ class UserError(ValueError):
 class NonFinite(UserError):  # noqa: N818 - says what happened
     """A surrogate met NaN or infinite values: in its input (``frame`` 0) or in its own prediction.
 
-    ``frame`` counts the predicted frames until then, ``samples`` are the rows of the batch that hold such values. Where
-    divergence decides what happens next, catch this type and no other.
+    ``frame`` counts the predicted frames until then, ``samples`` are the rows of the batch that hold such values and
+    ``part`` says what they are values of. Where divergence decides what happens next, catch this type and no other.
     """
 
-    def __init__(self, frame: int, samples: Sequence[int]) -> None:
-        self.frame, self.samples = frame, tuple(samples)
+    def __init__(self, frame: int, samples: Sequence[int], part: str = "the input") -> None:
+        self.frame, self.samples, self.part = frame, tuple(samples), part
         super().__init__(
             f"the roll-out left the finite numbers by frame {frame}; ask for fewer frames"
             if frame
-            else f"the input holds NaN or infinite values (samples {list(self.samples[:8])})"
+            else f"{part} holds NaN or infinite values (samples {list(self.samples[:8])})"
         )
 
 

@@ -143,7 +143,8 @@ class Grid:
 
     @cached_property
     def _even(self) -> tuple[bool, ...]:
-        return tuple(self.is_uniform(m) or evenly_spaced(self._gaps(m), self.axis(m)) for m in range(self.num_axes))
+        with torch.device("cpu"):  # a network that is built without memory needs numbers here
+            return tuple(self.is_uniform(m) or evenly_spaced(self._gaps(m), self.axis(m)) for m in range(self.num_axes))
 
     def spacing(self, m: int) -> float:
         """Distance between neighbours along axis ``m``; the mean one where it is not even."""

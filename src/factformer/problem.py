@@ -130,6 +130,26 @@ class Problem:
         return self.num_context_frames == 0
 
     @property
+    def start(self) -> Literal["static", "state"]:
+        """The part that a solution starts from: the static fields where nothing else is known, else the state."""
+        return "state" if self.num_context_frames else "static"
+
+    @property
+    def start_fields(self) -> tuple[Field, ...]:
+        """The fields of that part."""
+        return self.static if self.start == "static" else self.state
+
+    @property
+    def time_span(self) -> float:
+        """The time of the frames that are predicted; that of a steady problem counts as one."""
+        return 1.0 if self.steady else self.horizon * self.frame_dt
+
+    def require_frames(self, num_frames: int, what: str) -> None:
+        """Raise where ``what`` asks for other than the one frame of a steady problem."""
+        if self.steady and num_frames != 1:
+            raise UserError(f"{self.name!r} is steady and has one frame: {what} {num_frames}")
+
+    @property
     def num_state_channels(self) -> int:
         return num_channels(self.state)
 
@@ -194,11 +214,12 @@ class Problem:
         A problem that the first edition could describe keeps that description, so files and runs keep their
         fingerprints.
         """
-        values, steady = self.to_dict(), self.steady
+        values = self.to_dict()
+        steady = self.start == "static"
         if self.forcing or self.parameters or self.masked or (self.static and not steady):
             return values
         kept = {key: values[key] for key in ("name", "grid", "frame_dt", "horizon", "boundary")}
-        inputs = values["static"] if steady else values["state"]
+        inputs = values[self.start]
         context = max(1, self.num_context_frames)
         return {
             **kept,

@@ -51,8 +51,9 @@ def rollout(
         batch = batch.to(weight.dtype)
     if not isinstance(num_frames, Integral):
         raise UserError(f"num_frames must be a whole number of frames, got {num_frames!r}")
-    if num_frames < 1 or (problem.steady and num_frames != 1):
-        raise UserError(f"num_frames must be at least 1, and 1 for a steady problem; got {num_frames}")
+    if num_frames < 1:
+        raise UserError(f"num_frames must be at least 1, got {num_frames}")
+    problem.require_frames(int(num_frames), "num_frames is")
     frames, num_context = batch.context, problem.num_context_frames
     if frames is not None and frames.ndim >= 2 and frames.shape[1] > num_context:
         batch = batch.from_frame(frames.shape[1] - num_context, frames[:, -num_context:])
@@ -69,7 +70,7 @@ def rollout(
         try:
             predicted = surrogate(batch, min(steps, num_frames - done))
         except NonFinite as error:  # after the first call the context is of its own making
-            raise NonFinite(done, error.samples) from None
+            raise NonFinite(done, error.samples, error.part) from None
         yield from predicted.unbind(1)
         done += predicted.shape[1]
         if done < num_frames:

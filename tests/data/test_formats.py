@@ -15,6 +15,7 @@ from vtk_files import VtkWriter, write_collection
 import factformer
 from factformer import Grid
 from factformer.data import convert, import_dataset, open_dataset
+from factformer.data.formats.foreign import xarray_dataset
 from factformer.data.formats.parts import Parts
 from factformer.data.formats.vtk import read_grid
 from factformer.errors import UserError
@@ -63,6 +64,13 @@ def test_names_coordinates_and_units_become_a_problem(kind: str, tmp_path: Path)
     assert np.allclose(stored.read([0], part="static")[..., 0], given["depth"].values[None])
     assert stored.provenance["left_out"] == ["total"] and stored.provenance["assumed"] == ["boundary"]
     assert stored.provenance["units"] == {"height": "m", "time": "hours since 2000-01-01"}
+
+
+@pytest.mark.parametrize("said", ["[false, true]", "False,True", "0 1", [0, 1], [np.False_, np.True_], ["no", "yes"]])
+def test_one_attribute_may_speak_of_each_axis(said: object) -> None:
+    given = ocean(None)
+    given.attrs["periodic"] = said
+    assert xarray_dataset(given, {}).problem.grid.periodic == (False, True)
 
 
 def test_whether_axes_are_periodic_must_be_said(tmp_path: Path) -> None:

@@ -190,15 +190,20 @@ def fitted(frames: np.ndarray, held_out: dict | None = None, **changes) -> factf
 @pytest.mark.parametrize(
     ("part", "values", "words"),
     [
-        ("static", {"depth": np.full((COUNT, 6, 5), np.nan)}, "static hold NaN or infinite values in trajectory 0"),
+        (
+            "static",
+            {"depth": np.full((COUNT, 6, 5), np.nan)},
+            "NaN or infinite values in trajectory 0, in static 'depth'",
+        ),
         ("static", {"depth": np.ones((3, 6, 5))}, "static must hold 4 trajectory entries"),
         ("static", {"depth": np.ones((COUNT, 4, 5))}, r"static must have shape \(trajectory, 6, 5, 1\)"),
         ("static", np.ones((COUNT, 6, 5)), "static= takes arrays by name"),
         ("static", {"u": np.ones((COUNT, 6, 5))}, "uses the name 'u' twice"),
         ("forcing", {"inflow": np.ones((COUNT, 5, 6, 5))}, "4 trajectory entries and 9 frame entries"),
-        ("forcing", {"inflow": np.full((COUNT, FRAMES, 6, 5), np.inf)}, "forcing hold NaN or infinite values"),
+        ("forcing", {"inflow": np.full((COUNT, FRAMES, 6, 5), np.inf)}, "forcing hold NaN .* 0, in forcing 'inflow'"),
         ("parameters", {"reynolds": np.ones(3)}, "'reynolds' must hold one number per sample, 4"),
-        ("parameters", {"reynolds": np.full(COUNT, np.nan)}, "parameters hold NaN or infinite values"),
+        ("parameters", {"reynolds": np.full(COUNT, np.nan)}, "parameters hold NaN .* 0, in parameter 'reynolds'"),
+        ("parameters", {"reynolds": "high"}, "'reynolds' must be an array of numbers, got 'high'; load"),
         ("parameters", np.ones(COUNT), "parameters= takes arrays by name"),
         ("parameters", {"Re number": np.ones(COUNT)}, "needs a name such as 'reynolds'"),
         ("mask", np.ones((3, 5)), "mask must have shape"),

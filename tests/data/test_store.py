@@ -164,7 +164,7 @@ def test_arrays_in_memory_are_checked() -> None:
         ArrayDataset(np.zeros((2, 1, 4, 4, 1)), PROBLEMS["steady"])
     with pytest.raises(UserError, match="static must hold 2 trajectory entries"):
         ArrayDataset(np.zeros((2, 1, 4, 4, 1)), PROBLEMS["steady"], static=np.zeros((1, 4, 4, 3)))
-    with pytest.raises(UserError, match="one frame for each"):
+    with pytest.raises(UserError, match="one frame: each sample holds 3"):
         ArrayDataset(np.zeros((2, 3, 4, 4, 1)), PROBLEMS["steady"], static=np.zeros((2, 4, 4, 3)))
     with pytest.raises(UserError, match="training split"):
         ArrayDataset(good, problem, "test").normalizer()

@@ -5,6 +5,7 @@ import pytest
 from factformer import catalog, recipes
 from factformer.errors import UserError
 from factformer.training.experiment.definition import Experiment, differences
+from factformer.training.launch import wanted_problem
 
 
 @pytest.fixture
@@ -119,3 +120,14 @@ def test_a_truth_value_stays_one():
     assert (changed.training.augment, changed.model.residual, changed.training.clip) == (False, True, None)
     with pytest.raises(UserError, match=r"model\.local_dilations"):
         recipes.build("demo").override(["model.local_dilations=[true]"])
+
+
+@pytest.mark.parametrize(("scale", "shape"), [("small", (12, 12, 24, 24)), ("paper", (32, 32, 32, 32))])
+def test_a_recipe_on_four_axes(scale, shape):
+    """Its grid is that of its preset, with or without data, and layers that see one axis each are as many for each."""
+    experiment = recipes.build("vlasov", scale)
+    assert wanted_problem(experiment).grid.shape == shape
+    assert wanted_problem(experiment.override(["data.resolution=8"])).grid.shape == tuple(
+        8 * size // shape[0] for size in shape
+    )
+    assert recipes.build("vlasov", scale, ["model.name=axial_transformer"]).model.depth == 4

@@ -12,6 +12,7 @@ from small_waves import TINY_MODEL, wave_data, wave_problem, waves
 
 import factformer
 from factformer import Field, Grid, Problem, fit
+from factformer.arrays import as_tensor, joined_parameters
 from factformer.data.dataset import ArrayDataset
 from factformer.data.layout import Contents
 from factformer.data.store import open_dataset
@@ -130,6 +131,53 @@ def test_the_callers_random_numbers_are_left_alone():
     torch.manual_seed(5)
     factformer.fit(wave_data()[0], updates=1, settings=SETTINGS, progress=False)
     assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        (lambda a: a.movedim(-1, 2), "numpy.moveaxis(array, 2, -1)"),
+        (lambda a: a[..., 0], "array[..., None]"),
+        (lambda a: a[0], "the only trajectory with array[None]"),
+        (lambda a: a.swapaxes(2, 3), "array.swapaxes(2, 3)"),
+        (lambda a: a[:, :, :3], "got (2, 12, 3, 5, 1)"),
+    ],
+)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_axes_in_another_order_are_named(change, advice, mapped, tmp_path):
+    array = change(torch.randn(2, 12, 6, 5, 1)).numpy()
+    np.save(tmp_path / "frames.npy", array)
+    given = np.load(tmp_path / "frames.npy", mmap_mode="r") if mapped else array
+    with pytest.raises(UserError, match=r"frames must have shape \(trajectory, frame, 6, 5, 1\), got") as raised:
+        factformer.fit(given, grid=Grid((6, 5), 1.0, True), fields=["a"])
+    assert str(raised.value).endswith(advice)
+
+
+class Table:
+    """What data frames and arrays of other libraries have in common: they can be made an array."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+    def __getitem__(self, name):
+        raise KeyError(name)
+
+
+def test_arrays_of_other_libraries_and_sequences_of_arrays():
+    frames, drag = torch.randn(3, 8, 8, 1), [0.1, 0.2, 0.3]
+    expected = as_tensor(frames, "frames")
+    for given in (Table(frames.numpy()), list(frames), tuple(frames.numpy()), frames.tolist()):
+        assert torch.equal(as_tensor(given, "frames"), expected)
+    assert torch.equal(joined_parameters({"drag": Table(drag)}, ["drag"], 3)[:, 0], torch.tensor(drag))
+    with pytest.raises(UserError, match="must be an array of numbers, got list"):
+        as_tensor([np.zeros(3), np.zeros(4)], "frames")
+    with pytest.raises(UserError, match=r"got 'frames.npy'; load a file with numpy.load"):
+        as_tensor("frames.npy", "frames")
+    with pytest.raises(UserError, match="this problem has no parameters: leave out drag"):
+        joined_parameters({"drag": drag}, [], 3)
 
 
 def test_mistakes_are_named():

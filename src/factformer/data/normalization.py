@@ -186,7 +186,7 @@ class Normalizer(nn.Module):
             low, high = float(self.parameters_min[index]), float(self.parameters_max[index])
             slack = ROUNDING * max(abs(low), abs(high))
             column = values[:, index].double()
-            outside = column[(column < low - slack) | (column > high + slack)]
+            outside = column[column.isfinite() & ((column < low - slack) | (column > high + slack))]
             if len(outside):
                 ends = sorted({float(outside.min()), float(outside.max())})
                 found.append(f"{name}={' to '.join(f'{end:g}' for end in ends)} outside {low:g} to {high:g}")

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from factformer.arrays import as_mask, as_tensor
+from factformer.arrays import as_mask, as_tensor, describe_channel, shape_advice
 from factformer.data.statistics import LARGEST, SMALLEST, Moments
 from factformer.errors import UserError
 from factformer.problem import Problem, num_channels
@@ -61,7 +61,9 @@ def checked(
     rounding.kept((given if given.dtype in WIDE else tensor).numpy())
     bad = ~torch.isfinite(tensor).flatten(1).all(dim=1)
     if bad.any():
-        raise UserError(f"{what} hold NaN or infinite values in trajectory {int(bad.nonzero()[0])}")
+        channel = int((~torch.isfinite(tensor)).flatten(0, -2).any(0).nonzero()[0])
+        which = "" if part == "state" else f", in {describe_channel(problem, part, channel)}"
+        raise UserError(f"{what} hold NaN or infinite values in trajectory {int(bad.nonzero()[0])}{which}")
     rounding.require_digits()
     return tensor.contiguous()
 
@@ -77,8 +79,10 @@ def expected_shape(problem: Problem, part: str) -> tuple[int, ...]:
 
 def _require_shape(tensor: Tensor, leading: tuple[str, ...], expected: tuple[int, ...], what: str) -> None:
     if tensor.ndim != len(expected) + len(leading) or tuple(tensor.shape[len(leading) :]) != expected:
-        wanted = ", ".join((*leading, *map(str, expected)))
-        raise UserError(f"{what} must have shape ({wanted}), got {tuple(tensor.shape)}")
+        wanted: tuple[int | str, ...] = (*leading, *expected)
+        shape = tuple(tensor.shape)
+        words = ", ".join(map(str, wanted))
+        raise UserError(f"{what} must have shape ({words}), got {shape}{shape_advice(shape, wanted)}")
     if min(tensor.shape[: len(leading)]) < 1:
         raise UserError(f"{what} are empty: shape {tuple(tensor.shape)}")
 

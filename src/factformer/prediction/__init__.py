@@ -26,6 +26,7 @@ from factformer.prediction.context import read_context
 from factformer.report.animation import write_animation
 from factformer.report.planes import components
 from factformer.rollout import rollout
+from factformer.training.cut_predictions import Sharing
 
 BATCH = 16
 """Samples that are rolled out at once."""
@@ -63,13 +64,17 @@ def predict_file(
     animation: Path | None = None,
     device: str | None = None,
     precision: str = "32-true",
+    sharing: Sharing = Sharing(),  # noqa: B008 - immutable
     overwrite: bool = False,
     progress: bool = False,
 ) -> Prediction:
     """Roll out from the context frames in ``source`` and write the predicted frames to ``out``.
 
-    What the frames and other arguments are, `read_context` says.
+    What the frames and other arguments are, `read_context` says. ``sharing`` says over how many processes the grid is
+    cut.
     """
+    if sharing.over_processes:
+        sharing.join(load(bundle))
     if out.suffix not in (".npy", ".npz"):
         raise UserError(f"predictions are written as .npy or .npz, got {out.name!r}")
     if animation is not None and animation.suffix.lower() != ".gif":
@@ -86,6 +91,7 @@ def predict_file(
     context = read_context(
         source, problem, num_frames, start=start, fields=fields, layout=layout, parts=parts, parameters=parameters
     )
+    home = target if sharing.domain == 1 else torch.device("cpu")  # where whole frames are
     try:
         grid = surrogate.check(context.batch, 1, None)
     except UserError as error:
@@ -100,11 +106,12 @@ def predict_file(
         memory_explained(advice),
         torch.no_grad(),
         region,
+        sharing.applied(surrogate),
         ProgressBar("rolling out", num_frames * len(batches), enabled=progress) as bar,
     ):
         for batch in batches:
             rolled = []
-            for frame in rollout(surrogate, batch.to(target), num_frames, warn=False):
+            for frame in rollout(surrogate, batch.to(home), num_frames, warn=False):
                 rolled.append(frame.cpu())
                 bar.advance()
             predicted.append(torch.stack(rolled, dim=1))
@@ -128,12 +135,12 @@ def predict_file(
 
     write_together(dict(zip(files, (save, animate), strict=False)))
     names = tuple(f.name for f in problem.state)
-    home = " x ".join(map(str, problem.grid.shape))
+    trained = " x ".join(map(str, problem.grid.shape))
     return Prediction(
         out,
         frames.shape,
         names,
         after=str(context),
-        other_grid="" if grid.shape == problem.grid.shape else f"not the {home} points that it was trained on",
+        other_grid="" if grid.shape == problem.grid.shape else f"not the {trained} points that it was trained on",
         other_parameters=other_parameters(surrogate, context.made_with),
     )

@@ -91,7 +91,7 @@ def read_context(
             given.setdefault(STEP, problem.frame_dt)
         data, num_forced = _arrays(described, problem, seen, parts, layout, given)
         interval = given.get(STEP, problem.frame_dt)
-        stride = 1 if problem.steady else described.frame_stride(data.num_frames, interval)
+        stride = described.frame_stride(data.num_frames, interval) if problem.num_context_frames else 1
         first = max(data.num_frames - span(problem.num_context_frames, stride), 0)
     if not problem.num_context_frames:
         if start is not None:
@@ -188,8 +188,8 @@ def _arrays(
                 raise unknown_name(f"{part} of {problem.name!r}", name, known or ("none",))
     if parts.mask and not problem.masked:
         raise UserError(f"{problem.name!r} has no mask; leave it out")
-    columns = {"static" if problem.steady else "state": seen}
-    if problem.static and not problem.steady:
+    columns: dict[str, list[Column]] = {problem.start: seen}
+    if problem.static and "static" not in columns:
         columns["static"] = joined_columns(reader.columns("static", problem.static))
     columns["forcing"] = joined_columns(reader.columns("forcing", problem.forcing))
     columns["mask"] = reader.mask() if problem.masked else []

@@ -58,14 +58,17 @@ def wanted_problem(experiment: Experiment) -> Problem:
     if size is not None and not path.is_file() and not (experiment.data.path and _has_split(path, "train")):
         preset = equation.presets.get(experiment.data.preset)
         settings = Settings.parse(equation, preset.parameters if preset else {})
-        return _with_context(replace(equation.problem(size), parameters=tuple(settings.ranges)), experiment)
+        shape = equation.shape_in(preset, size) if preset else equation.shape(size)
+        return _with_context(replace(equation.problem(shape), parameters=tuple(settings.ranges)), experiment)
     data = open_dataset(path, "train")
     shape = data.problem.grid.shape
     if len(shape) not in equation.dimensions:  # refused later, with a word on what the data hold
         shape = equation.shape(shape[0])
     if size is not None:
-        default = equation.shape(size)
-        shape = default if len(default) == len(shape) else (size,) * len(shape)
+        preset = equation.presets.get(experiment.data.preset)
+        known = [equation.shape_in(preset, size)] if preset else []
+        fitting = (other for other in (*known, equation.shape(size)) if len(other) == len(shape))
+        shape = next(fitting, (size,) * len(shape))
     made_with = None
     if data.provenance.get("pde") == equation.name:
         made_with = Settings.parse(equation, data.provenance.get("parameters", {})).shared

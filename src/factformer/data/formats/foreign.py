@@ -220,6 +220,7 @@ def _array_dataset(
         "left_out": [*(name for name in found.arrays if not _is_used(name, in_use)), *found.left_out],
         "layout": {column.name: column.layout for column in state},
         "units": {name: unit for name, unit in found.units.items() if name in in_use or name == "time"},
+        "overruled": found.overruled(problem.frame_dt, num_frames) if "frame_dt" in said else None,
         "resampled": None if interval is None else f"frames at uneven times were interpolated to every {interval:g}",
     }
     return ImportedDataset(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from factformer.arrays import as_tensor, describe_part, joined_parameters, require_names
+from factformer.arrays import as_tensor, describe_part, joined_parameters, require_names, shape_advice
 from factformer.data.formats.arrays import NUMBERS
 from factformer.data.formats.importers import Column, ImportedDataset
 from factformer.data.layout import AXIS_NAMES
@@ -41,8 +41,7 @@ def mapped_dataset(
     points = (*problem.grid.shape, num_channels(problem.state))
     _require_shape("frames", frames, ("trajectory", "frame", *points))
     count, num_frames = frames.shape[:2]
-    if problem.steady and num_frames != 1:
-        raise UserError(f"a steady problem has one frame for each sample, got {num_frames}")
+    problem.require_frames(num_frames, "each sample holds")
     columns = {"state": [Column("frames", frames, f"nt{axes}c")]}
     for part, sizes in {"static": (count,), "forcing": (count, num_frames)}.items():
         fields: tuple[Field, ...] = getattr(problem, part)
@@ -78,7 +77,9 @@ def _require_shape(what: str, values: Any, wanted: Sequence[int | str]) -> None:
         size > 0 and (isinstance(want, str) or want == size) for size, want in zip(shape, wanted, strict=False)
     )
     if not fits:
-        raise UserError(f"{what} must have shape ({', '.join(map(str, wanted))}), got {shape}")
+        raise UserError(
+            f"{what} must have shape ({', '.join(map(str, wanted))}), got {shape}{shape_advice(shape, wanted)}"
+        )
     if values.dtype.kind not in NUMBERS or values.dtype.kind == "c":
         raise UserError(f"{what} must hold real numbers, got {values.dtype}")
 

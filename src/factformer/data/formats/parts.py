@@ -141,10 +141,10 @@ class PartReader:
             return self._arrays[text]
         file, _, member = text.rpartition(":") if _is_file(text.rpartition(":")[0]) else (text, "", "")
         if not _is_file(file):
+            other = "give one number there" if part == "parameters" else f"name a file such as {name}.npy"
             raise UserError(
                 f"{self.path} has no array {text!r} for {part} {name!r}: say which one it is with "
-                f"{self._parts.option(part, name)}, or name a file such as {name}.npy; it holds "
-                f"{describe_arrays(self._arrays)}"
+                f"{self._parts.option(part, name)}, or {other}; it holds {describe_arrays(self._arrays)}"
             )
         arrays = self._open_file(Path(file))
         self.sources.append(Path(file))

@@ -14,6 +14,7 @@ The boundary is not in the files: flow called ``trans`` and grouped samples are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,6 +94,16 @@ class Found:
     def has_interval(self) -> bool:
         """Whether it says how far its frames are apart."""
         return self.times is not None or self.interval is not None
+
+    def overruled(self, frame_dt: float, num_frames: int) -> str | None:
+        """What the file says of its times where a user has said another interval, ``frame_dt``."""
+        try:
+            interval = self.frame_dt(num_frames) if self.has_interval and num_frames > 1 else None
+        except UserError:
+            return "uneven times, or not one for each frame"
+        if interval is None or math.isclose(interval, frame_dt, rel_tol=1e-3):
+            return None
+        return f"frames {interval:g} apart"
 
     def uneven_times(self, num_frames: int) -> NDArray[np.float64] | None:
         """The times of the frames where they are not evenly spaced; none where they are."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ EXTRA = "xarray"
 TRAJECTORIES = ("n", "trajectory", "sample", "member", "ensemble", "realization", "case", "run", "batch")
 CHANNELS = ("c", "channel", "component", "vector")
 SPACES = ("x", "y", "z", "w", "lon", "lat", "longitude", "latitude", "level", "lev", "height", "altitude", "depth", "r")
+FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 CODECS = frozenset(
     [
         "blosc",
@@ -224,19 +226,21 @@ def _values(
 
 
 def _periodic(given: Any, letters: Mapping[str, str]) -> list[bool] | None:
-    """Whether the axes are periodic, by attributes of their coordinates or of the whole; None where one is not said."""
-    whole = given.attrs.get("periodic")
+    """Whether the axes are periodic, by attributes of their coordinates or of the whole; None where one is not said.
+
+    The attribute of the whole may hold a word or number for each axis, as a list or in one text: ``[true, false]``.
+    """
     flags: list[bool | None] = []
     for index, name in enumerate(letters):
         attributes = given[name].attrs if name in given.coords else {}
         if attributes.get("topology") == "circular" or "modulo" in attributes:
             flags.append(True)
             continue
-        said = attributes.get("periodic", whole)
-        if isinstance(said, (list, tuple, np.ndarray)):
-            said = said[index] if len(said) == len(letters) else None
-        text = str(said).lower()
-        flags.append(True if text in ("true", "1", "yes") else False if text in ("false", "0", "no") else None)
+        said = attributes.get("periodic", given.attrs.get("periodic"))
+        words = str(np.asarray(said).tolist()).lower()
+        each = re.findall(r"[^\s,()\[\]'\"]+", words)
+        word = each[index if len(each) > 1 else 0] if len(each) in (1, len(letters)) else ""
+        flags.append(FLAGS.get(word))
     return None if not flags or None in flags else [bool(flag) for flag in flags]
 
 

@@ -48,6 +48,7 @@ def provenance(experiment: Experiment, dataset: Dataset, counters: Counters, com
         "seed": experiment.training.seed,
         "dataset": dataset.fingerprint,
         "data_parameters": dataset.provenance.get("parameters", {}),
+        "simulated_seconds": dataset.simulated_seconds,
         "updates": counters.update,
         "training_seconds": round(counters.seconds, 3),
         "rollbacks": counters.attempt,

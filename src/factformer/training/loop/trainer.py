@@ -34,7 +34,8 @@ from factformer.training.experiment.assembly import (
 )
 from factformer.training.experiment.definition import Experiment
 from factformer.training.feed.feeding import Visits, open_feed
-from factformer.training.feed.preparation import Preparation
+from factformer.training.feed.parts import PartDataset
+from factformer.training.feed.preparation import Preparation, needs_whole_frames
 from factformer.training.feed.steps import SteppedDataset
 from factformer.training.footprint.checking import check_memory
 from factformer.training.loop.captured import CapturedStep
@@ -123,8 +124,12 @@ class Trainer:
         self.visits = Visits(
             windows, config.seed, config.batch_size, rank=fabric.global_rank // domain, num_ranks=num_groups
         )
-        self.feed = open_feed(dataset, self.visits, fabric.device, experiment.data)
-        self.validation = open_validation(held_out, config, fabric.device, strides[0], self.part)
+        read = dataset
+        if self.part is not None:
+            read = dataset if needs_whole_frames(experiment) else PartDataset(dataset, self.part)
+            held_out = None if held_out is None else PartDataset(held_out, self.part)
+        self.feed = open_feed(read, self.visits, fabric.device, experiment.data)
+        self.validation = open_validation(held_out, config, fabric.device, strides[0])
         self.prepare = Preparation(experiment, dataset, problem, self.part)
         self.seconds_waiting = 0.0
         self.identity = run_identity(experiment, dataset, problem)

@@ -12,7 +12,6 @@ from factformer.data.agreement import require_finite
 from factformer.data.dataset import Dataset
 from factformer.data.windows import frames_from, span
 from factformer.errors import NonFinite, UserError
-from factformer.parallel.part import GridPart, cut_batch
 from factformer.training.experiment.config import TrainingConfig
 from factformer.training.loop.objective import Objective
 
@@ -45,11 +44,6 @@ class Validation:
         window = Window.cat(windows).to(device)
         self.batch = window.batch(num_context)
         self.target = window.frames[:, num_context:]
-
-    def cut(self, part: GridPart) -> None:
-        """Keep what this process holds of the windows."""
-        self.batch = cut_batch(self.batch, part)
-        self.target = part.cut(self.target, 2)
 
     def line(self, objective: Objective) -> dict[str, float | None]:
         """What the log says: the sum over field groups, which decides the best checkpoint, and each error by name."""
@@ -85,17 +79,14 @@ class Validation:
 
 
 def open_validation(
-    held_out: Dataset | None, config: TrainingConfig, device: torch.device, stride: int, part: GridPart | None = None
+    held_out: Dataset | None, config: TrainingConfig, device: torch.device, stride: int
 ) -> Validation | None:
-    """The validation of a run, if there are ``held_out`` trajectories; of its ``part`` of a domain that is cut."""
+    """The validation of a run, if there are ``held_out`` trajectories."""
     if held_out is None:
         if config.ship == "best":
             raise UserError("training.ship=best is told by held-out trajectories, and there are none; use last")
         return None
-    validation = Validation(held_out, config.validation_windows, device, stride)
-    if part is not None:
-        validation.cut(part)
-    return validation
+    return Validation(held_out, config.validation_windows, device, stride)
 
 
 def spread_windows(count: int, num_trajectories: int, last_start: int) -> list[tuple[int, int]]:
