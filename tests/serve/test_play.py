@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from serve_bundles import as_arrays, everything, flow, full_batch, obstacles, small_surrogate, steady
+from serve_bundles import STEPS, as_arrays, everything, flow, full_batch, obstacles, small_surrogate, steady
 from serve_client import client_of, loaded, npz, refused
 
 from factformer import Batch, rollout, simulate
@@ -173,6 +173,7 @@ def test_bodies_and_a_parameter_reach_the_solver():
             "low": pytest.approx(0.01),
             "high": pytest.approx(0.04),
             "log": True,
+            "whole": False,
         }
         header, _ = page.do(parameters={"viscosity": 0.03}, stirs=[STIR], compare=True)
         assert header["parameters"]["viscosity"] == pytest.approx(0.03)
@@ -306,3 +307,21 @@ def test_a_flow_that_leaves_the_finite_numbers_says_so_each_time(surrogate):
         for _ in range(2):
             refused(page.post(steps=4), 422, "left the finite numbers by frame", "restart it")
         page.do(restart=True)
+
+
+def test_a_whole_number_stays_whole():
+    problem = replace(find_pde("kolmogorov_flow").problem(24), num_context_frames=2, parameters=("forcing_wavenumber",))
+    surrogate = small_surrogate(problem, **STEPS)
+    for name, value in (("mean", 2.6), ("log", 0.0), ("min", 2.0), ("max", 4.0)):
+        getattr(surrogate.normalizer, f"parameters_{name}").fill_(value)
+    surrogate.provenance = {
+        "problem": "kolmogorov_flow",
+        "data_parameters": {"reynolds": 100.0, "forcing_wavenumber": "2..4"},
+    }
+    with client_of(surrogate) as client:
+        page = Page(client)
+        (slider,) = page.description["parameters"]
+        assert (slider["value"], slider["whole"], slider["log"]) == (3.0, True, False)
+        header, _ = page.do(parameters={"forcing_wavenumber": 4}, compare=True, steps=1)
+        assert header["parameters"]["forcing_wavenumber"] == 4
+        assert header["errors"]["vorticity"] > 0

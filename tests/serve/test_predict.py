@@ -153,7 +153,7 @@ def test_headers_that_promise_too_much_are_refused(client):
 def test_limits_are_kept(surrogate):
     limits = Limits(body_bytes=MEGABYTE, answer_bytes=MEGABYTE, json_bytes=20_000, frames=50, points=900)
     with client_of(surrogate, limits) as client:
-        refused(client.post("/predict", content=bytes(2 * MEGABYTE)), 413, "longer than 1.05 MB")
+        refused(client.post("/predict", content=bytes(2 * MEGABYTE)), 413, "longer than 1 MB")
         many = npz(context=np.zeros((20, 2, 24, 24, 1), np.float32), num_frames=50)
         refused(client.post("/predict", content=many), 413, "ask for fewer frames")
         fine = npz(context=np.zeros((1, 2, 32, 32, 1), np.float32))

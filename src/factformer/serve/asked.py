@@ -86,7 +86,7 @@ def batch_of(problem: Problem, named: Named) -> Batch:
     context = given.pop("context", None)
     if isinstance(context, dict):
         context = joined(context, problem.state, problem.grid.num_axes + 2, "context")
-    if problem.steady and context is not None:
+    if not problem.num_context_frames and context is not None:
         raise UserError(f"{problem.name!r} has no context; leave it out")
     if isinstance(given.get("mask"), dict):
         raise UserError("mask is one array, not several by name")

@@ -17,6 +17,7 @@ from factformer.bundle import load
 from factformer.errors import UserError
 from factformer.evaluation.timing import resolve_device
 from factformer.serve.limits import Limits
+from factformer.training.cut_predictions import Sharing
 
 LOOPBACK = "127.0.0.1"
 
@@ -38,11 +39,13 @@ def serve(
     token: str | None = None,
     limits: Limits | None = None,
     device: str | None = None,
+    sharing: Sharing = Sharing(),  # noqa: B008 - immutable
     started: Callable[[Started], None] = lambda _: None,
 ) -> None:
     """Serve a bundle until SIGTERM or SIGINT; what is being predicted then is finished first.
 
-    An address that others can reach needs a ``token``. Port 0 takes any that is free; ``started`` is told which.
+    With ``sharing`` the processes of a cut grid answer every request together. An address that others can reach needs
+    a ``token``. Port 0 takes any that is free; ``started`` is told which.
     """
     import_extra("starlette", "serve")
     uvicorn = import_extra("uvicorn", "serve")
@@ -55,8 +58,9 @@ def serve(
     require_token(token, host, needed=not local)
     target = resolve_device(device)
     surrogate = load(bundle).to(target)
+    sharing.join(surrogate)
     listener = open_port(host, port)
-    with listener:
+    with listener, sharing.applied(surrogate):
         seconds = warm_up(surrogate, target)
         predictor = Predictor(surrogate, target, limits)
         config = uvicorn.Config(

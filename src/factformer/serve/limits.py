@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from factformer._support.text import printable, shortened
 
-MEGABYTE = 2**20
+MEGABYTE = 10**6
 LONGEST_LINE = 500
 
 

@@ -32,15 +32,19 @@ def docs_page(surrogate: Surrogate, limits: Limits, address: str) -> str:
         environment()
         .get_template("docs.html")
         .render(
+            **_about(surrogate),
             address=address.rstrip("/"),
-            problem=surrogate.problem,
-            subject=subject(surrogate),
             parts=parts(surrogate),
             limits=limits,
             megabyte=MEGABYTE,
-            version=__version__,
         )
     )
+
+
+def _about(surrogate: Surrogate) -> dict[str, Any]:
+    """What both pages say of the bundle."""
+    problem = surrogate.problem
+    return {"problem": problem, "subject": subject(surrogate), "steady": problem.steady, "version": __version__}
 
 
 def subject(surrogate: Surrogate) -> str:
@@ -81,20 +85,18 @@ def play_page(surrogate: Surrogate, reference: Reference | str) -> str:
     facts = [
         f"{surrogate.config.name}, {format_count(surrogate.num_parameters)} parameters",
         f"{' × '.join(map(str, problem.grid.shape))} points",
-        *([] if problem.steady else [f"frames at intervals of {problem.frame_dt:g}"]),
+        *([f"frames at intervals of {problem.frame_dt:g}"] if problem.num_context_frames else []),
         *shown,
     ]
     no_start = reference if isinstance(reference, str) else ""
     data = {"maps": color_tables(), "has_start": not no_start, "why_no_start": no_start}
     page = environment().get_template("play.html")
     return page.render(
-        subject=subject(surrogate),
-        problem=problem,
+        **_about(surrogate),
         facts=facts,
         has_solver=not why,
         why_no_solver=why,
         data=embedded_json(data),
-        version=__version__,
     )
 
 

@@ -23,6 +23,7 @@ from factformer.problem import STEP
 from factformer.rollout import rollout
 from factformer.serve.asked import Asked
 from factformer.serve.limits import Limits, Refusal, busy
+from factformer.serve.reference import whole_parameters
 from factformer.surrogate import Surrogate
 
 T = TypeVar("T")
@@ -160,11 +161,15 @@ def blank_batch(surrogate: Surrogate) -> Batch:
 
 
 def typical_parameters(surrogate: Surrogate) -> dict[str, float]:
-    """The mean of each parameter over the training data: of its logarithm where it is on a log scale."""
+    """The mean of each parameter over the training data: of its logarithm where it is on a log scale.
+
+    The closest whole number stands for the mean of whole numbers.
+    """
     problem, normalizer = surrogate.problem, surrogate.normalizer
     if normalizer.parameters_mean is None or normalizer.parameters_log is None:
         return {}
     means, logs = normalizer.parameters_mean.tolist(), normalizer.parameters_log.tolist()
     values = [math.exp(mean) if log else mean for mean, log in zip(means, logs, strict=True)]
     typical = dict(zip(problem.parameters, values, strict=True))
+    typical |= {name: float(round(typical[name])) for name in whole_parameters(surrogate)}
     return typical | ({STEP: problem.frame_dt} if STEP in typical else {})

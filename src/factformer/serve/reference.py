@@ -13,7 +13,7 @@ from factformer.batch import Batch
 from factformer.config import Config
 from factformer.errors import UserError
 from factformer.pdes import PDE, Preset, find_pde, solve
-from factformer.problem import Problem
+from factformer.problem import Problem, num_channels
 from factformer.surrogate import Surrogate
 
 ENDLESS = 10**9
@@ -35,8 +35,7 @@ class Reference:
         """Why the solver cannot start from a frame of the surrogate; empty where it can."""
         problem, equation = self.problem, self.equation
         axes = problem.grid.num_axes
-        channels = problem.num_static_channels if problem.steady else problem.num_state_channels
-        if equation.initial_channels(axes) != channels:
+        if equation.initial_channels(axes) != num_channels(problem.start_fields):
             return f"the solver of {problem.name} does not start from all of its fields"
         return equation.why_not_stored(self.parameters)
 
@@ -52,7 +51,7 @@ class Reference:
         """
         problem = self.problem
         known = batch.from_frame(max(0, problem.num_context_frames - 1), None)._replace(parameters=None)
-        count = 1 if problem.steady else ENDLESS if known.forcing is None else known.forcing.shape[1]
+        count = 1 if problem.start == "static" else ENDLESS if known.forcing is None else known.forcing.shape[1]
         given = known if self.equation.conditions else None
         return solve(self.equation, state, count, batch.frame_dt(problem), self.with_parameters(values), given)
 
@@ -79,7 +78,7 @@ class Reference:
             grid, generators, dtype=torch.float32, device="cpu", initial=preset.initial if preset else None
         )
         numbers = torch.tensor([[values[name] for name in problem.parameters]]) if problem.parameters else None
-        if problem.steady:
+        if problem.start == "static":
             yield Batch(static=initial, parameters=numbers)
             return
         context: list[Tensor] = []
@@ -112,6 +111,15 @@ def _refinement(equation: PDE, preset: Preset | None) -> int:
     if preset is None or not equation.downsamplings or equation.steady:
         return 1
     return max(1, preset.simulation_resolution // preset.resolution)
+
+
+def whole_parameters(surrogate: Surrogate) -> list[str]:
+    """Those of its parameters that its equation, if it is one of the catalog, takes as whole numbers."""
+    name = str(surrogate.provenance.get("problem", surrogate.problem.name))
+    if name not in catalog.names("pdes"):
+        return []
+    fields = find_pde(name).parameters.model_fields
+    return [item for item in surrogate.problem.parameters if item in fields and fields[item].annotation is int]
 
 
 def find_reference(surrogate: Surrogate) -> Reference | str:

@@ -23,6 +23,7 @@ from factformer.problem import STEP
 from factformer.report.clips import describe_plane
 from factformer.report.planes import Component, Plane, color_limits, components
 from factformer.serve.flow import Flow
+from factformer.serve.reference import whole_parameters
 from factformer.serve.stirring import slope
 
 
@@ -74,7 +75,7 @@ def description(flow: Flow) -> dict[str, Any]:
         "fields": fields,
         "planes": [describe_plane(plane, grid.shape, grid, 1) for plane in flow.planes],
         "parameters": parameter_ranges(flow),
-        "steady": problem.steady,
+        "steady": flow.problem_is_steady,
         "input": _input(flow),
         "frame_dt": flow.batch.frame_dt(problem),
         "can_compare": flow.reference is not None,
@@ -100,7 +101,7 @@ def parameter_ranges(flow: Flow) -> list[dict[str, Any]]:
 
     The time between frames stays what it is: the frames that are seen have it.
     """
-    found = []
+    found, whole = [], whole_parameters(flow.surrogate)
     for index, (name, value) in enumerate(flow.parameters.items()):
         if name == STEP:
             continue
@@ -111,7 +112,8 @@ def parameter_ranges(flow: Flow) -> list[dict[str, Any]]:
         if max(abs(low), abs(high)) >= UNBOUNDED:
             low, high = mean - 3**0.5 * std, mean + 3**0.5 * std
             low, high = (math.exp(low), math.exp(high)) if log else (low, high)
-        found.append({"name": name, "value": value, "low": low, "high": high, "log": bool(log)})
+        scale = {"log": bool(log) and name not in whole, "whole": name in whole}
+        found.append({"name": name, "value": value, "low": low, "high": high, **scale})
     return found
 
 

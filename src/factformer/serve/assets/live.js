@@ -26,7 +26,7 @@ class Live {
     this.fill("field", this.description.fields.map((field) => field.label));
     this.fill("plane", this.description.planes.map((plane) => plane.label));
     this.sliders();
-    const still = this.description.steady;
+    const { steady: still } = this.description;
     for (const name of ["play", "step", "label-speed"]) byId(name).hidden = still;
     byId("panel-error").hidden = still || !this.description.can_compare;
     byId("new").disabled = !this.data.has_start;
@@ -42,10 +42,10 @@ class Live {
   }
 
   sliders() {
-    byId("parameters").replaceChildren(...this.description.parameters.map(({ name, value, low, high, log }) => {
+    byId("parameters").replaceChildren(...this.description.parameters.map(({ name, value, low, high, log, whole }) => {
       const [to, from] = log ? [Math.log, Math.exp] : [(x) => x, (x) => x];
       const output = element("output", {}, formatNumber(value));
-      const slider = element("input", { type: "range", min: to(low), max: to(high), step: "any", value: to(value), "data-parameter": name });
+      const slider = element("input", { type: "range", min: to(low), max: to(high), step: whole ? 1 : "any", value: to(value), "data-parameter": name });
       slider.addEventListener("input", () => {
         const chosen = from(Number(slider.value));
         output.textContent = formatNumber(chosen);
@@ -221,7 +221,8 @@ class Live {
     const chosen = doings[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!chosen) return;
     event.preventDefault();
-    if (this.description.steady && [" ", "ArrowRight"].includes(event.key)) return;
+    const { steady } = this.description;
+    if (steady && [" ", "ArrowRight"].includes(event.key)) return;
     chosen();
   }
 

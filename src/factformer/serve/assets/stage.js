@@ -15,8 +15,8 @@ class Stage {
   choose(description, component, plane) {
     Object.assign(this, { description, field: description.fields[component], plane: description.planes[plane], shown: null, widest: 0 });
     this.isLine = this.plane.axes.length === 1;
-    const { aspect } = this.plane, steady = description.steady;
-    this.node.classList.toggle("steady", steady);
+    const { aspect } = this.plane, { steady } = description;
+    this.node.classList.toggle("still", steady);
     this.node.classList.toggle("alone", !description.can_compare && !steady);
     this.node.classList.toggle("wide", !steady && (this.isLine || aspect < 0.62));
     byId("screen-input").hidden = !description.input;
