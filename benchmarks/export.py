@@ -1,6 +1,7 @@
 """Latency of one call of a surrogate on this machine: as it is, exported by torch.export, AOTInductor, ONNX Runtime.
 
     python benchmarks/export.py kolmogorov-128 --out results/cpu/export.json
+    python benchmarks/export.py kolmogorov-128 --device cuda --out results/speed/export_h200.json
 
 The ways take turns, so that their ratios hold on a busy machine too; the median of the rounds counts.
 """
@@ -27,7 +28,11 @@ WAYS = {"torch.export": ("torch", ".pt2"), "AOTInductor": ("aoti", ".pt2"), "ONN
 
 
 def calls(surrogate: Surrogate, folder: Path, batch_size: int, said: dict[str, Any]) -> dict[str, Callable[[], object]]:
-    """A call by the name of each way; why a way is not there is put into ``said``."""
+    """A call by the name of each way; why a way is not there is put into ``said``.
+
+    ONNX Runtime is measured on a CPU alone.
+    """
+    device = next(surrogate.parameters()).device
     steps = surrogate.marching_steps
     batch = fresh_batch(surrogate, batch_size, steps, seed=0)
     parts = {name: part for name, part in batch._asdict().items() if part is not None}
@@ -38,10 +43,12 @@ def calls(surrogate: Surrogate, folder: Path, batch_size: int, said: dict[str, A
 
     found: dict[str, Callable[[], object]] = {"eager": eager}
     for way, (format, ending) in WAYS.items():
+        if format == "onnx" and device.type != "cpu":
+            continue
         path = folder / f"{format}{ending}"
         try:
             if not path.exists():
-                done = export(surrogate, path, format)  # type: ignore[arg-type]
+                done = export(surrogate, path, format, device=device)  # type: ignore[arg-type]
                 said[way] = {"error": done.error, "num_bytes": done.num_bytes}
         except UserError as error:
             said[way] = {"status": str(error)}
@@ -53,9 +60,9 @@ def calls(surrogate: Surrogate, folder: Path, batch_size: int, said: dict[str, A
     return found
 
 
-def measure(bundle: str, batch_sizes: list[int], rounds: int) -> dict[str, Any]:
+def measure(bundle: str, batch_sizes: list[int], rounds: int, device: str) -> dict[str, Any]:
     began = time.perf_counter()
-    surrogate = factformer.load(bundle)
+    surrogate = factformer.load(bundle).to(device)
     rows, said = [], {}
     with tempfile.TemporaryDirectory() as folder:
         for size in batch_sizes:
@@ -65,6 +72,8 @@ def measure(bundle: str, batch_sizes: list[int], rounds: int) -> dict[str, Any]:
                 for way, call in ways.items():
                     start = time.perf_counter()
                     call()
+                    if device != "cpu":
+                        torch.cuda.synchronize()
                     if number:  # the first round fills caches
                         seconds[way].append(time.perf_counter() - start)
             eager = statistics.median(seconds["eager"])
@@ -81,7 +90,7 @@ def measure(bundle: str, batch_sizes: list[int], rounds: int) -> dict[str, Any]:
         "rounds": rounds,
         "rows": rows,
         "exports": said,
-        **provenance(seed=0, seconds=time.perf_counter() - began),
+        **provenance(seed=0, seconds=time.perf_counter() - began, device=device),
     }
 
 
@@ -90,9 +99,10 @@ def main() -> None:
     parser.add_argument("bundle")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    write_json(options.out, measure(options.bundle, options.batch_sizes, options.rounds))
+    write_json(options.out, measure(options.bundle, options.batch_sizes, options.rounds, options.device))
 
 
 if __name__ == "__main__":

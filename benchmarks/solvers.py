@@ -151,7 +151,7 @@ def measure(name: str, size: int, batch: int, steps: int, dtype: torch.dtype, re
             "batch": batch,
             "steps": steps,
             "dtype": str(dtype).split(".")[1],
-            "contender": label,
+            "method": label,
             "milliseconds": 1e3 * seconds / batch / steps,
             "ratio": seconds / best["ours"],
             "difference": float((answers[label] - answers["ours"]).norm() / scale),
@@ -177,7 +177,7 @@ def main() -> None:
             for row in measure(name, size, batch, steps, dtype, options.repeats):
                 rows.append(row)
                 print(
-                    "| {problem} | {resolution} | {batch} | {dtype} | {contender} | {milliseconds:.2f} | {ratio:.1f} "
+                    "| {problem} | {resolution} | {batch} | {dtype} | {method} | {milliseconds:.2f} | {ratio:.1f} "
                     "| {difference:.1e} |".format(**row),
                     flush=True,
                 )

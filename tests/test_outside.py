@@ -210,6 +210,7 @@ def test_a_bundle_whose_model_is_unknown_says_how_to_give_it(mine, tmp_path, cap
     save_bundle(build_surrogate(PROBLEM, mine.models[0], **SIZES), tmp_path / "bundle")
     with pytest.raises(UserError, match=r"holds the model 'two_maps', .* models=\[…\] .* --plugin FILE") as caught:
         load(tmp_path / "bundle")
+    assert str(caught.value).startswith(f"{tmp_path / 'bundle'} holds the model")
     assert "\n" not in str(caught.value)
     code, _, error = run(capsys, "inspect", tmp_path / "bundle", "--parameters")
     assert code == 2 and "--plugin FILE" in error and len(error.splitlines()) == 1

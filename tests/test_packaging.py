@@ -52,6 +52,15 @@ def test_the_dockerfile_has_both_targets_and_copies_what_is_there():
         assert "USER" in last, "the program does not run as root"
 
 
+def test_image_and_source_archive_hold_every_bundle_of_the_wheel():
+    (bundles,) = re.findall(r"^BUNDLES = (.*)$", (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE)
+    copied = [shlex.split(rest)[0] for word, rest in instructions() if word == "COPY"]
+    archived = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
+    for name in ast.literal_eval(bundles):
+        assert f"zoo/{name}" in copied, "docker build would fail"
+        assert f"recursive-include zoo/{name} *" in archived, "the source archive could not be built"
+
+
 def test_the_dockerfile_takes_the_pinned_torch():
     (pinned,) = re.findall(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     told = [version for _, rest in instructions() for version in re.findall(r"torch==([\d.]+)\+cpu", rest)]

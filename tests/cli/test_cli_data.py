@@ -55,7 +55,7 @@ def test_generate_writes_all_splits_and_tells(app: typer.Typer, tmp_path: Path) 
     )
     text = run(app, *words)
     assert len(text.splitlines()) == 3
-    assert "train split, 1 trajectories of 4 frames, vorticity on 16 x 16" in text
+    assert "train split, 1 trajectory of 4 frames, vorticity on 16 x 16" in text
     stored = open_dataset(tmp_path, "valid")
     assert stored.provenance["parameters"]["reynolds"] == 50
     assert stored.problem.grid.shape == (16, 16)

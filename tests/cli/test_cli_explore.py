@@ -75,6 +75,17 @@ def test_list_for_people_and_machines(capsys):
     assert {"kolmogorov", "turbulence", "smoke", "darcy", "demo"} <= set(contents["recipes"])
 
 
+def test_demo_answers_a_machine_in_json_alone(capsys, monkeypatch, tmp_path):
+    def demo(out, updates, overwrite, say):
+        say("1/5  simulate")
+        return out / "report" / "report.html"
+
+    monkeypatch.setattr("factformer.demo.run_demo", demo)
+    code, out, error = run(capsys, "demo", "--out", tmp_path / "demo", "--json")
+    assert code == 0 and "1/5" in error
+    assert json.loads(out)["page"] == str(tmp_path / "demo" / "report" / "report.html")
+
+
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
 def test_rollout_reads_frames_and_writes_what_the_library_predicts(capsys, bundle, tmp_path, suffix):
     frames = torch.randn(2, 3, 6, 5, 3)

@@ -231,6 +231,8 @@ def test_missing_packages_are_named_with_their_extra(tmp_path, monkeypatch):
     [
         (["--format", "onnx", "--out", "flow.pt2"], "is written as .onnx, got 'flow.pt2'"),
         (["--out", "flow.bin"], "is written as .pt2, got 'flow.bin'"),
+        (["--out", "flow.onnx", "--device", "cuda"], "an ONNX file runs wherever its runtime does"),
+        (["--out", "flow.pt2", "--device", "nowhere"], "nowhere"),
         (["--out", "flow.pt2", "--steps", "9"], "predicts 1 to 4 frames, got 9"),
         (["--out", "bundle/model.pt2/flow.pt2"], "a part of this path is a file"),
         (["--out", "there.pt2"], "there.pt2 exists; add --overwrite"),
@@ -259,6 +261,20 @@ def test_a_difference_counts_per_channel():
     assert relative_difference(found * math.nan, expected) == math.inf
 
 
+def test_programs_are_given_contiguous_tensors(tmp_path):
+    """Machine code of AOTInductor reads memory without a look at strides."""
+    ours = surrogate(FLOW)
+    helper = read_helper(export(ours, tmp_path / "flow.pt2").helper)
+    seen = []
+
+    def program(context):
+        seen.append(context.is_contiguous())
+        return context
+
+    helper.rollout(program, 6, context=torch.randn(3, 5, 8, 6, 2)[:, -2:])
+    assert len(seen) > 1 and all(seen)
+
+
 @pytest.mark.slow
 def test_machine_code_by_aotinductor(tmp_path):
     ours = surrogate(FLOW)
@@ -269,6 +285,20 @@ def test_machine_code_by_aotinductor(tmp_path):
     with torch.no_grad():
         expected = torch.stack(list(rollout(ours, batch, 3)), dim=1)
     assert relative_difference(helper.rollout(helper.load(done.path), 3, context=batch.context), expected) < 1e-4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("format", ["torch", "aoti"])
+def test_programs_for_a_gpu(format, tmp_path):
+    ours = surrogate(FLOW)
+    done = export(ours, tmp_path / "flow.pt2", format, device="cuda")
+    assert done.error < 1e-4 and next(ours.parameters()).device.type == "cpu"
+    helper = read_helper(done.helper)
+    context = torch.randn(5, 2, 8, 6, 2)
+    with torch.no_grad():
+        expected = torch.stack(list(rollout(ours, context, 3)), dim=1)
+    found = helper.rollout(helper.load(done.path), 3, context=context.cuda())
+    assert found.is_cuda and relative_difference(found.cpu(), expected) < 1e-4
 
 
 def test_a_missing_compiler_is_one_line(tmp_path, monkeypatch):

@@ -1,102 +1,21 @@
 """Bundles by name: looked up, fetched from a server that misbehaves, resumed, checked, and never half there."""
 
-import hashlib
 import json
 import shutil
 import socket
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from zoo_server import publish
 
 from factformer import load
 from factformer.cli import main
 from factformer.errors import UserError
 from factformer.zoo import fetch, lookup
-from factformer.zoo.index import BUNDLE_FILES, parse_index, read_index
+from factformer.zoo.index import parse_index, read_index
 from factformer.zoo.lookup import cache_folder, contents, find, installed, pull
-from small_zoo import save_small_bundle
 
 ROOT = Path(__file__).parents[2]
-
-
-class Server:
-    """Files on loopback. ``cuts`` says after how many bytes each next answer of a path breaks off."""
-
-    def __init__(self):
-        self.files, self.cuts, self.codes, self.asked = {}, {}, {}, []
-        self.ranges = True
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                outer.answer(self)
-
-            def log_message(self, *_):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,))
-        self.thread.start()
-        self.address = f"http://127.0.0.1:{self.http.server_port}/zoo"
-
-    def answer(self, request):
-        path = request.path.removeprefix("/zoo/")
-        first = int(request.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
-        self.asked.append((path, first))
-        codes = self.codes.get(path)
-        if path not in self.files or codes:
-            request.send_error(codes.pop(0) if codes else 404)
-            return
-        content = self.files[path]
-        if not self.ranges:
-            first = 0
-        if first and first >= len(content):
-            request.send_error(416)
-            return
-        request.send_response(206 if first else 200)
-        if first:
-            request.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")
-        request.send_header("Content-Length", str(len(content) - first))
-        request.end_headers()
-        cuts = self.cuts.get(path)
-        request.wfile.write(content[first:][: cuts.pop(0) if cuts else None])
-        request.close_connection = True
-
-    def close(self):
-        self.http.shutdown()
-        self.thread.join()
-        self.http.server_close()
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    return save_small_bundle(tmp_path_factory.mktemp("made") / "flow")
-
-
-@pytest.fixture
-def server(bundle, tmp_path, monkeypatch):
-    """A zoo with one bundle at an address, and a computer that has none."""
-    for name in ("FACTFORMER_ZOO", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    server = Server()
-    monkeypatch.setenv("FACTFORMER_ZOO_URL", server.address)
-    monkeypatch.setenv("FACTFORMER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(lookup, "CHECKOUT", tmp_path / "none")
-    monkeypatch.chdir(tmp_path)
-    publish(server, bundle)
-    yield server
-    server.close()
-
-
-def publish(server, bundle, release="1", **changes):
-    files = {name: (bundle / name).read_bytes() for name in BUNDLE_FILES if (bundle / name).exists()}
-    server.files |= {f"flow/{release}/{name}": content for name, content in files.items()}
-    listed = {name: {"sha256": hashlib.sha256(c).hexdigest(), "size": len(c)} for name, c in files.items()}
-    index = {"format": "factformer zoo", "version": 1, "base": None, "hub": None}
-    index["bundles"] = {"flow": {"version": release, "card": "A small flow.", "files": listed}}
-    server.files["index.json"] = json.dumps({**index, **changes}).encode()
 
 
 WEIGHTS = "flow/1/model.safetensors"
@@ -352,17 +271,6 @@ def test_the_cache_is_where_the_system_keeps_such_files(platform, environment, e
     monkeypatch.setattr(lookup.sys, "platform", platform)
     monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
     assert cache_folder().as_posix() == expected
-
-
-def test_a_hub_without_its_package_is_one_line(server, bundle, tmp_path, monkeypatch):
-    monkeypatch.delenv("FACTFORMER_ZOO_URL")
-    publish(server, bundle, hub="somebody/zoo")
-    (tmp_path / "packaged").mkdir()
-    (tmp_path / "packaged" / "index.json").write_bytes(server.files["index.json"])
-    monkeypatch.setattr(lookup, "PACKAGED", tmp_path / "packaged")
-    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
-    with pytest.raises(UserError, match=r"repository somebody/zoo need a package: pip install 'factformer\[hub\]'"):
-        load("flow")
 
 
 def test_finished_runs_are_listed(bundle, tmp_path, capsys, monkeypatch):

@@ -182,7 +182,7 @@ def write_atomically(path: Path, text: str) -> None:
     flush(path.parent)
 
 
-def write_all(descriptor: int, content: bytes, offset: int) -> None:
+def write_all(descriptor: int, content: bytes | memoryview, offset: int) -> None:
     """Write everything at ``offset``; the system may take it in parts."""
     view = memoryview(content)
     while view:

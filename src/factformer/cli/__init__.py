@@ -71,7 +71,10 @@ def build_app() -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 done, 2 wrong use (one line says what), 1 failure, 3 stopped and can be resumed."""
+    from factformer._support.freed_memory import keep_freed_memory
+
     _accept_any_locale()
+    keep_freed_memory()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words or bool(os.environ.get("FACTFORMER_DEBUG"))
     words = [word for word in words if word != "--debug"] or ["--help"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json as json_module
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +16,11 @@ import typer
 Source = Annotated[str, typer.Argument(metavar="RUN|BUNDLE", help="Run folder, bundle folder, or zoo name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or another, such as mps; default: a GPU, if any.")]
+Domain = Annotated[int, typer.Option(help="Parts that the grid of a sample is cut into.", min=1, max=4096)]
+Devices = Annotated[
+    int | None,
+    typer.Option(help="One for each part of --domain (default), or 1: parts in turn.", min=1, max=1024),
+]
 Precision = Annotated[str, typer.Option(help="32-true or bf16-mixed.")]
 Split = Annotated[str | None, typer.Option(help="Which split to use.", show_default="test")]
 Assignments = Annotated[
@@ -111,6 +118,22 @@ def tell(message: str, *, err: bool = False) -> None:
     from factformer._support.text import printable
 
     typer.echo(printable(message), err=err)
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """Such as ``1 frame`` and ``2 frames``."""
+    return f"{number} {one if number == 1 else several or one + 's'}"
+
+
+def tell_entries(entries: Mapping[str, str]) -> None:
+    """Print names with what they are; in a terminal, long lines go on below their beginning."""
+    width = max((len(name) for name in entries), default=0)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for name, words in entries.items():
+        lines = textwrap.wrap(words, max(20, columns - width - 5), break_on_hyphens=False) if columns else [words]
+        tell(f"  {name:<{width}}  {lines[0] if lines else ''}")
+        for line in lines[1:]:
+            tell(f"  {'':<{width}}  {line}")
 
 
 def print_json(values: Any) -> None:

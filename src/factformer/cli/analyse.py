@@ -11,6 +11,8 @@ import typer
 from factformer.cli._answers import (
     Assignments,
     Device,
+    Devices,
+    Domain,
     Json,
     Plugin,
     Precision,
@@ -43,6 +45,8 @@ def evaluate(
     batch_size: Annotated[int | None, number("Sequences at once; default: 10 on a plane, 4 in a volume.")] = None,
     device: Device = None,
     precision: Precision = "32-true",
+    domain: Domain = 1,
+    devices: Devices = None,
     samples: Annotated[int, number("Roll-outs to keep for figures and reports.", least=0)] = 4,
     figures: Annotated[bool, typer.Option(help="Draw error trend, spectra and a roll-out.")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; default: the run folder.")] = None,
@@ -58,6 +62,7 @@ def evaluate(
     """
     from factformer import catalog
     from factformer.evaluation.run import evaluate_run, run_folder
+    from factformer.training.cut_predictions import Sharing
 
     with moving_bar("evaluating", "windows") as progress:
         result = evaluate_run(
@@ -71,6 +76,7 @@ def evaluate(
             batch_size=batch_size,
             device=device,
             precision=precision,
+            sharing=Sharing(domain, devices, device),
             num_samples=samples,
             overwrite=overwrite,
             progress=progress,
@@ -122,6 +128,7 @@ def inspect(
 ) -> None:
     """Learned kernels: spectra, stationarity and heat maps; or the parameter count of a recipe's model.
 
+    \b
     Examples:
     factformer inspect runs/demo --data data/demo
     factformer inspect --recipe kolmogorov --parameters --set model.name=fno

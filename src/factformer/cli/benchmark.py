@@ -58,6 +58,7 @@ def benchmark(
 ) -> None:
     """Seconds, peak memory and operations: of attention, of all models, of roll-outs, against the solver.
 
+    \b
     Examples:
     factformer benchmark attention --over grid --sizes 16,24,32 --set model.dim=32
     factformer benchmark solver runs/demo --data data/demo
@@ -141,6 +142,6 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def _say_row(row: Mapping[str, Any]) -> None:
-    name = row.get("label") or row.get("contender") or f"batch {row.get('batch_size')}, {row.get('precision')}"
+    name = row.get("label") or row.get("method") or f"batch {row.get('batch_size')}, {row.get('precision')}"
     seconds = row.get("training_seconds") or row.get("seconds")
     say(f"{name}: {f'{seconds:.4g} s' if seconds else row.get('status')}")

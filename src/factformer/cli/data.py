@@ -17,6 +17,7 @@ from factformer.cli._answers import (
     Parameter,
     Plugin,
     Static,
+    counted,
     given_parts,
     number,
     print_json,
@@ -36,6 +37,8 @@ def generate(
     device: Annotated[str, typer.Option(help="Device to solve on, such as cpu or cuda.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="Precision of the solver: float32 or float64.")] = "float32",
     batch_size: Annotated[int | None, number("Trajectories solved at once.")] = None,
+    devices: Annotated[int, number("Processes of this computer, one for each GPU.", most=1024)] = 1,
+    domain: Annotated[int, number("Processes among which the grid of a trajectory is cut.", most=4096)] = 1,
     set: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the problem or a value of the preset."),
@@ -47,28 +50,31 @@ def generate(
     """Solve a problem many times and store the frames, in The Well's layout.
 
     Interrupted and started again, it resumes where it stopped; finished splits are left as they are.
-    Several processes (torchrun) share the work.
+    Several processes (--devices, or torchrun) share the trajectories; with --domain N of them share the grid of each.
 
     Example: factformer generate kolmogorov_flow --out data/kolmogorov --preset small
     """
+    from factformer.cli._processes import several_processes
     from factformer.data import generate as generate_data
 
-    paths = generate_data(
-        problem,
-        out,
-        preset=preset,
-        splits=split or None,
-        trajectories=trajectories,
-        resolution=resolution,
-        simulation_resolution=simulation_resolution,
-        seed=seed,
-        device=device,
-        dtype=dtype,
-        batch_size=batch_size,
-        settings=set or [],
-        overwrite=overwrite,
-        progress=True,
-    )
+    with several_processes(devices):
+        paths = generate_data(
+            problem,
+            out,
+            preset=preset,
+            splits=split or None,
+            trajectories=trajectories,
+            resolution=resolution,
+            simulation_resolution=simulation_resolution,
+            seed=seed,
+            device=device,
+            dtype=dtype,
+            batch_size=batch_size,
+            domain=domain,
+            settings=set or [],
+            overwrite=overwrite,
+            progress=True,
+        )
     if os.environ.get("RANK", "0") == "0":
         _tell(paths, json)
 
@@ -159,6 +165,7 @@ def _tell(paths: list[Path], json: bool) -> None:
                 "frame_dt": data.problem.frame_dt,
                 "layout": data.provenance.get("layout", {}),
                 "units": data.provenance.get("units", {}),
+                "overruled": data.provenance.get("overruled", ""),
                 "resampled": data.provenance.get("resampled", ""),
                 "assumed": data.provenance.get("assumed", []),
                 "left_out": data.provenance.get("left_out", []),
@@ -175,7 +182,7 @@ def _tell(paths: list[Path], json: bool) -> None:
         return
     for entry in entries:
         size = " x ".join(map(str, entry["grid"]))
-        what = f"{entry['trajectories']} trajectories of {entry['frames']} frames"
+        what = f"{counted(entry['trajectories'], 'trajectory', 'trajectories')} of {counted(entry['frames'], 'frame')}"
         ends = "" if entry["boundary"] == "periodic" else f", boundary {entry['boundary']}"
         where = f"{size} ({', '.join(dict.fromkeys(entry['axes']))}{ends})"
         assumed = f"; assumed, --set changes it: {', '.join(entry['assumed'])}" if entry["assumed"] else ""
@@ -184,6 +191,7 @@ def _tell(paths: list[Path], json: bool) -> None:
         apart = f", frames {entry['frame_dt']:g} apart{f' ({unit})' if unit else ''}" if entry["frames"] > 1 else ""
         read = "".join(f", {name} read as {letters}" for name, letters in entry["layout"].items())
         setting = f"; box {box}{apart}{read}" + (f"; {entry['resampled']}" if entry["resampled"] else "")
+        setting += f"; frame_dt as you say, the file holds {entry['overruled']}" if entry["overruled"] else ""
         left_out = f"; left out: {', '.join(entry['left_out'])}" if entry["left_out"] else ""
         beside = [f"{part} {', '.join(entry[part])}" for part in ("static", "forcing", "parameters") if entry[part]]
         beside += ["a mask"] if entry["masked"] else []

@@ -11,6 +11,8 @@ import typer
 from factformer._support.run_names import BUNDLE
 from factformer.cli._answers import (
     Device,
+    Devices,
+    Domain,
     Fields,
     Forcing,
     Json,
@@ -23,7 +25,9 @@ from factformer.cli._answers import (
     given_parts,
     number,
     print_json,
+    say,
     tell,
+    tell_entries,
 )
 
 
@@ -63,9 +67,7 @@ def list_contents(plugin: Plugin = None, json: Json = False) -> None:
         return
     for title, entries in contents.items():
         typer.secho(title, bold=True)
-        width = max((len(name) for name in entries), default=0)
-        for name, summary in entries.items():
-            tell(f"  {name:<{width}}  {summary}")
+        tell_entries(entries)
         if not entries:
             tell("  none yet: `factformer train` makes one")
 
@@ -80,6 +82,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for data, run and report.")] = Path("demo"),
     updates: Annotated[int, number("Training updates.")] = 1600,
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier demo in that folder.")] = False,
+    json: Json = False,
 ) -> None:
     """The whole path on a small problem, on a CPU: simulate, train, evaluate, report.
 
@@ -87,8 +90,11 @@ def demo(
     """
     from factformer.demo import run_demo
 
-    page = run_demo(out, updates=updates, overwrite=overwrite, say=tell)
-    tell(f"report: {page}")
+    page = run_demo(out, updates=updates, overwrite=overwrite, say=say if json else tell)
+    if json:
+        print_json({"data": str(out / "data"), "run": str(out / "run"), "page": str(page)})
+    else:
+        tell(f"report: {page}")
 
 
 def rollout(
@@ -115,6 +121,8 @@ def rollout(
     animate: Annotated[Path | None, typer.Option(help="Also write an animated GIF of the first sample.")] = None,
     device: Device = None,
     precision: Precision = "32-true",
+    domain: Domain = 1,
+    devices: Devices = None,
     plugin: Plugin = None,
     overwrite: Annotated[bool, typer.Option(help="Replace existing output files.")] = False,
     json: Json = False,
@@ -125,6 +133,7 @@ def rollout(
     """
     from factformer.data.convert import parse_assignments
     from factformer.prediction import predict_file
+    from factformer.training.cut_predictions import Sharing
 
     result = predict_file(
         bundle,
@@ -139,6 +148,7 @@ def rollout(
         animation=animate,
         device=device,
         precision=precision,
+        sharing=Sharing(domain, devices, device),
         overwrite=overwrite,
         progress=True,
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from factformer.cli._answers import Device, Json, Plugin, number, print_json, tell
+from factformer.cli._answers import Device, Devices, Domain, Json, Plugin, number, print_json, tell
 
 if TYPE_CHECKING:
     from factformer.serve.launch import Started
@@ -27,6 +27,8 @@ def serve(
     running: Annotated[int, number("Predictions in progress at once.", most=1000)] = 4,
     waiting: Annotated[int, number("Requests that may wait beyond these.", least=0, most=1000)] = 12,
     device: Device = None,
+    domain: Domain = 1,
+    devices: Devices = None,
     plugin: Plugin = None,
     json: Json = False,
 ) -> None:
@@ -38,6 +40,7 @@ def serve(
     """
     from factformer.serve.launch import serve as serve_bundle
     from factformer.serve.limits import MEGABYTE, Limits
+    from factformer.training.cut_predictions import Sharing
 
     def started(server: Started) -> None:
         if json:
@@ -57,5 +60,6 @@ def serve(
             body_bytes=megabytes * MEGABYTE, frames=frames, seconds=seconds, running=running, waiting=waiting
         ),
         device=device,
+        sharing=Sharing(domain, devices, device),
         started=started,
     )

@@ -27,6 +27,9 @@ def export(
         typer.Option(help="torch.export, ONNX, or machine code by AOTInductor.", show_default="by the ending of --out"),
     ] = None,
     steps: Annotated[int | None, number("Frames that one call predicts; default: as many as it was built for.")] = None,
+    device: Annotated[
+        str, typer.Option(help="Where a program of PyTorch runs, such as cuda; ONNX runs anywhere.")
+    ] = "cpu",
     plugin: Plugin = None,
     overwrite: Annotated[bool, typer.Option(help="Replace existing output files.")] = False,
     json: Json = False,
@@ -40,7 +43,8 @@ def export(
     from factformer._support.files import size_text
     from factformer.export.exporting import export as export_surrogate
 
-    done = export_surrogate(source, out, None if format is None else format.value, num_steps=steps, overwrite=overwrite)
+    chosen = None if format is None else format.value
+    done = export_surrogate(source, out, chosen, num_steps=steps, device=device, overwrite=overwrite)
     if json:
         print_json(done.to_dict())
         return

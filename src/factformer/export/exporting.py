@@ -23,6 +23,7 @@ from factformer.bundle import load
 from factformer.config import unknown_name
 from factformer.errors import UserError
 from factformer.evaluation.cost import random_batch
+from factformer.evaluation.timing import resolve_device
 from factformer.export import program
 from factformer.models._backbone import Backbone
 from factformer.surrogate import Surrogate
@@ -66,6 +67,7 @@ def export(
     format: Format | None = None,
     *,
     num_steps: int | None = None,
+    device: str | torch.device = "cpu",
     models: Iterable[type[Backbone]] = (),
     overwrite: bool = False,
 ) -> Exported:
@@ -73,15 +75,20 @@ def export(
 
     ``format`` is ``torch`` (``.pt2``, the default of that ending), ``onnx`` (``.onnx``) or ``aoti`` (``.pt2``, machine
     code of this computer). The number of samples is open, the grid is the problem's, values are float32 in physical
-    units. One call predicts ``num_steps`` frames, by default as many as the surrogate was built for. What is written is
-    held against the surrogate on fresh inputs; where it differs by more than 1e-4 nothing is kept.
+    units. One call predicts ``num_steps`` frames, by default as many as the surrogate was built for. Programs of
+    PyTorch run on ``device``, where their tensors must be; an ONNX file runs wherever its runtime does. What is written
+    is held against the surrogate on fresh inputs; where it differs by more than 1e-4 nothing is kept.
     """
     out = Path(out)
     format = _format(out, format)
     helper = out.with_name(f"{out.name.replace('.', '_')}_rollout.py")
     if format == "onnx":
         program.require_packages()
-    surrogate = (bundle if isinstance(bundle, Surrogate) else load(bundle, models=models)).cpu().eval()
+    if format == "onnx" and str(device) != "cpu":
+        raise UserError(f"an ONNX file runs wherever its runtime does; device={device} is for torch and aoti")
+    device = resolve_device(device)
+    surrogate = (bundle if isinstance(bundle, Surrogate) else load(bundle, models=models)).eval()
+    home = next(surrogate.parameters()).device
     steps = surrogate.marching_steps if num_steps is None else num_steps
     if not 1 <= steps <= surrogate.marching_steps:
         raise UserError(f"one call of this surrogate predicts 1 to {surrogate.marching_steps} frames, got {steps}")
@@ -91,6 +98,7 @@ def export(
         require_free([out, helper], overwrite=overwrite)
         folder = scratch_folder(out)
     try:
+        surrogate.to(device)
         written, beside = folder / out.name, folder / helper.name
         sample = fresh_batch(surrogate, TRACED, steps, SEED)
         traced = program.trace(program.plain_call(surrogate, steps), sample)
@@ -127,18 +135,19 @@ def export(
         # Copied, as a program that is loaded keeps its file open on some systems.
         write_together({path: partial(shutil.copyfile, folder / path.name) for path in (out, helper)})
     finally:
+        surrogate.to(home)
         shutil.rmtree(folder, ignore_errors=True)
     opset = program.OPSET if format == "onnx" else None
     return Exported(out, helper, format, opset, inputs, output, out.stat().st_size, error)
 
 
 def fresh_batch(surrogate: Surrogate, size: int, num_steps: int, seed: int) -> Batch:
-    """White noise with the statistics of the data, in float32; every part of the problem is there."""
+    """White noise with the statistics of the data, in float32, where the surrogate is; no part is left out."""
     generator = torch.Generator().manual_seed(seed)
     batch = random_batch(surrogate, size, num_steps, generator).to(torch.float32)
     if batch.mask is not None:
         batch = batch._replace(mask=torch.rand(batch.mask.shape, generator=generator) > 0.2)
-    return batch
+    return batch.to(next(surrogate.parameters()).device)
 
 
 def helper_source(format: str, num_steps: int) -> str:
@@ -172,13 +181,13 @@ def largest_error(surrogate: Surrogate, path: Path, helper: Path, num_steps: int
     for size in CHECKED:
         batch = fresh_batch(surrogate, size, num_steps, SEED + size)
         with torch.no_grad():
-            expected = surrogate(batch, num_steps).double()
-        arrays = {
-            name: part if path.suffix == ".pt2" else part.numpy()
-            for name, part in batch._asdict().items()
-            if part is not None
+            expected = surrogate(batch, num_steps).double().cpu()
+        # Views into larger arrays, as users pass them: machine code that ignores strides would read other numbers.
+        views = {
+            name: torch.stack([part] * 2, dim=1)[:, 0] for name, part in batch._asdict().items() if part is not None
         }
-        found = torch.as_tensor(rollout.rollout(model, num_steps, **arrays)).double()
+        arrays = {name: part if path.suffix == ".pt2" else part.numpy() for name, part in views.items()}
+        found = torch.as_tensor(rollout.rollout(model, num_steps, **arrays)).double().cpu()
         errors.append(relative_difference(found, expected))
     return max(errors)
 

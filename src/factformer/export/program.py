@@ -55,7 +55,7 @@ def plain_call(surrogate: Surrogate, num_steps: int) -> Call:
     with torch.random.fork_rng(devices=[]):
         copy = Surrogate(surrogate.problem, surrogate.config, surrogate.marching_steps)
     copy.load_state_dict(surrogate.state_dict())
-    return Call(copy.float().eval(), num_steps)
+    return Call(copy.float().to(next(surrogate.parameters()).device).eval(), num_steps)
 
 
 def trace(call: Call, batch: Batch) -> torch.export.ExportedProgram:

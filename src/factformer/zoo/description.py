@@ -50,6 +50,9 @@ def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Des
         config, provenance = values["config"], values["provenance"]
         if not isinstance(config, dict) or not isinstance(provenance, dict):
             raise UserError("config and provenance must be JSON objects")
+        name = str(config["name"])
+    model = _find_model(name, folder, models)  # nothing is wrong with the file where it is not there
+    with _described(folder / DESCRIPTION):
         _require_whole_number("marching_steps", values["marching_steps"])
         if not isinstance(values["sha256"], str):
             raise UserError("sha256 must be a text")
@@ -61,7 +64,7 @@ def read_description(folder: Path, models: Iterable[type[Backbone]] = ()) -> Des
         normalizer = Normalizer.from_dict(normalization, problem)
         normalizer.check(problem)
         return Description(
-            config=_find_model(str(config["name"]), folder, models).config_class.parse(config, "model"),
+            config=model.config_class.parse(config, "model"),
             marching_steps=values["marching_steps"],
             problem=problem,
             normalizer=normalizer,

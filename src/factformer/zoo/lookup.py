@@ -166,7 +166,6 @@ def _fetch(index: Index, file: str, target: Path, wanted: FileEntry, progress: C
     assert index.hub is not None
     try:
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError:
         raise UserError(
             f"bundles of the Hugging Face repository {index.hub} need a package: pip install 'factformer[hub]'"
@@ -174,8 +173,8 @@ def _fetch(index: Index, file: str, target: Path, wanted: FileEntry, progress: C
     where = f"{index.hub}/{file}"
     try:
         path = hf_hub_download(index.hub, file, local_dir=target.parent / ".hub")
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise UserError(f"cannot fetch {where} from Hugging Face: {type(error).__name__}") from error
+    except Exception as error:  # its versions raise the errors of three different HTTP packages
+        raise UserError(f"cannot fetch {where} from Hugging Face: {type(error).__name__}; try again later") from error
     with contextlib.suppress(FileNotFoundError):
         part_of(target).unlink()
     shutil.move(path, part_of(target))

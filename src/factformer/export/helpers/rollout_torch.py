@@ -28,7 +28,7 @@ def rollout(model, num_frames, context=None, static=None, forcing=None, paramete
             known["forcing"] = torch.cat([forcing, *[forcing[:, -1:]] * missing], dim=1)[:, window]
         given = {"context": context, **known}
         with torch.no_grad():
-            predicted = model(**{name: part for name, part in given.items() if part is not None})
+            predicted = model(**{name: part.contiguous() for name, part in given.items() if part is not None})
         frames.append(predicted)
         if context is not None:
             context = torch.cat([context, predicted], dim=1)[:, -num_context:]
