@@ -9,6 +9,7 @@ COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE ./
 COPY src ./src
 COPY zoo/index.json ./zoo/index.json
 COPY zoo/kolmogorov-128 ./zoo/kolmogorov-128
+COPY zoo/kolmogorov-64-small ./zoo/kolmogorov-64-small
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /dist .
 
 FROM python:3.12-slim AS cpu

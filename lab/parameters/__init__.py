@@ -1,0 +1,1 @@
+"""Surrogates over a range of a parameter, against specialists that know one value of it."""
