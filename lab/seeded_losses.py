@@ -31,9 +31,12 @@ MODELS = ("factformer", "factformer_plus", "dilated_resnet", "fno")
 UPDATES = 20
 
 
-def run(*words: str) -> None:
+def run(*words: str, source: str | None = None) -> None:
+    """A command of this source, or of the one in a folder."""
     command = [sys.executable, "-m", "factformer", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    if source is not None:
+        environment["PYTHONPATH"] = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
     found = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment)
     if found.returncode:
         raise SystemExit(f"{' '.join(words)}\n{found.stdout[-2000:]}{found.stderr[-2000:]}")

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +77,15 @@ experiments. One training run; ± is the standard error over flows.
 """  # noqa: E501
 
 
-def later_errors(surrogate: Surrogate, dataset: Dataset) -> dict[str, Any]:
+def later_errors(surrogate: Surrogate, dataset: Dataset, starts: Sequence[int] = STARTS) -> dict[str, Any]:
     """Relative L2 errors of roll-outs, mean over frames and windows of each flow, and those of persistence."""
-    problem = surrogate.problem
+    problem, device = surrogate.problem, next(surrogate.parameters()).device
     stride, context = round(problem.frame_dt / dataset.problem.frame_dt), problem.num_context_frames
     flows: list[Tensor] = []
     still: list[Tensor] = []
-    for start in STARTS:
+    for start in starts:
         window = dataset.window(slice(None), slice(start, start + (context + problem.horizon - 1) * stride + 1, stride))
-        frames, known = window
+        frames, known = window.to(device)
         with torch.no_grad():
             batch = known._replace(context=frames[:, :context])
             found = torch.stack(list(factformer.rollout(surrogate, batch, problem.horizon)), dim=1)
@@ -110,7 +111,9 @@ def _relative(found: Tensor, truth: Tensor, inside: Tensor) -> Tensor:
     return (difference / (truth * inside).square().sum(axes)).sqrt().mean(1)
 
 
-def shedding(surrogate: Surrogate, diameter: float, reynolds: float, resolution: int) -> dict[str, Any]:
+def shedding(
+    surrogate: Surrogate, diameter: float, reynolds: float, resolution: int, penalisation: float = 5e-3
+) -> dict[str, Any]:
     """Strouhal numbers of solver and surrogate from the same developed flow, as far apart in time as its frames."""
     viscosity, step = diameter / reynolds, surrogate.problem.frame_dt
     grid = pde.grid(pde.shape(resolution))
@@ -120,14 +123,16 @@ def shedding(surrogate: Surrogate, diameter: float, reynolds: float, resolution:
     x1, x2 = grid.mesh().unbind(-1)
     away = (x1 - CENTRE[0] - 1.5 * diameter) ** 2 + (x2 - CENTRE[1]) ** 2
     start[0, ..., 1] = (0.3 * torch.exp(-away / diameter**2)).float()  # a kick, so that shedding begins at once
+    device = next(surrogate.parameters()).device
+    start, mask = start.to(device), mask.to(device)
     count, context = round(DURATION / step), surrogate.problem.num_context_frames
-    parameters = Parameters(viscosity=viscosity, penalisation=5e-3)
+    parameters = Parameters(viscosity=viscosity, penalisation=penalisation)
     frames = pde.frames(start, round(WARMUP / step) + context + count, step, parameters, Batch(mask=mask))
     truth = torch.stack(list(frames)[round(WARMUP / step) :], dim=1)
     probe = (0, slice(None), round((CENTRE[0] + 2 * diameter) / grid.spacing(0)), resolution // 2, 1)
     began = time.perf_counter()
     with torch.no_grad():
-        batch = Batch(context=truth[:, :context], parameters=torch.tensor([[viscosity]]), mask=mask)
+        batch = Batch(context=truth[:, :context], parameters=torch.tensor([[viscosity]], device=device), mask=mask)
         found = torch.stack(list(factformer.rollout(surrogate, batch, count)), dim=1)
     seconds = time.perf_counter() - began
     solver, ours = (strouhal(flow[probe].tolist(), step, diameter) for flow in (truth[:, context:], found))

@@ -17,11 +17,13 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from lab.campaign.campaign import Campaign, summary
-from lab.campaign.entries import DATA, Data, again
-from lab.campaign.groups import GROUPS, find_entries
+from lab.campaign.datasets import DATA
+from lab.campaign.entries import again
+from lab.campaign.run_groups import GROUPS, find_entries
 from lab.campaign.segments import collect
 
 STATE = "campaign-state"
@@ -35,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     data = {}
     for item in options.trajectories:
         recipe, train, test = item.split(",")
-        data[recipe] = Data(int(train), int(test), DATA[recipe].storage, DATA[recipe].batch_size)
+        data[recipe] = replace(DATA[recipe], train=int(train), test=int(test))
     work = options.work or Path(tempfile.mkdtemp(prefix="campaign-"))
     campaign = Campaign(
         options.results,
@@ -104,7 +106,7 @@ def main() -> int:
     runs.add_argument("--scale", default="paper", choices=["tiny", "paper"])
     runs.add_argument("--device", default=None)
     runs.add_argument("--seed", type=int, default=0, help="run again with another seed, into files of its own")
-    runs.add_argument("--trajectories", action="append", default=[], metavar="RECIPE,TRAIN,TEST")
+    runs.add_argument("--trajectories", action="append", default=[], metavar="DATA,TRAIN,TEST")
     runs.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run")
     runs.add_argument("--fresh", action="store_true", help="run what is there again")
     runs.add_argument("--beside", default="", metavar="TEXT", help="what else uses the device, to be recorded")

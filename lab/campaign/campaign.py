@@ -17,26 +17,34 @@ from typing import Any
 
 import torch
 
-from factformer import recipes
 from factformer._support.run_names import METRICS
 from factformer.bundle import load, save_bundle
-from factformer.data.agreement import changed_problem
-from factformer.data.generate.simulated import Splits, simulate_splits
+from factformer.data.generate.simulated import Splits
+from factformer.data.windows import span
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.baselines import tf32_products
 from factformer.evaluation.provenance import provenance, write_json
-from factformer.pdes import Preset
-from factformer.studies.cells import Scale, Training
+from factformer.studies.cells import Scale
 from factformer.studies.runner import Ended, Runner, Say, Stopped
-from factformer.studies.scales import DATA_SEED, experiment_of, size_of
+from factformer.studies.scales import experiment_of
 from factformer.surrogate import Surrogate
 from factformer.training.experiment.definition import Experiment
 from factformer.training.runfolder.reporting import Reporter
 from lab.campaign import segments
-from lab.campaign.entries import DATA, Data, Entry
-from lab.campaign.record import beyond, headline, log_lines, short, train_command
+from lab.campaign.datasets import DATA, Data
+from lab.campaign.entries import Entry
+from lab.campaign.record import (
+    beyond,
+    frames_on,
+    generate_command,
+    headline,
+    log_lines,
+    short,
+    train_command,
+    with_curve,
+)
+from lab.campaign.solved import Solved
 
-STORAGE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BOOKKEEPING = (
     "training.log_every=100",
     "training.validate_every=1000000",
@@ -98,7 +106,7 @@ class Campaign:
         self.fresh, self.beside = fresh, beside
         self.around: dict[str, float] = {}
         self.warm: set[tuple[Any, ...]] = set()
-        self.made: tuple[str, dict[int, Splits]] | None = None
+        self.solved = Solved(self.data, scale, self.runner.device, self.tell)
 
     @property
     def device(self) -> torch.device:
@@ -141,14 +149,15 @@ class Campaign:
     def fill(self, entry: Entry, pending: Sequence[Entry]) -> Ended:
         """Data, training, evaluation and the file of one entry."""
         minutes = self.minutes or entry.minutes
-        around = self.around.get(entry.run.recipe, SECONDS_AROUND)
+        around = self.around.get(entry.data_name, SECONDS_AROUND)
         needed = SHORTEST_SEGMENT if entry.in_segments else 60 * minutes + around
         self.runner.check_time(needed)
-        splits = self.splits(entry, pending)
+        splits = self.solved.splits(entry, pending)
         self.runner.check_time(needed)  # the data took their time
         began = time.monotonic()
         experiment = self.experiment(entry, splits, minutes)
-        size = self.preset(entry.run).resolution
+        size = self.solved.preset(entry).resolution
+        splits = {**splits, size: self.solved.seen(splits[size], experiment)}
         folder = self.work / "runs" / f"{entry.folder}-{entry.name}"
         if entry.in_segments and self.state is not None and not folder.exists():
             segments.unpack(self.state, folder.name, folder)
@@ -160,7 +169,7 @@ class Campaign:
         write_json(self.results / entry.path, result)
         self.collect(entry, folder)
         if not entry.in_segments:
-            self.around[entry.run.recipe] = max(time.monotonic() - began - 60 * minutes, 5.0) + 5.0
+            self.around[entry.data_name] = max(time.monotonic() - began - 60 * minutes, 5.0) + 5.0
         return Ended("done", headline(result), result, folder=str(folder), label=entry.path)
 
     def train(self, experiment: Experiment, splits: Splits, folder: Path, entry: Entry) -> Surrogate:
@@ -191,6 +200,8 @@ class Campaign:
             protocol.name,
             getattr(protocol, "marching_steps", 1),
             getattr(protocol, "calls", 1),
+            protocol.strides,
+            experiment.data.num_context_frames,
         )
         if self.device.type != "cuda" or key in self.warm:
             return
@@ -210,70 +221,21 @@ class Campaign:
             run, short = Path(folder) / "run", experiment.override(changes)
             self.runner.train(short, splits["train"], None, run, command="", reporter=Reporter())
 
-    def splits(self, entry: Entry, pending: Sequence[Entry]) -> dict[int, Splits]:
-        """The data of an entry's recipe at every resolution that is still to come; one recipe at a time."""
-        recipe = entry.run.recipe
-        if self.made is not None and self.made[0] == recipe:
-            return self.made[1]
-        self.made = None
-        gc.collect()
-        sizes = {
-            size
-            for other in pending
-            if other.run.recipe == recipe
-            for size in (self.preset(other.run).resolution, *self.others(other))
-        }
-        preset, wanted = self.preset(entry.run), self.data[recipe]
-        held_out = sorted({other.split for other in pending if other.run.recipe == recipe})
-        counts = {"train": wanted.train, **dict.fromkeys(held_out, wanted.test)}
-        began = time.monotonic()
-        made = simulate_splits(
-            recipes.build(recipe).problem,
-            preset,
-            counts,
-            sorted(sizes),
-            seed=DATA_SEED,
-            device=self.device,
-            storage=STORAGE[wanted.storage],
-            batch_size=wanted.batch_size,
-        )
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        number = " + ".join(map(str, counts.values()))
-        grids = ", ".join(map(str, sorted(sizes)))
-        self.tell(f"{recipe}: {number} solutions at {grids} in {time.monotonic() - began:.1f} s")
-        scope = size_of(entry.run, self.scale)
-        if scope.num_context_frames is not None:
-            changes = {"num_context_frames": scope.num_context_frames, "horizon": scope.num_frames}
-            for split in (split for splits in made.values() for split in splits.values()):
-                split.problem = changed_problem(split.problem, **changes)
-        self.made = (recipe, made)
-        return made
-
-    def preset(self, run: Training) -> Preset:
-        run = run if self.scale == "paper" else replace(run, resolution=None)
-        return size_of(run, self.scale).preset
-
-    def others(self, entry: Entry) -> tuple[int, ...]:
-        """Further resolutions to evaluate on; a tiny grid has one half as fine."""
-        if self.scale == "paper" or not entry.also:
-            return entry.also
-        return (1 + (self.preset(entry.run).resolution - 1) // 2,)
-
     def experiment(self, entry: Entry, splits: Mapping[int, Splits], minutes: float) -> Experiment:
         run = entry.run if self.scale == "paper" else replace(entry.run, resolution=None)
         settings = (*BOOKKEEPING, f"training.budget_minutes={minutes:g}", "data.residence=device", *self.assignments)
-        train_split = splits[self.preset(entry.run).resolution]["train"]
-        name = f"data/{entry.run.recipe}-{train_split.problem.grid.shape[0]}"
+        train_split = splits[self.solved.preset(entry).resolution]["train"]
+        name = f"data/{entry.data_name}-{train_split.problem.grid.shape[0]}"
         experiment = experiment_of(replace(run, settings=()), self.scale, name, minutes=None, assignments=settings)
-        return experiment.override(run.settings)
+        given = () if self.minutes is None else (f"training.budget_minutes={minutes:g}",)
+        return experiment.override([*run.settings, *given])
 
     def evaluated(
         self, entry: Entry, experiment: Experiment, surrogate: Surrogate, splits: Mapping[int, Splits], folder: Path
     ) -> dict[str, Any]:
         """The content of the entry's file."""
-        size, scope = self.preset(entry.run).resolution, size_of(entry.run, self.scale)
-        options: dict[str, Any] = {"num_frames": scope.num_frames, "num_starts": scope.num_starts}
+        size, scope = self.solved.preset(entry).resolution, self.solved.scope(entry.run)
+        options: dict[str, Any] = {"num_frames": surrogate.problem.horizon, "num_starts": scope.num_starts}
         options["device"] = self.device
         # In three dimensions a roll-out takes seconds: their time is measured elsewhere, at no cost to these runs.
         held_out = splits[size][entry.split]
@@ -300,12 +262,18 @@ class Campaign:
         result["config"] = surrogate.config.model_dump(mode="json")
         result["metrics"] = log_lines(folder / METRICS)
         far = TIMES_AS_FAR * result["num_frames"]
-        if held_out.problem.num_context_frames and held_out.problem.num_context_frames + far <= held_out.num_frames:
+        needed = span(held_out.problem.num_context_frames + far, result["stride"])
+        if held_out.problem.num_context_frames and needed <= held_out.num_frames:
             once = {**options, "num_frames": far, "num_starts": 1}
             result["beyond"] = beyond(evaluate(surrogate, held_out, timing=False, **once).to_dict())
-        for other in self.others(entry):
+        for other in self.solved.others(entry):
             found = evaluate(surrogate, splits[other][entry.split], timing=False, **options).to_dict()
             result.setdefault("transfer", {})[str(other)] = short(found)
+        for name in entry.judged_on:
+            there = self.solved.judged(entry, name)
+            alone = {**options, "num_frames": frames_on(surrogate, there)}
+            errors = evaluate(surrogate, there, timing=False, **alone).to_dict()
+            result.setdefault("judged_on", {})[name] = with_curve(errors)
         if entry.bundle:
             path = save_bundle(surrogate, folder / "zoo" / entry.bundle, storage=torch.float16, overwrite=True)
             stored = evaluate(load(path), held_out, timing=False, **options).to_dict()
@@ -315,17 +283,16 @@ class Campaign:
 
     def data_record(self, entry: Entry, splits: Splits) -> dict[str, Any]:
         train_split, held_out = splits["train"], splits[entry.split]
-        problem = train_split.problem
-        size = problem.grid.shape[0]
-        generate = f"factformer generate {problem.name} --preset paper --resolution {size}"
-        out = f"--out data/{entry.run.recipe}-{size} --seed {DATA_SEED} --device cuda"
+        commands = [
+            generate_command(entry, self.data[entry.data_name], split.problem, name, split.num_trajectories)
+            for name, split in (("train", train_split), (entry.split, held_out))
+        ]
         return {
-            "command": f"{generate} --split train --trajectories {train_split.num_trajectories} {out}; "
-            f"{generate} --split {entry.split} --trajectories {held_out.num_trajectories} {out}",
+            "command": "; ".join(commands),
             "train": train_split.num_trajectories,
             entry.split: held_out.num_trajectories,
             "frames": train_split.num_frames,
-            "storage": self.data[entry.run.recipe].storage,
+            "storage": self.data[entry.data_name].storage,
             "fingerprints": {"train": train_split.fingerprint, entry.split: held_out.fingerprint},
             **train_split.provenance,
         }

@@ -34,25 +34,8 @@ RESOLUTION_MODELS = (PLUS, "fno", "dilated_resnet")
 BOX_MODELS = (PLUS, "factformer", "dilated_resnet", "ffno")
 
 
-@dataclass(frozen=True)
-class Data:
-    """The dataset that all entries of a recipe share."""
-
-    train: int
-    test: int
-    storage: str = "float32"
-    """Number format of the training frames in memory; test frames are always float32."""
-    batch_size: int | None = None
-    """Trajectories solved at once, if not as the preset says."""
-
-
-DATA = {
-    "kolmogorov": Data(100, 20),
-    "darcy": Data(1000, 100, batch_size=100),
-    "turbulence": Data(250, 40, "bfloat16", 50),
-    "smoke": Data(250, 40, "bfloat16", 50),
-}
-"""A GPU of 139 GiB holds a thousand of the boxes; as many are solved as leave most of ten minutes for training."""
+CHOOSING = ("research", "search", "spacing")
+"""Groups whose runs decide what a recipe is."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +55,21 @@ class Entry:
     """Name in the zoo, where the trained model is kept."""
     in_segments: bool = False
     """Trained in several segments, each in a process and perhaps on a machine of its own."""
+    data: str = ""
+    """Which dataset, if not the usual one of the recipe (`lab.campaign.datasets`)."""
+    judged_on: tuple[str, ...] = ()
+    """Other datasets on whose test flows the trained model is evaluated."""
+
+    @property
+    def data_name(self) -> str:
+        return self.data or self.run.recipe
+
+    @property
+    def longest_stride(self) -> int:
+        """Intervals of the data that one frame of the surrogate is, at most."""
+        given = [text.partition("=")[2] for text in self.run.settings if text.startswith("protocol.stride=")]
+        values = json.loads(given[-1]) if given else 1
+        return max(values) if isinstance(values, list) else int(values)
 
     @property
     def path(self) -> str:
@@ -81,7 +79,7 @@ class Entry:
     @property
     def split(self) -> str:
         """What the run is judged by: whatever is chosen must not be chosen on the test set."""
-        return "valid" if self.group in ("research", "search") else "test"
+        return "valid" if self.group in CHOOSING else "test"
 
 
 def entry_name(model: str, protocol: str, minutes: float) -> str:

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from factformer import recipes
+from factformer.data.dataset import Dataset
+from factformer.problem import STEP, Problem
+from factformer.studies.scales import DATA_SEED
+from factformer.surrogate import Surrogate
 from factformer.training.experiment.definition import Experiment, differences, flat
+from lab.campaign.datasets import Data
+from lab.campaign.entries import Entry
 
 MAX_LOG_LINES = 40
 
@@ -25,6 +31,17 @@ def train_command(experiment: Experiment) -> str:
     return " ".join([f"factformer train {experiment.recipe} --scale {scale} --data {experiment.data.path}", *words])
 
 
+def generate_command(entry: Entry, data: Data, problem: Problem, split: str, count: int) -> str:
+    """What to type to make a split on a GPU: the preset of the recipe, and in what this dataset differs from it."""
+    size, preset = problem.grid.shape[-1], recipes.build(entry.run.recipe, "paper").data.preset
+    changes = {key: value for key, value in data.changes.items() if key != "parameters"}
+    changes |= {f"parameters.{key}": value for key, value in data.changes.get("parameters", {}).items()}
+    words = [f"factformer generate {problem.name} --preset {preset} --resolution {size}"]
+    words += [f"--set {key}={value}" for key, value in changes.items()]
+    words += [f"--split {split} --trajectories {count} --out data/{entry.data_name}-{size}"]
+    return " ".join([*words, f"--seed {DATA_SEED} --device cuda"])
+
+
 def text(value: Any) -> str:
     return json.dumps(value) if isinstance(value, (bool, list)) or value is None else str(value)
 
@@ -38,6 +55,21 @@ def short(result: Mapping[str, Any]) -> dict[str, Any]:
         "dataset_fingerprint": result["dataset_fingerprint"],
         "num_windows": result["num_windows"],
     }
+
+
+def with_curve(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Errors of an evaluation with those of each frame, and how far apart the frames are."""
+    found = short(result)
+    for name, field in found["fields"].items():
+        field["relative_l2_per_frame"] = result["fields"][name]["relative_l2_per_frame"]
+    return {**found, "frame_dt": result["frame_dt"], "num_frames": result["num_frames"]}
+
+
+def frames_on(surrogate: Surrogate, dataset: Dataset) -> int:
+    """How many frames of a dataset are the time that the surrogate's problem asks for."""
+    problem = surrogate.problem
+    step = dataset.problem.frame_dt if STEP in problem.parameters else problem.frame_dt
+    return max(1, int(problem.horizon * problem.frame_dt / step + 1e-6))
 
 
 def beyond(result: Mapping[str, Any]) -> dict[str, Any]:

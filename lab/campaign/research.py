@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lab.campaign.entries import BOX_STORAGE, PLUS, Entry, variants
@@ -34,10 +34,11 @@ class Round:
     problem: str = "kolmogorov"
     noise: float = 0.02
     """Differences below this want a second run: the same configuration again may move by as much."""
+    group: str = "research"
 
     def entries(self) -> list[Entry]:
         changes = {title: (*self.recipe, *settings) for title, settings in self.ideas.items()}
-        return variants("research", "research", PLUS, changes, recipe=self.problem, resolution=self.resolution)
+        return variants(self.group, "research", PLUS, changes, recipe=self.problem, resolution=self.resolution)
 
     def bases(self) -> list[str]:
         """Titles of the recipe's own runs, with whatever seed."""
@@ -212,8 +213,13 @@ ROUNDS = (
 
 def research() -> list[Entry]:
     """The ideas of the research log, each once."""
+    return of_rounds(ROUNDS)
+
+
+def of_rounds(rounds: Sequence[Round]) -> list[Entry]:
+    """The ideas of some rounds, each once."""
     known: dict[str, Entry] = {}
-    for part in ROUNDS:
+    for part in rounds:
         for entry in part.entries():
             known.setdefault(entry.path, entry)
     return list(known.values())

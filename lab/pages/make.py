@@ -2,9 +2,10 @@
 
     python -m lab.pages.make [--picture]
 
-Writes docs/results.md, docs/paper.md, docs/research-log.md, the block of results in README.md, the cards of the zoo,
-the figure of the resolution study, and docs/reference/settings.md from the configurations. With ``--picture`` also the
-README's animation, from a flow that is simulated for it.
+Writes docs/results.md, docs/paper.md, docs/research-log.md, docs/gallery.md, the block of results in README.md, the
+table of large grids in docs/how-to/several-gpus.md, the cards of the zoo, the figure of the resolution study, and
+docs/reference/settings.md from the configurations. With ``--picture`` also the README's animation, from a flow that is
+simulated for it.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ from factformer.report.paper import TABLE_1, TABLE_4
 from factformer.report.planes import components
 from factformer.report.samples import read_rollouts
 from lab import ROOT
-from lab.campaign.groups import GROUPS
-from lab.pages import measurements, resolutions, sections, settings
+from lab.campaign.run_groups import GROUPS
+from lab.gallery.gallery_page import PAGE as GALLERY
+from lab.gallery.gallery_page import gallery_page
+from lab.pages import large_grids, measurements, resolutions, sections, settings
 from lab.pages.cards import leaves, run_of, write_cards
 from lab.pages.findings import Finding, paragraph, read_findings
 from lab.pages.notebook import notebook
 from lab.pages.one_dimension import one_axis
 from lab.pages.paper_page import paper_page
+from lab.pages.patch_shapes import patch_shapes
 
 FIGURE = ROOT / "docs" / "images" / "darcy-resolutions.png"
-BLOCK = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
 PICTURED = "kolmogorov-128"
 CONDITIONS = """\
 - **The models of the paper** train as the paper says. The Transformers use AdamW with one cycle, the others Adam from
@@ -197,13 +200,20 @@ def readme(text: str, found: dict[str, Finding]) -> str:
         ),
         "",
     ]
-    return BLOCK.sub(lambda match: match[1] + "\n".join(lines) + match[2], text)
+    return renewed(text, "results", lines)
+
+
+def renewed(text: str, name: str, lines: list[str]) -> str:
+    """A page with what stands between its marks of this name renewed."""
+    block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+    return block.sub(lambda match: match[1] + "\n".join(lines) + match[2], text)
 
 
 def written() -> dict[Path, str]:
     """Every page and what should be on it."""
     found = read_findings(ROOT / "results")
-    front = ROOT / "README.md"
+    front, several = ROOT / "README.md", ROOT / "docs" / "how-to" / "several-gpus.md"
+    large = json.loads(large_grids.RESULT.read_text(encoding="utf-8"))
     return {
         ROOT / "docs" / "results.md": results_page(found),
         ROOT / "docs" / "paper.md": paper_page(found, ROOT / "results"),
@@ -213,12 +223,15 @@ def written() -> dict[Path, str]:
                 *measurements.divergence(),
                 *measurements.disturbances(),
                 *one_axis(),
+                *patch_shapes(),
                 *measurements.screening(),
             ]
         ),
+        several: renewed(several.read_text(encoding="utf-8"), "large grids", ["", *large_grids.table(large), "", ""]),
         front: readme(front.read_text(encoding="utf-8"), found),
         ROOT / "docs" / "tutorial.ipynb": notebook((ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")),
         settings.PAGE: settings.settings_page(),
+        GALLERY: gallery_page(),
         **write_cards(ROOT / "zoo", found),
     }
 

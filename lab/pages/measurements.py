@@ -148,9 +148,9 @@ def against_solver() -> list[str]:
             "speed/solver_kolmogorov-128_h200.json",
         )
     )
-    surrogate = next(row for row in gpu["rows"] if row["contender"].startswith("surrogate"))
-    reference = next(row for row in gpu["rows"] if row["contender"] == "solver (reference)")
-    coarse = [row for row in gpu["rows"] if row["relative_l2"] and row["contender"].startswith("solver")]
+    surrogate = next(row for row in gpu["rows"] if row["method"].startswith("surrogate"))
+    reference = next(row for row in gpu["rows"] if row["method"] == "solver (reference)")
+    coarse = [row for row in gpu["rows"] if row["relative_l2"] and row["method"].startswith("solver")]
     near, fast = surrogate["relative_l2"]["vorticity"], surrogate["seconds"]
     beaten = [row for row in coarse if row["relative_l2"]["vorticity"] > near and row["seconds"] > fast]
     names = " and ".join(f"{row['resolution']}²" for row in beaten)
@@ -171,7 +171,7 @@ def against_solver() -> list[str]:
             [
                 _method(surrogate, ", bfloat16"),
                 _method(full["rows"][0], ", float32"),
-                *(_method(row) for row in gpu["rows"] if row["contender"].startswith("solver")),
+                *(_method(row) for row in gpu["rows"] if row["method"].startswith("solver")),
             ],
         ),
         "",
@@ -190,7 +190,7 @@ def against_solver() -> list[str]:
 
 def _method(row: dict[str, Any], form: str = "") -> list[str]:
     error = f"{row['relative_l2']['vorticity']:.4f}" if row.get("relative_l2") else "–"
-    return [f"{row['contender']}{form}", str(row["resolution"]), f"{row['seconds']:#.3g}", error]
+    return [f"{row['method']}{form}", str(row["resolution"]), f"{row['seconds']:#.3g}", error]
 
 
 def darcy_points() -> list[str]:

@@ -18,8 +18,8 @@ from factformer.studies.result import find_value
 from factformer.studies.scales import size_of
 from factformer.training.experiment.definition import flat
 from lab.campaign.entries import BFLOAT, BOX_STORAGE, STEADY, Entry
-from lab.campaign.groups import GROUPS
 from lab.campaign.record import text
+from lab.campaign.run_groups import GROUPS
 from lab.pages.findings import Finding
 
 Found = Mapping[str, Finding]
@@ -34,7 +34,7 @@ Place = tuple[str, str]
 """Row and quantity of a cell."""
 Filled = Mapping[Place, "Ours"]
 Key = tuple[str, int]
-Setting = tuple[int, float]
+Setting = tuple[int, float, str]
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def fill(target: Target, found: Found, reproduced: Mapping[str, Mapping[str, Any
     """Our number of every cell of a target.
 
     Numbers of `factformer reproduce` come first. Otherwise the runs of a target that belong together, those of one
-    problem and grid, all come from one grid and one training time: the pair that fills the most cells and, of two, the
-    one closer to the paper's grid. So rows of a table are never compared at unequal cost.
+    problem and grid, all come from one grid, one training time and one dataset: those that fill the most cells and, of
+    two, the ones closer to the paper's grid. So rows of a table are never compared at unequal cost.
     """
     rows = reproduced.get(target.name, {}).get("cells", ())
     made = {(row["row"], row["quantity"]): row for row in rows if row["ours"] is not None}
@@ -145,7 +145,7 @@ def own_settings(run: Training) -> frozenset[str]:
 
 
 def usual_setting(key: Key, known: Mapping[Training, list[Entry]]) -> Setting | None:
-    """Grid and minutes that most runs of a problem and grid share; of two, those closer to the paper's grid."""
+    """Grid, minutes and data that most runs of a problem and grid share; of two, those closer to the paper's grid."""
     runs = [run for run in known if key_of(run) == key]
     counts = Counter(setting for run in runs for setting in {setting_of(entry) for entry in known[run]})
     if not counts:
@@ -158,7 +158,7 @@ def key_of(run: Training) -> Key:
 
 
 def setting_of(entry: Entry) -> Setting:
-    return entry.run.resolution or 0, entry.minutes
+    return entry.run.resolution or 0, entry.minutes, entry.data_name
 
 
 @cache

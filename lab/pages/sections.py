@@ -12,8 +12,9 @@ from scipy.stats import t as student
 from factformer.report import paper
 from factformer.report.tables import format_count
 from lab.campaign.entries import BFLOAT, PLUS, Entry, entry_name
-from lab.campaign.groups import GROUPS
 from lab.campaign.research import ROUNDS, Round
+from lab.campaign.run_groups import GROUPS
+from lab.campaign.spacing_runs import SPACING_ROUNDS
 from lab.pages.findings import NOT_RUN, Finding, markdown, of_entries, paragraph
 
 PAPER_TABLES = {"kolmogorov": paper.TABLE_1, "turbulence": paper.TABLE_2, "smoke": paper.TABLE_3}
@@ -241,7 +242,7 @@ def ablations(found: Found) -> list[str]:
 
 def research_log(found: Found) -> str:
     """The page of ideas: what was tried, what it did, what it cost, failures too."""
-    entries = GROUPS["research"]()
+    entries = [*GROUPS["research"](), *GROUPS["spacing"]()]
     done = [found[entry.path] for entry in entries if entry.path in found]
     others = sorted(path for path in found if path.startswith("research/") and path not in {e.path for e in entries})
     lines = [
@@ -249,8 +250,8 @@ def research_log(found: Found) -> str:
         "",
         *paragraph(
             "Ideas that might lower the error of `factformer_plus` per second of training: one change at a time, one "
-            "minute of training each (`python -m lab.campaign run research`), on Kolmogorov flow unless the heading "
-            "names another problem. Written by `python -m lab.pages.make` from `results/research/`."
+            "minute of training each (`python -m lab.campaign run research spacing`), on Kolmogorov flow unless the "
+            "heading names another problem. Written by `python -m lab.pages.make` from `results/research/`."
         ),
         "",
         *paragraph(
@@ -263,11 +264,12 @@ def research_log(found: Found) -> str:
         f"{len(done)} of {len(entries)} ideas tried." if done else "No idea has been tried on a GPU yet.",
         "",
     ]
-    for part in ROUNDS:
+    for part in (*ROUNDS, *SPACING_ROUNDS):
         here, recipe = part.entries(), part.bases()
         bases = {"factformer_plus": [entry.path for entry in here if entry.title in recipe]}
         shown = ", ".join(f"`{text.partition('.')[2]}`" for text in part.recipe)
-        lines += [f"## {part.title}", "", f"{part.resolution} points per axis; recipe: {shown}.", ""]
+        on_top = f"; recipe: {shown}" if shown else "; what is not said is the recipe's"
+        lines += [f"## {part.title}", "", f"{part.resolution} points per axis{on_top}.", ""]
         lines += [*variants(here, found, bases, shared=len(part.recipe), noise=part.noise), ""]
         if there := [found[entry.path] for entry in here if entry.path in found]:
             lines += [_conditions(there), ""]

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -22,11 +23,12 @@ from factformer.training.runfolder import checkpoint
 from lab.campaign import campaign as module
 from lab.campaign import search, segments
 from lab.campaign.campaign import Campaign
-from lab.campaign.entries import Data, again
-from lab.campaign.groups import GROUPS, find_entries
+from lab.campaign.datasets import DATA
+from lab.campaign.entries import again
+from lab.campaign.run_groups import GROUPS, find_entries
 from lab.pages.findings import read_findings
 
-FEW = {name: Data(2, 2) for name in ("kolmogorov", "turbulence", "smoke")} | {"darcy": Data(4, 2)}
+FEW = {name: replace(data, train=4 if "darcy" in name else 2, test=2, batch_size=None) for name, data in DATA.items()}
 
 
 def tiny(folder, **options):
@@ -73,7 +75,7 @@ def test_frames_in_16_bits_keep_exact_statistics_and_tests():
 
 
 def test_ideas_are_not_judged_by_the_test_set():
-    choosing = {"research", "search"}
+    choosing = {"research", "search", "spacing"}
     assert {entry.split for name in choosing for entry in GROUPS[name]()} == {"valid"}
     assert {entry.split for name, build in GROUPS.items() if name not in choosing for entry in build()} == {"test"}
 
@@ -228,7 +230,7 @@ def test_a_signal_ends_the_campaign_and_not_only_the_run(tmp_path, monkeypatch):
 def test_warming_up_leaves_nothing_behind(tmp_path, monkeypatch):
     entries = find_entries(["kolmogorov/ffno-3"])
     campaign = tiny(tmp_path)
-    splits = campaign.splits(entries[0], entries)
+    splits = campaign.solved.splits(entries[0], entries)
     experiment = campaign.experiment(entries[0], splits, 1.0)
     campaign.warm_up(experiment, splits[16])
     assert not campaign.warm  # a CPU compiles nothing
@@ -262,7 +264,7 @@ def test_a_long_run_goes_on_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SECONDS_TO_PACK", 0.0)
     entries = find_entries(["long/factformer_plus"])
     first = tiny(tmp_path / "a", minutes=0.03, pack=tmp_path / "out")
-    first.splits(entries[0], entries)
+    first.solved.splits(entries[0], entries)
     first.runner.deadline = time.monotonic() + 1.0
     (status,) = first.run(entries)
     assert status.word == "stopped"

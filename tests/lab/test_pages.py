@@ -4,7 +4,7 @@ import json
 import random
 from pathlib import Path
 
-from lab.campaign.groups import GROUPS
+from lab.campaign.run_groups import GROUPS
 from lab.pages import cards, make, resolutions, sections
 from lab.pages.findings import Finding
 

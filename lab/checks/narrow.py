@@ -1,0 +1,88 @@
+"""Narrow networks on the fused kernels, which the engine does not allow, under compute-sanitizer and without it.
+
+    python -m lab.checks.narrow --out results/speed/narrow_h200.json
+
+Every width and head in a process of its own: an illegal access takes its process with it. Errors are relative to the
+plain layers; those without the tool are the numbers to read, those under it say whether an access was out of bounds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest import mock
+
+from factformer import engine
+from lab.checks.common import DEVICE, Step, keep, options, relative
+
+CASES = [(dim, head) for dim in (16, 32, 48) for head in (8, 16, 32)]
+SHAPES = {"plane": (40, 36), "box": (12, 10, 8)}
+TOOL = "compute-sanitizer"
+SECONDS = 170.0
+WORKERS = 4
+"""Cases side by side: most of their time is compilation."""
+
+
+def one(dim: int, head_dim: int) -> dict[str, Any]:
+    """Errors of the kernels on small grids."""
+    found: dict[str, Any] = {}
+    sizes = {"dim": dim, "depth": 2, "heads": 2, "head_dim": head_dim, "kernel_dim": 16}
+    for name, shape in SHAPES.items():
+        for model in ("factformer", "factformer_plus"):
+            with mock.patch.object(engine, "NARROWEST", 1):
+                ours, plain = (
+                    Step(shape, 2, 2, {**sizes, "name": model}, mode=mode, optimizer=False).gradients()
+                    for mode in (None, "off")
+                )
+            pairs = zip(("prediction", "gradient"), ours, plain, strict=True)
+            found[f"{name}, {model}"] = {what: relative(a, b) for what, a, b in pairs}
+    return found
+
+
+def run(dim: int, head_dim: int, *, tool: bool) -> dict[str, Any]:
+    """The same in another process."""
+    words = [sys.executable, "-m", "lab.checks.narrow", "--one", str(dim), str(head_dim), "--out", "-"]
+    if tool:
+        words = [TOOL, "--tool", "memcheck", "--error-exitcode", "9", *words]
+    row: dict[str, Any] = {"dim": dim, "head_dim": head_dim, "tool": TOOL if tool else None}
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, encoding="utf-8", timeout=SECONDS, env=os.environ)
+    except subprocess.TimeoutExpired:
+        return {**row, "status": f"not done after {SECONDS:.0f} s"}
+    if done.returncode:
+        return {**row, "status": f"exit {done.returncode}", "said": (done.stdout + done.stderr)[-3000:]}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return {**row, "status": "ok", "errors": json.loads(lines[-1]) if lines else None}
+
+
+def main() -> int:
+    chosen = options(
+        __doc__,
+        ("--one", {"nargs": 2, "type": int, "metavar": ("DIM", "HEAD")}),
+        ("--no-tool", {"action": "store_true"}),
+    )
+    if chosen.one:
+        print(json.dumps(one(*chosen.one)), flush=True)
+        return 0
+    began, rows = time.perf_counter(), []
+    cases = CASES[:1] if chosen.tiny else CASES
+    with_tool = shutil.which(TOOL) is not None and DEVICE == "cuda" and not chosen.no_tool
+    watched = cases[::4] if with_tool else []  # the tool is slow: the smallest, a middle and the largest
+    with ThreadPoolExecutor(WORKERS) as pool:
+        tasks = [pool.submit(run, *case, tool=True) for case in watched]
+        tasks += [pool.submit(run, *case, tool=False) for case in cases]
+        for task in tasks:
+            rows.append(task.result())
+            print(rows[-1], flush=True)
+    keep(chosen.out, "narrow", began, rows=rows, tool_found=shutil.which(TOOL) is not None)
+    return int(any(row["status"].startswith("exit") for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

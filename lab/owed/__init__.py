@@ -1,0 +1,1 @@
+"""The queue of what has not been run on a GPU yet."""
