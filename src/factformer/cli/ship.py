@@ -43,8 +43,14 @@ def export(
     from factformer._support.files import size_text
     from factformer.export.exporting import export as export_surrogate
 
-    chosen = None if format is None else format.value
-    done = export_surrogate(source, out, chosen, num_steps=steps, device=device, overwrite=overwrite)
+    done = export_surrogate(
+        source,
+        out,
+        None if format is None else format.value,
+        num_steps=steps,
+        device=device,
+        overwrite=overwrite,
+    )
     if json:
         print_json(done.to_dict())
         return
