@@ -61,6 +61,13 @@ def test_parameters_have_defaults_and_round_trip(pde: PDE) -> None:
 
 
 @PDES
+def test_a_trajectory_alone_has_the_bits_it_has_in_a_batch(pde: PDE) -> None:
+    initial, count = start(pde, dtype=torch.float32), num_frames(pde, 3)
+    together = simulated(pde, initial, count, device="cpu")
+    assert torch.equal(simulated(pde, initial[1:], count, device="cpu"), together[1:])
+
+
+@PDES
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_shapes_dtype_and_frame_zero(pde: PDE, dtype: torch.dtype) -> None:
     initial = start(pde, dtype=dtype)

@@ -13,6 +13,7 @@ from factformer.numerics.spectral import (
     padded_shape,
     quick_size,
     resample,
+    transform,
     two_thirds_cutoff,
 )
 
@@ -133,3 +134,24 @@ def test_gradients_flow_through_the_transforms() -> None:
     spectrum = Spectrum([1.0, 1.0], [2, 2])
     values = torch.randn(1, 6, 7, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda v: spectrum.values(spectrum.coefficients(v), (8, 5)), values)
+
+
+@pytest.mark.parametrize("shape", [(16,), (64,), (12,), (16, 16), (1, 16), (6, 8, 10)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_bits_of_a_field_do_not_depend_on_its_batch(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    fields = torch.randn(5, *shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    spectrum = Spectrum([2 * math.pi] * len(shape), full_cutoff(shape), dtype=dtype)
+    coefficients = spectrum.coefficients(fields)
+    values = spectrum.values(coefficients, shape)
+    for row in range(len(fields)):
+        one = slice(row, row + 1)
+        assert torch.equal(spectrum.coefficients(fields[one]), coefficients[one])
+        assert torch.equal(spectrum.values(coefficients[one], shape), values[one])
+
+
+def test_no_lines_are_transformed_to_no_lines() -> None:
+    none = torch.zeros(3, 0, 8)
+    modes = transform(torch.fft.rfft, none, -1)
+    assert modes.shape == (3, 0, 5)
+    assert modes.dtype == torch.complex64
+    assert transform(torch.fft.irfft, modes, -1, size=8).shape == none.shape

@@ -156,14 +156,13 @@ class Spectrum:
         result = coefficients
         for m, (axis, size, cutoff) in enumerate(zip(self.axes[:-1], shape, self.cutoff, strict=False)):
             result = _widen(result.movedim(axis, -1), size, cutoff)
-            result = transform(torch.fft.ifft, result, -1, norm="forward").movedim(-1, axis)
+            result = transform(torch.fft.ifft, result, -1, "forward").movedim(-1, axis)
             result = self.pencils.to_points(result, m, self._count(m + 1))
         kept = self.cutoff[-1] + 1
         padded = result.new_empty((*result.shape[:-1], shape[-1] // 2 + 1))
         padded[..., :kept] = result
         padded[..., kept:] = 0
-        values: Tensor = torch.fft.irfft(padded, n=shape[-1], dim=-1, norm="forward")
-        return values
+        return transform(torch.fft.irfft, padded, -1, "forward", shape[-1])
 
     def coefficients(self, values: Values, shape: Sequence[int] | None = None) -> Coefficients:
         """The coefficients of a field on a uniform grid; modes beyond the cut are dropped.
@@ -176,11 +175,11 @@ class Spectrum:
             raise TypeError("give the shape of the whole grid: these values are those of a part of it")
         if values.is_cuda and self.pencils.is_whole:
             return self._coefficients_at_once(values)
-        result: Tensor = torch.fft.rfft(values, dim=-1, norm="forward").narrow(-1, 0, self.cutoff[-1] + 1)
+        result = transform(torch.fft.rfft, values, -1, "forward").narrow(-1, 0, self.cutoff[-1] + 1)
         for m in reversed(range(self.num_axes - 1)):
             axis, cutoff = self.axes[m], self.cutoff[m]
             result = self.pencils.to_modes(result, m, whole[m])
-            result = transform(torch.fft.fft, result, axis, norm="forward")
+            result = transform(torch.fft.fft, result, axis, "forward")
             result = _narrow(result, axis, cutoff, following=axis - 1 if m else None)
         return result
 
@@ -243,9 +242,23 @@ def _narrow(coefficients: Tensor, axis: int, cutoff: int, following: int | None)
     return torch.cat([part.movedim(following, -1) for part in parts], dim=axis - 1).movedim(-1, following)
 
 
-def transform(function: Callable[..., Tensor], x: Tensor, axis: int, norm: str | None = None) -> Tensor:
-    """A complex transform along one axis, which may be given no lines at all."""
-    return function(x, dim=axis, norm=norm) if x.numel() else x
+def transform(
+    function: Callable[..., Tensor], x: Tensor, axis: int, norm: str | None = None, size: int | None = None
+) -> Tensor:
+    """A transform along one axis, such as ``torch.fft.fft``, which may be given no lines at all.
+
+    On a CPU the bits of a line depend on how lines lie in memory and on whether there is one or several. So that those
+    of a field do not depend on its batch, lines are made contiguous, and a single one is transformed twice.
+    """
+    if not x.numel():
+        line = function(x.new_zeros(x.shape[axis]), n=size, norm=norm)
+        return line.new_empty((*x.movedim(axis, -1).shape[:-1], len(line))).movedim(-1, axis)
+    if x.is_cuda:
+        return function(x, n=size, dim=axis, norm=norm)
+    lines = x.movedim(axis, -1).contiguous()
+    if lines.numel() == lines.shape[-1]:
+        return function(torch.stack((lines, lines)), n=size, dim=-1, norm=norm)[0].movedim(-1, axis)
+    return function(lines, n=size, dim=-1, norm=norm).movedim(-1, axis)
 
 
 def two_thirds_cutoff(shape: Sequence[int]) -> tuple[int, ...]:
@@ -316,6 +329,5 @@ class Shift:
         return torch.polar(torch.ones_like(angle), angle)
 
     def __call__(self, values: Tensor, factor: Tensor) -> Tensor:
-        turned = torch.fft.rfft(values, dim=self.axis) * factor
-        result: Tensor = torch.fft.irfft(turned, n=self.size, dim=self.axis)
-        return result
+        turned = transform(torch.fft.rfft, values, self.axis) * factor
+        return transform(torch.fft.irfft, turned, self.axis, size=self.size)

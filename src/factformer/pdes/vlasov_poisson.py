@@ -25,7 +25,7 @@ from torch import Tensor
 from factformer.config import Config
 from factformer.grid import Grid
 from factformer.kernels.solvers.replay import repeated
-from factformer.numerics.spectral import Shift, wavenumber_unit
+from factformer.numerics.spectral import Shift, transform, wavenumber_unit
 from factformer.numerics.timestepping import Function, num_steps
 from factformer.pdes._common import presets as _presets
 from factformer.pdes._common.base import PDE, Frames, State, Symmetries
@@ -174,8 +174,17 @@ class ElectricField:
 
     def __call__(self, distribution: Tensor) -> list[Tensor]:
         charge = 1 - self.cell * distribution.sum(self.velocities)
-        modes = torch.fft.rfftn(charge, dim=self.positions)
-        return [torch.fft.irfftn(symbol * modes, s=self.shape, dim=self.positions) for symbol in self.symbols]
+        *others, last = self.positions
+        modes = transform(torch.fft.rfft, charge, last)
+        for axis in others:
+            modes = transform(torch.fft.fft, modes, axis)
+        fields = []
+        for symbol in self.symbols:
+            component = symbol * modes
+            for axis in others:
+                component = transform(torch.fft.ifft, component, axis)
+            fields.append(transform(torch.fft.irfft, component, last, size=self.shape[-1]))
+        return fields
 
 
 def _strang_step(state: Tensor, parameters: Parameters, dt: float) -> Function:
