@@ -1,6 +1,7 @@
 """Narrow networks on the fused kernels, which the engine does not allow, under compute-sanitizer and without it.
 
     python -m lab.checks.narrow --out results/speed/narrow_h200.json
+    python -m lab.checks.narrow --stages 32 16 --out -      one network: errors of each stage alone on its kernels
 
 Every width and head in a process of its own: an illegal access takes its process with it. Errors are relative to the
 plain layers; those without the tool are the numbers to read, those under it say whether an access was out of bounds.
@@ -15,10 +16,12 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import Any
 from unittest import mock
 
 from factformer import engine
+from factformer.kernels._triton.limits import FULL, MEDIUM
 from lab.checks.common import DEVICE, Step, keep, options, relative
 
 CASES = [(dim, head) for dim in (16, 32, 48) for head in (8, 16, 32)]
@@ -45,6 +48,20 @@ def one(dim: int, head_dim: int) -> dict[str, Any]:
     return found
 
 
+def by_stage(dim: int, head_dim: int) -> None:
+    """Errors of a network of which one kind of stage runs on its kernels, with TMA and without."""
+    sizes = {"dim": dim, "depth": 2, "heads": 2, "head_dim": head_dim, "kernel_dim": 16, "name": "factformer_plus"}
+    for shape, (name, row), limits in product(SHAPES.values(), engine.TABLE.items(), (FULL, MEDIUM)):
+        with mock.patch.object(engine, "NARROWEST", 1):
+            plain = Step(shape, 2, 2, sizes, mode="off", optimizer=False)
+            ours = Step(shape, 2, 2, sizes, mode="off", optimizer=False)
+            for part in ours.surrogate.modules():
+                if type(part) is row.layer:
+                    engine.attach(part, "auto", limits=limits)
+            errors = [relative(a, b) for a, b in zip(ours.gradients(), plain.gradients(), strict=True)]
+        print(json.dumps({"shape": shape, "stage": name, "TMA": limits.tma, "errors": errors}), flush=True)
+
+
 def run(dim: int, head_dim: int, *, tool: bool) -> dict[str, Any]:
     """The same in another process."""
     words = [sys.executable, "-m", "lab.checks.narrow", "--one", str(dim), str(head_dim), "--out", "-"]
@@ -65,8 +82,12 @@ def main() -> int:
     chosen = options(
         __doc__,
         ("--one", {"nargs": 2, "type": int, "metavar": ("DIM", "HEAD")}),
+        ("--stages", {"nargs": 2, "type": int, "metavar": ("DIM", "HEAD")}),
         ("--no-tool", {"action": "store_true"}),
     )
+    if chosen.stages:
+        by_stage(*chosen.stages)
+        return 0
     if chosen.one:
         print(json.dumps(one(*chosen.one)), flush=True)
         return 0
