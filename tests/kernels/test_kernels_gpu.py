@@ -1,19 +1,24 @@
 """The fused path and its graphs on a GPU, against float64: ``pytest -m gpu tests/kernels/test_kernels_gpu.py``."""
 
-import copy
-import math
+import json
+import subprocess
+import sys
 import threading
 import time
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from factformer import Field, Grid, Problem, build_surrogate, engine, metrics
+from factformer import engine, metrics
 from factformer.batch import Batch
 from factformer.kernels._triton.limits import MEDIUM, SMALL
 from factformer.kernels.graphs import StepGraphs
+
+sys.path.insert(0, str(Path(__file__).parent))
+import gpu_cases
+from gpu_cases import CASES, errors_of, surrogate_for
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,80 +26,7 @@ pytestmark = [
 ]
 
 
-@dataclass(frozen=True)
-class Case:
-    grid: Grid
-    batch_size: int = 1
-    model: dict[str, Any] = field(default_factory=dict)
-    parts: dict[str, Any] = field(default_factory=dict)
-    """Of the problem, beside its one field."""
-
-
-PLUS = {"model": "factformer_plus"}
-PERIODIC_PLANE = Grid((40, 36), 2 * math.pi, True)
-ALL = {
-    "parameters": ("reynolds", "wavenumber"),
-    "masked": True,
-    "forcing": (Field("inflow"),),
-    "static": (Field("depth"),),
-}
-CASES = {
-    "line in the low-rank order": Case(Grid(300, 2 * math.pi, True), 3, {"heads": 4, "kernel_dim": 64}),
-    "plane": Case(PERIODIC_PLANE, 2, {"heads": 8, "kernel_dim": 128}),
-    "long plane in the low-rank order": Case(Grid((300, 60), 2 * math.pi, True), 1, {"heads": 4, "kernel_dim": 64}),
-    "bounded plane": Case(Grid((33, 47), 1.0, False), 1, {"heads": 3, "kernel_dim": 128}),
-    "box": Case(Grid((20, 17, 24), 2 * math.pi, True), 1, {"heads": 6, "kernel_dim": 192}),
-    "plane with a local branch": Case(Grid((40, 36), 2 * math.pi, (True, False)), 2, PLUS),
-    "box with a local branch": Case(Grid((12, 17, 20), 2 * math.pi, True), 1, {**PLUS, "heads": 6}),
-    "plane of patches": Case(Grid((80, 72), 2 * math.pi, True), 2, {**PLUS, "patch": 2}),
-    "box of patches": Case(Grid((24, 20, 32), 2 * math.pi, True), 1, {**PLUS, "heads": 6, "patch": 2}),
-    "four axes of patches": Case(Grid((8, 12, 8, 10), 2 * math.pi, True), 1, {**PLUS, "heads": 4, "patch": 2}),
-    "two levels": Case(PERIODIC_PLANE, 2, {**PLUS, "levels": 2, "depth": 3}),
-    "plane with bodies, parameters and forcing": Case(Grid((40, 36), 1.0, (True, False)), 2, PLUS, ALL),
-    "box with bodies, parameters and forcing": Case(Grid((20, 17, 24), 2 * math.pi, True), 1, {"heads": 6}, ALL),
-    "patches around bodies": Case(Grid((48, 40), 1.0, False), 2, {**PLUS, "patch": 2}, ALL),
-}
 RESTRICTED = ("plane", "box", "plane with a local branch", "box of patches", "patches around bodies")
-STEPS, CONTEXT = 3, 4
-
-
-def surrogate_for(case):
-    torch.manual_seed(0)
-    boundary = "periodic" if all(case.grid.periodic) else "zero"
-    problem = Problem("test", case.grid, (Field("a", 1),), num_context_frames=CONTEXT, boundary=boundary, **case.parts)
-    surrogate = build_surrogate(problem, marching_steps=STEPS, **{"depth": 2, **case.model})
-    with torch.no_grad():  # fresh kernels are tiny: make all parts count
-        for parameter in surrogate.parameters():
-            parameter.add_(0.02 * torch.randn_like(parameter))
-    return surrogate.cuda()
-
-
-def batch_for(case, surrogate):
-    """A random batch with all the parts of the problem; a body in the middle of each masked sample."""
-    problem, rows, shape = surrogate.problem, case.batch_size, case.grid.shape
-    mask = None
-    if problem.masked:
-        mask = torch.ones(rows, *shape, dtype=torch.bool, device="cuda")
-        mask[(slice(None), *(slice(size // 3, size // 2) for size in shape))] = False
-    return Batch(
-        torch.randn(rows, CONTEXT, *shape, 1, device="cuda"),
-        torch.randn(rows, *shape, 1, device="cuda") if problem.static else None,
-        torch.randn(rows, CONTEXT + STEPS, *shape, 1, device="cuda") if problem.forcing else None,
-        torch.randn(rows, len(problem.parameters), device="cuda") if problem.parameters else None,
-        mask,
-    )
-
-
-def relative(a, b):
-    return float(((a.double() - b.double()).norm() / b.double().norm()).detach())
-
-
-def run(surrogate, batch, target, *, bf16):
-    with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
-        prediction = engine.predict(surrogate, batch, STEPS, surrogate.problem.grid)
-    loss = metrics.loss(prediction, target, surrogate.problem.state_slices, batch.mask)
-    grads = torch.autograd.grad(loss, list(surrogate.parameters()), allow_unused=True)
-    return prediction, torch.cat([g.double().flatten() for g in grads if g is not None])
 
 
 def count_calls(monkeypatch):
@@ -112,24 +44,6 @@ def count_calls(monkeypatch):
     return counts
 
 
-def errors_of(case, monkeypatch, limits=None):
-    """Mean relative errors of predictions and gradients against float64, by way of execution."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # torch's own products are exact by default, too
-    surrogate = surrogate_for(case)
-    exact_surrogate = copy.deepcopy(surrogate).double()
-    errors = {"fused": [], "plain": [], "single": []}
-    for _ in range(3):
-        batch = batch_for(case, surrogate)
-        target = torch.randn(case.batch_size, STEPS, *case.grid.shape, 1, device="cuda")
-        engine.attach(exact_surrogate, "off")
-        exact = run(exact_surrogate, batch.to(torch.float64), target.double(), bf16=False)
-        for way, mode, bf16 in (("fused", "auto", True), ("plain", "off", True), ("single", "off", False)):
-            engine.attach(surrogate, mode, limits=limits)
-            got = run(surrogate, batch, target, bf16=bf16)
-            errors[way].append([relative(a, b) for a, b in zip(got, exact, strict=True)])
-    return {way: torch.tensor(found).mean(0).tolist() for way, found in errors.items()}
-
-
 def assert_near(name, errors):
     """One part in a hundred. Gradients of a fit to noise nearly cancel: plain operations in bfloat16 are off by 2 to 7
     parts in a hundred there, and ours must not be far from them (docs/performance.md)."""
@@ -143,7 +57,7 @@ def assert_near(name, errors):
 @pytest.mark.parametrize("name", CASES)
 def test_stays_within_a_percent_of_float64(name, monkeypatch):
     counts = count_calls(monkeypatch)
-    assert_near(name, errors_of(CASES[name], monkeypatch))
+    assert_near(name, errors_of(CASES[name]))
     expected = {"encoder", "positions", "attention", "march_decode"}
     expected |= {"local"} if CASES[name].model.get("model") == "factformer_plus" else set()
     assert {stage for stage, calls in counts.items() if calls} == expected
@@ -153,16 +67,18 @@ def test_stays_within_a_percent_of_float64(name, monkeypatch):
 @pytest.mark.parametrize("name", RESTRICTED)
 def test_kernels_within_the_memory_of_other_cards(name, limits, monkeypatch):
     counts = count_calls(monkeypatch)
-    assert_near(name, errors_of(CASES[name], monkeypatch, limits))
+    assert_near(name, errors_of(CASES[name], limits))
     assert counts["attention"] > 0
 
 
 @pytest.mark.parametrize("name", ["plane", "plane with a local branch"])
-def test_compiled_stages_stay_near_float64(name, monkeypatch):
-    case = CASES[name]
-    wide = replace(case, model={**case.model, "dim": 256, "heads": 4, "kernel_dim": 128})
-    assert_near(name, errors_of(wide, monkeypatch))
-    assert not engine._failed
+def test_compiled_stages_stay_near_float64(name):
+    words = [sys.executable, gpu_cases.__file__, name]
+    done = subprocess.run(words, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert_near(name, found["errors"])
+    assert not found["failed"]
 
 
 def test_replayed_calls_follow_the_weights():

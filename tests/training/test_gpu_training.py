@@ -1,11 +1,14 @@
 """Training on a GPU: every precision and feed learns, and a resumed run goes on where it stopped."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from small_waves import tiny_experiment
 
+from factformer.data.generate.simulated import simulate_splits
+from factformer.pdes import find_pde
 from factformer.training.loop.machine import Machine
 from factformer.training.loop.train import train
 
@@ -51,3 +54,12 @@ def test_a_run_goes_on_where_it_stopped(datasets, tmp_path):
 def test_half_precision_storage_on_the_device(datasets, tmp_path):
     experiment = tiny_experiment(updates=5, log_every=1).override(["data.storage=bfloat16"])
     assert train(experiment, *datasets, folder=tmp_path / "run", machine=GPU).finished
+
+
+def test_data_that_lie_on_the_device_train_with_a_stride(tmp_path):
+    """As in `factformer reproduce`, which solves its data where it trains."""
+    preset = replace(find_pde("burgers").presets["small"], resolution=32, simulation_resolution=48, num_frames=16)
+    (splits,) = simulate_splits("burgers", preset, {"train": 3, "valid": 2}, device=GPU.device).values()
+    experiment = tiny_experiment(updates=3).override(["protocol.stride=2", "data.resolution=null", "problem=burgers"])
+    outcome = train(experiment, splits["train"], splits["valid"], folder=tmp_path / "run", machine=GPU)
+    assert outcome.finished

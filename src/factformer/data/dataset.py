@@ -50,7 +50,7 @@ class Dataset(ABC):
 
     def read_exact(self, trajectories: Selection, frames: slice = slice(None), part: str = "state") -> NDArray[Any]:
         """The same before it is rounded to float32."""
-        return self.read(trajectories, frames, part).numpy()
+        return self.read(trajectories, frames, part).cpu().numpy()
 
     def read_section(self, trajectories: Selection, frames: slice, part: str, section: Section) -> Tensor:
         """`read` of a section of the grid. Where the data allow it, no more is read."""
