@@ -16,10 +16,13 @@ CASES = Path(__file__).with_name("domain_cases.py")
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_a_cut_grid_gives_the_same_prediction_and_gradients(tmp_path, size):
+@pytest.mark.parametrize("extent", ["some", pytest.param("all", marks=pytest.mark.slow)])
+def test_a_cut_grid_gives_the_same_prediction_and_gradients(tmp_path, size, extent):
     words = [sys.executable, str(CASES), str(tmp_path / "rendezvous")]
     processes = [
-        subprocess.Popen([*words, str(rank), str(size)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*words, str(rank), str(size), extent], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for rank in range(size)
     ]
     answers = [process.communicate(timeout=600) for process in processes]
