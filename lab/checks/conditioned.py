@@ -53,7 +53,7 @@ def main() -> None:
                 print(rows[-1], flush=True)
                 del step
                 forget()
-    keep(chosen.out, "conditioned", began, limit=1.10, rows=rows)
+            keep(chosen.out, "conditioned", began, limit=1.10, rows=rows)  # what is known so far
 
 
 if __name__ == "__main__":

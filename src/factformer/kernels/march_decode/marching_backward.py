@@ -18,7 +18,7 @@ from torch import Tensor
 from factformer.kernels._triton.arithmetic import gelu_and_slope, padded, precision
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, row_of, store_tile
-from factformer.kernels.march_decode.marching_forward import BLOCK_LATENT
+from factformer.kernels.march_decode.marching_forward import latent_block
 from factformer.kernels.march_decode.network import Forcing, Network
 
 HIDDEN_TILE = Tile(64, 8, 2)
@@ -196,7 +196,7 @@ def march_backward(
     entering = None if forcing is None else torch.empty_like(forcing.states)
     grad_hidden, activated = states.new_empty(2, steps, batch, points, hidden).unbind(0)
     sums = states.new_empty(steps, batch, points, 2, dtype=torch.float32)
-    block, block_hidden = min(padded(latent), BLOCK_LATENT), padded(hidden)
+    block, block_hidden = latent_block(latent), padded(hidden)
     window = _window(latent, wide, groups, block)
     described = can_move(states, grad_hidden, grad_decoded, scaled, network.first, network.second)
     described &= can_move(grad_decoded, columns=wide // groups)

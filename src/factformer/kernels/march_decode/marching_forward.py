@@ -28,6 +28,14 @@ MERGED_TILES = 128
 """Tiles whose sums are merged at a time."""
 
 
+def latent_block(latent: int) -> int:
+    """Latent channels that a program takes at a time: half of them at most.
+
+    A kernel whose loop over 64 channels had a single turn came out wrong on an H200 (docs/performance.md).
+    """
+    return max(min(padded(latent) // 2, BLOCK_LATENT), 16)
+
+
 @triton.jit
 def _row_moments(
     states,
@@ -228,7 +236,7 @@ def march(
     parts = states.new_empty(num_steps * batch, tiles, 2, block_groups, dtype=torch.float32)
     of_samples = weights is not None and weights.numel() > points
     counts = states.new_empty(batch if of_samples else 1, tiles, dtype=torch.float32)
-    block, block_hidden = min(padded(latent), BLOCK_LATENT), padded(hidden)
+    block, block_hidden = latent_block(latent), padded(hidden)
     entering = states if forcing is None else forcing.states
     described = can_move(states, network.first, network.second)
     arguments = (
