@@ -3,8 +3,9 @@
     git archive 3f4abe3 src | tar -x --one-top-level=.device-deps/before        where there is a history
     python -m lab.checks.losses --before .device-deps/before/src --out results/seeded-losses/h200.json
 
-Every problem at the paper's sizes of the network on a small grid, 200 updates each. Each source solves its data itself,
-on the CPU, where both give the same bits; the earlier one does not read today's files.
+Every problem at the paper's sizes of the network on a small grid, 200 updates each. Both train on the data that the
+earlier source solves, which does not read today's files; ``same_data`` says whether today's source solves
+the same bits.
 Ends with 1 where a loss differs in a bit; the file then says from which update on, and by how much.
 """
 
@@ -18,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import h5py
 
 from lab.checks.common import DEVICE, TINY, keep, options
 from lab.seeded_losses import DATA, run
@@ -61,6 +64,24 @@ def compared(now: list[str], before: list[str]) -> dict[str, Any]:
     return {"same": False, "from_update": first + 1, "largest": max(abs(a / b - 1) for a, b in pairs)}
 
 
+def same_fields(one: Path, other: Path) -> bool:
+    """Whether two folders of data hold the same bits in the training split."""
+
+    def fields(folder: Path) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+
+        def take(name: str, item: object) -> None:
+            if isinstance(item, h5py.Dataset) and name.startswith(("t0_fields", "t1_fields", "t2_fields")):
+                found[name] = item[...].tobytes()
+
+        with h5py.File(folder / "train.hdf5") as file:
+            file.visititems(take)
+        return found
+
+    known, others = fields(one), fields(other)
+    return bool(known) and known == others
+
+
 def main() -> int:
     chosen, began = options(__doc__, ("--before", {"help": "folder of an earlier source"})), time.perf_counter()
     if chosen.before and not Path(chosen.before, "factformer").is_dir():
@@ -77,12 +98,13 @@ def main() -> int:
             for name, source in sources.items():
                 made = ["--trajectories", "3", "--device", "cpu", "--out", str(data[name])]
                 run("generate", *words, *made, source=source)
+            same_data = same_fields(*data.values()) if len(data) > 1 else None
             tasks = {
                 (model, name): pool.submit(
                     losses,
                     recipe,
                     model,
-                    data[name],
+                    list(data.values())[-1],
                     Path(folder, f"{recipe}-{model}-{name}"),
                     updates,
                     chosen.tiny,
@@ -91,7 +113,7 @@ def main() -> int:
                 for model, (name, source) in product(MODELS[: 1 if chosen.tiny else None], sources.items())
             }
             for (model, name), task in tasks.items():
-                rows.setdefault(f"{recipe}/{model}", {})[name] = task.result()
+                rows.setdefault(f"{recipe}/{model}", {"same_data": same_data})[name] = task.result()
     for key, row in rows.items():
         row |= compared(row["now"], row["before"]) if "before" in row else {}
         print(key, {name: value for name, value in row.items() if name not in sources}, flush=True)

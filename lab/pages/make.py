@@ -27,7 +27,7 @@ from lab import ROOT
 from lab.campaign.run_groups import GROUPS
 from lab.gallery.gallery_page import PAGE as GALLERY
 from lab.gallery.gallery_page import gallery_page
-from lab.pages import large_grids, measurements, resolutions, sections, settings
+from lab.pages import large_grids, measurements, resolutions, sections, settings, spacings
 from lab.pages.cards import leaves, run_of, write_cards
 from lab.pages.findings import Finding, paragraph, read_findings
 from lab.pages.notebook import notebook
@@ -148,10 +148,12 @@ def results_page(found: dict[str, Finding]) -> str:
         "",
         *sections.equal_cost("smoke-recipe", found),
         "",
+        *spacings.patches_and_strides(found),
         "## Against the solver",
         "",
         *measurements.against_solver(),
         "",
+        *spacings.bill(),
         "## Ablations",
         "",
         "Kolmogorov flow at 64 × 64 points, one minute each. Changes are against the mean of the model's base runs.",
@@ -198,6 +200,8 @@ def readme(text: str, found: dict[str, Finding]) -> str:
             "partly on the test flows of the first row. With that recipe the errors of other models in the first row "
             f"change: {sections.recipe_effects(found)} ([details](docs/results.md#the-same-recipe-for-all))."
         ),
+        "",
+        *paragraph(spacings.headline(found)),
         "",
     ]
     return renewed(text, "results", lines)

@@ -55,9 +55,9 @@ Way = Literal["plain", "blocked", "compiled", "fused"]
 
 VARIABLE = "FACTFORMER_FUSED"
 NARROWEST = 64
-"""Channels of a point or a head below which stages run plain: a network of width 32 with heads of 16 ended in an
-illegal memory access on an H200, which has not been explained (docs/performance.md). Widths from 64 on were held
-against float64 there. Narrow layers are bound by launches, which recorded graphs remove: they are not compiled."""
+"""Channels of a point or a head below which stages run plain. Widths of 16 to 48 are right on an H200 in
+`lab.checks.narrow`; the GPU tests have held widths from 64 on against float64. Narrow layers are bound by launches,
+which recorded graphs remove: they are not compiled."""
 
 MANY = 2**18
 """Points of a sample times the `width` of a stage from which blocked stages run: 64 × 64 points, heads of 64 channels.

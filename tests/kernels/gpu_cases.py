@@ -11,7 +11,6 @@ import math
 import sys
 from dataclasses import dataclass, field, replace
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -99,8 +98,8 @@ def errors_of(case, limits=None):
     surrogate = surrogate_for(case)
     exact_surrogate = copy.deepcopy(surrogate).double()
     errors = {"fused": [], "plain": [], "single": []}
-    # PyTorch's own products are exact by default, those of cuDNN are not.
-    with mock.patch.object(torch.backends.cudnn, "allow_tf32", False):
+    # The products of PyTorch itself are exact by default, those of cuDNN are not.
+    with torch.backends.cudnn.flags(allow_tf32=False):
         for _ in range(3):
             batch = batch_for(case, surrogate)
             target = torch.randn(case.batch_size, STEPS, *case.grid.shape, 1, device="cuda")

@@ -1,0 +1,117 @@
+"""Runs in patches and strides beside the usual run of the same problem and minutes, at equal physical times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lab import ROOT
+from lab.campaign.run_groups import GROUPS
+from lab.campaign.spacing_runs import error_at
+from lab.pages.findings import Finding, markdown, paragraph
+
+MARK = "-spaced"
+RUN = "kolmogorov-128/factformer_plus-3min-spaced.json"
+BILL = "speed/solver_kolmogorov-128_3min_spaced_h200.json"
+USUAL_BILL = "speed/solver_kolmogorov-128_bf16_h200.json"
+Found = Mapping[str, Finding]
+
+
+def patches_and_strides(found: Found) -> list[str]:
+    """The section of the results page; nothing where no such run was made."""
+    rows: list[list[str]] = []
+    for entry in GROUPS["spaced"]():
+        finding = found.get(entry.path)
+        if finding is None:
+            continue
+        usual = found.get(f"{entry.path.partition(MARK)[0]}.json")
+        interval = finding.result["frame_dt"]
+        if usual is not None and not any(row[1] == _named(usual) for row in rows):
+            rows.append(_row(entry.folder, usual, "recipe", interval))
+        rows.append(_row(entry.folder, finding, entry.title, interval))
+    if not rows:
+        return []
+    columns = ["problem", "run", "patch, stride, context", "error", "error at the end", "updates", "seed"]
+    return [
+        "## Patches and strides",
+        "",
+        *paragraph(
+            "`model.patch` makes patches of neighbouring points the points of the latent field, and `protocol.stride` "
+            "trains on every second frame. Errors are averages over the frames that all runs of a problem predict, so "
+            "they are at equal physical times. What such a surrogate costs stands in [Against the "
+            "solver](#against-the-solver)."
+        ),
+        "",
+        *markdown(columns, rows),
+        "",
+    ]
+
+
+def _named(finding: Finding) -> str:
+    return f"`{finding.path}`"
+
+
+def _row(folder: str, finding: Finding, title: str, interval: float) -> list[str]:
+    error = f"{error_at(finding.result, interval):.4f}"
+    finals = " / ".join(finding.shown_final(field) for field in finding.result["fields"])
+    return [folder, _named(finding), title, error, finals, f"{finding.updates:,}", str(finding.training["seed"])]
+
+
+def headline(found: Found) -> str:
+    """What patches and strides do, in a sentence."""
+    fast, usual = (_result(name)["rows"][0]["seconds"] for name in (BILL, USUAL_BILL))
+    return (
+        "With patches of 2 × 2 points and every second frame (`model.patch=2 protocol.stride=2 "
+        f"data.num_context_frames=2`) `factformer_plus` reaches {found[RUN].shown('vorticity')} after the same three "
+        "minutes on the flows of the first row, and "
+        f"ten flows of one second take {1000 * fast:.0f} ms in bfloat16 on an H200 instead of {1000 * usual:.0f} "
+        "([details](docs/results.md#patches-and-strides))."
+    )
+
+
+def _result(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
+    return content
+
+
+def bill() -> list[str]:
+    """The solver against a surrogate in patches and strides: times, speed-up at equal error, break-even."""
+    measured = _result(BILL)
+    (precision,) = measured["speedup_at_equal_error"]
+    equal, even = measured["speedup_at_equal_error"][precision], measured["break_even_solutions"][precision]
+    rows = [
+        [
+            row["method"],
+            str(row["resolution"]),
+            row["start"] or "–",
+            f"{row['dt']:.3g}" if row["dt"] else "–",
+            f"{1000 * row['seconds']:.3g}",
+            "–" if row["error"] is None else f"{row['error']:.4f}",
+        ]
+        for row in measured["rows"]
+    ]
+    seconds = measured["num_frames"] * measured["frame_dt"]
+    return [
+        "### With patches and strides",
+        "",
+        *paragraph(
+            f"The same bill for the run `{RUN}` of the section above, "
+            f"{measured['batch_size']} flows at once for {seconds:g} second on {measured['hardware']}, the surrogate "
+            f"in bfloat16 (`results/{BILL}`). Solver rows start from the stored frame or from the full state, each "
+            "with the largest step that does not add to its error:"
+        ),
+        "",
+        *markdown(["method", "points per axis", "start", "step", "milliseconds", "vorticity"], rows),
+        "",
+        *paragraph(
+            f"At equal error, by interpolation between the solver's rows, the surrogate is "
+            f"{equal['stored frame']['factor']:.1f} times as fast as the solver from the stored frame and "
+            f"{equal['full state']['factor']:.1f} times as fast as from the full state. The "
+            f"{measured['effort']['total_seconds']:.0f} s of data generation and training are paid back after "
+            f"{even['reference']:,.0f} flows against the solver that made the data, and after "
+            f"{even['stored frame']:,.0f} against the solver of the same error. The figure of ten times at equal error "
+            "is not reached: on 256² points with steps of 1/128 s this solver is already accurate to 0.008."
+        ),
+        "",
+    ]
