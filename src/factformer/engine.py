@@ -35,10 +35,11 @@ from factformer._support.text import first_line
 from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.kernels import attention, blocked, encoder, graphs, local, march_decode, positions
+from factformer.kernels import attention, blocked, encoder, graphs, local, march_decode, modulation, positions
 from factformer.kernels._triton.limits import FULL, MEDIUM, SMALL, Limits, restricted
 from factformer.kernels.blocked.products import number_format
 from factformer.nn.attention import FactorizedAttention
+from factformer.nn.conditions import Modulation
 from factformer.nn.fourier_features import FourierFeatures
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.local_branch import LocalBranch
@@ -72,7 +73,7 @@ class Row:
     width: Callable[..., int]
     fits: Callable[..., bool]
     fused: Callable[..., Tensor]
-    blocked: ModuleType
+    blocked: ModuleType | None
     compiled: bool = True
 
 
@@ -81,6 +82,7 @@ TABLE: Mapping[str, Row] = {
     "positions": Row(
         FourierFeatures, positions.width, positions.fits, positions.run, blocked.positions, compiled=False
     ),
+    "modulation": Row(Modulation, modulation.width, modulation.fits, modulation.run, None, compiled=False),
     "attention": Row(FactorizedAttention, attention.width, attention.fits, attention.run, blocked.attention),
     "local": Row(LocalBranch, local.width, local.fits, local.run, blocked.local),
     "march_decode": Row(LatentMarching, march_decode.width, march_decode.fits, march_decode.run, blocked.marching),
@@ -157,7 +159,7 @@ class StageExecution:
         if way == "fused":
             with restricted(self.limits or device_limits(_of_call(layer, *arguments).device) or FULL):
                 return row.fused(layer, *arguments, dtype=dtype)
-        if way == "blocked":
+        if way == "blocked" and row.blocked is not None:
             return row.blocked.run(layer, *arguments, dtype=dtype)
         if way == "compiled":
             return _run_compiled(self.stage, self.backend, layer, *arguments)
@@ -175,6 +177,8 @@ class StageExecution:
         x = _of_call(layer, *arguments)
         width = row.width(layer)
         if mode == "blocked" or (mode == "auto" and x.device.type == "cpu"):
+            if row.blocked is None:
+                return "plain", None
             dtype = number_format(x) if _undisturbed(layer) else None
             many = mode == "blocked" or _points(layer, *arguments) * width >= MANY
             return ("blocked", dtype) if dtype and many and row.blocked.fits(layer, *arguments) else ("plain", None)

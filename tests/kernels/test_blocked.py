@@ -106,6 +106,8 @@ def test_under_autocast_they_err_as_bfloat16_does(name):
 def test_every_stage_of_a_call_is_blocked(monkeypatch):
     taken = []
     for name, row in engine.TABLE.items():
+        if row.blocked is None:
+            continue
         run = row.blocked.run
         monkeypatch.setattr(row.blocked, "run", lambda *a, run=run, name=name, **o: taken.append(name) or run(*a, **o))
     called(*case("two axes"), "blocked")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from factformer.nn.mlp import MLP
+from factformer.nn.stage import Stage
 
 
 class Conditions(NamedTuple):
@@ -47,19 +48,28 @@ class ParameterEmbedding(nn.Module):
         return embedding
 
 
-class Modulation(nn.Module):
+class Modulation(Stage):
     """Scale and shift of each channel of a latent field, as the embedded parameters of the sample say."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
+        self.dim = dim
         self.weight = nn.Parameter(torch.zeros(2 * dim, EMBEDDING_DIM))
 
     def forward(
         self, z: Float[Tensor, "batch *grid dim"], embedding: Float[Tensor, "batch embedding"]
     ) -> Float[Tensor, "batch *grid dim"]:
-        with torch.autocast(z.device.type, enabled=False):
-            both = functional.linear(embedding, self.weight)
+        modulated: Tensor = self.execute(z, embedding)
+        return modulated
+
+    def plain(self, z: Tensor, embedding: Tensor) -> Tensor:
+        both = self.scale_and_shift(embedding)
         # Not len(both): a trace would take it for a constant.
         over_grid = (both.shape[0], *[1] * (z.ndim - 2), -1)
         scale, shift = (part.reshape(over_grid).to(z.dtype) for part in both.chunk(2, dim=-1))
         return torch.addcmul(shift, z, 1 + scale)
+
+    def scale_and_shift(self, embedding: Float[Tensor, "batch embedding"]) -> Float[Tensor, "batch both"]:
+        """The scale of each channel and then the shift of each, in full precision."""
+        with torch.autocast(embedding.device.type, enabled=False):
+            return functional.linear(embedding, self.weight)
