@@ -1,7 +1,9 @@
 """An update with parameters, static fields, forcing and a mask against a plain one, in one run.
 
     python -m lab.checks.conditioned --out results/speed/conditioned_h200.json
+    python -m lab.checks.conditioned --frames 2 --out results/speed/conditioned_two_frames_h200.json
 
+Several channels are lifted frame by frame before they meet, so that the number of context frames matters.
 A conditioned and masked update should take at most 1.10 times as long as a plain one.
 """
 
@@ -36,12 +38,13 @@ MODELS = ("factformer", "factformer_plus")
 
 
 def main() -> None:
-    chosen, began, rows = options(__doc__), time.perf_counter(), []
+    chosen = options(__doc__, ("--frames", {"type": int, "default": 10}))
+    began, rows = time.perf_counter(), []
     for label, (shape, batch, steps, sizes) in (SMALL if chosen.tiny else CASES).items():
         for model in MODELS:
             plain: dict[str, Any] = {}
             for name, parts in PARTS.items():
-                step = Step(shape, batch, steps, {**sizes, "name": model}, parts)
+                step = Step(shape, batch, steps, {**sizes, "name": model}, parts, frames=chosen.frames)
                 found = times(step, seconds=0.1 if chosen.tiny else 0.5)
                 plain = plain or found
                 ratios = {
@@ -53,7 +56,7 @@ def main() -> None:
                 print(rows[-1], flush=True)
                 del step
                 forget()
-            keep(chosen.out, "conditioned", began, limit=1.10, rows=rows)  # what is known so far
+            keep(chosen.out, "conditioned", began, limit=1.10, frames=chosen.frames, rows=rows)  # what is known so far
 
 
 if __name__ == "__main__":

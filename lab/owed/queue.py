@@ -117,9 +117,12 @@ SPEED = "speed/{}_h200.json".format
 BODIES = "--minutes 4 --work {work}/bodies"
 QUEUE: tuple[Check | Runs, ...] = (
     check("house", "speed", "times within 2 % of the stored ones", 2, SPEED("model_now")),
-    check("house", "losses", "bf16 losses against commit 3f4abe3", 6, "seeded-losses/h200.json", f"--before {BEFORE}"),
-    check("house", "suite", "pytest -m gpu", 5, SPEED("gpu_tests")),
-    check("conditions", "conditioned", "parameters and masks cost at most 1.10", 3, SPEED("conditioned")),
+    check("house", "losses", "bf16 losses against commit 3f4abe3", 3, "seeded-losses/h200.json", f"--before {BEFORE}"),
+    check("house", "suite", "pytest -m gpu", 4, SPEED("gpu_tests"), "--workers 4"),
+    check("conditions", "conditioned", "parameters and masks cost at most 1.10", 2, SPEED("conditioned_again")),
+    check(
+        "conditions", "conditioned", "the same, two context frames", 2, SPEED("conditioned_two_frames"), "--frames 2"
+    ),
     check("domain", "ways", "kernels in less shared memory, compiled, eager", 4, SPEED("ways")),
     check("house", "narrow", "narrow networks under compute-sanitizer", 6, SPEED("narrow")),
     check("domain", "memory_peaks", "peaks and times to 256³ against the plan", 4, SPEED("memory")),
