@@ -173,6 +173,21 @@ def test_rollout_feeds_predictions_back_and_keeps_gradients():
     assert torch.equal(one[1], surrogate(torch.cat([x[:, 1:], one[0][:, None]], 1), 1)[:, 0])
 
 
+def test_a_rollout_of_a_finished_surrogate_keeps_gradients_only_where_they_are_asked_for():
+    p = problem(context=3)
+    surrogate = build_surrogate(p, marching_steps=2, **SMALL).eval()
+    x = frames(p)
+    for frame in rollout(surrogate, x, 3):
+        assert not frame.requires_grad
+        assert torch.is_grad_enabled(), "the caller's own mode must not change between two frames"
+    start = x.clone().requires_grad_()
+    *_, last = rollout(surrogate, start, 3)
+    last.sum().backward()
+    assert bool(start.grad.ne(0).any())
+    with torch.no_grad():
+        assert not any(frame.requires_grad for frame in rollout(surrogate, start, 3))
+
+
 def test_other_resolutions_of_the_same_box():
     p = problem((8, 8))
     surrogate = build_surrogate(p, **SMALL)

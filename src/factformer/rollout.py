@@ -39,8 +39,10 @@ def rollout(
     those of the context are. ``warn`` says in one line which parameters lie outside the range of the training data.
 
     Each call of the surrogate predicts ``steps_per_call`` frames (by default as many as it was built for),
-    which then become part of the context of the next call. Gradients flow through all calls; wrap the loop in
-    ``torch.no_grad()`` where they are not wanted. A steady problem yields its one frame.
+    which then become part of the context of the next call. A steady problem yields its one frame.
+
+    Gradients flow through all calls where the surrogate is in training mode or a tensor that is given requires them.
+    Elsewhere none are kept: a surrogate of `load` or `fit` predicts any number of frames in the same memory.
     """
     problem = surrogate.problem
     batch = Batch.of(problem, context, static=static, forcing=forcing, parameters=parameters, mask=mask)
@@ -65,10 +67,12 @@ def rollout(
     if warn and not surrogate.training:
         surrogate.warn_outside_range(batch)
     steps = surrogate.marching_steps if steps_per_call is None else steps_per_call
+    with_gradients = surrogate.training or any(part.requires_grad for part in batch.tensors)
     done = 0
     while done < num_frames:
         try:
-            predicted = surrogate(batch, min(steps, num_frames - done))
+            with torch.set_grad_enabled(with_gradients and torch.is_grad_enabled()):
+                predicted = surrogate(batch, min(steps, num_frames - done))
         except NonFinite as error:  # after the first call the context is of its own making
             raise NonFinite(done, error.samples, error.part) from None
         yield from predicted.unbind(1)
