@@ -3,8 +3,12 @@
     python -m lab.owed list                                   what results/ does not hold, minutes, and their sum
     python -m lab.owed next --seconds 560 --print             the commands that fit, to be typed
     python -m lab.owed next --seconds 560 --pack OUT          run them; what is new is packed into OUT at once
+    python -m lab.owed beside --seconds 560 --jobs 8 --pack OUT   several at a time, of those that measure no time
     python -m lab.campaign collect FOLDER                     put the archives that came back into results/ and zoo/
     python -m lab.owed next --scale tiny --only house       the same commands in sizes that a CPU does in seconds
+
+What runs beside others shares the GPU through NVIDIA's multi-process service where that is installed. Its runs are
+compared after as many updates, not after as many minutes.
 
 A machine with a GPU is there for minutes and starts bare. So every command makes its own data, and a command that is
 cut short costs nothing but itself. Where there is no history, set FACTFORMER_COMMIT to the commit, and unpack the
@@ -14,15 +18,20 @@ earlier source before (`python -m lab.checks.losses --help`).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 from lab.campaign.datasets import DATA
 from lab.campaign.entries import Entry
@@ -102,6 +111,71 @@ def do(line: str, seconds: float) -> int:
         return 124
 
 
+def settled(done: Sequence[Owed], options: argparse.Namespace) -> list[str]:
+    """Pack the files that are there now; the titles of what has not written all of its own."""
+    failed = []
+    for one in done:
+        there = {f"results/{path}": options.results / path for path in one.paths if (options.results / path).is_file()}
+        if options.pack is not None and there:
+            add_to_archive(options.pack / "results.tar", there)
+        if len(there) < len(one.paths):
+            failed.append(one.title)
+    return failed
+
+
+@contextlib.contextmanager
+def shared_device() -> Iterator[None]:
+    """Processes in here share the GPU through NVIDIA's multi-process service, if it is installed."""
+    tool = shutil.which("nvidia-cuda-mps-control")
+    if tool is None:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        places = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        subprocess.run([tool, "-d"], env={**os.environ, **places}, check=True)
+        try:
+            with mock.patch.dict(os.environ, places):
+                yield
+        finally:
+            subprocess.run([tool], input="quit\n", text=True, env={**os.environ, **places}, check=False)
+
+
+def run_beside(options: argparse.Namespace) -> int:
+    """What may share the GPU, several at a time; each run is expected to take ``slowdown`` times as long as alone."""
+    began = time.monotonic()
+    work = options.work or Path(tempfile.mkdtemp(prefix="owed-"))
+    pending = iter([one for one in missing(options.results, options.only) if one.beside])
+    failed: list[str] = []
+    turn = threading.Lock()
+
+    def work_off(number: int) -> None:
+        while True:
+            with turn:
+                one = next(pending, None)
+            left = options.seconds - (time.monotonic() - began) - SPARE
+            if one is None or left <= 0:
+                return
+            if options.scale == "paper" and options.slowdown * seconds_of([one]) > left:
+                continue
+            pack = None
+            if isinstance(one.work, Entry) and one.work.bundle and options.pack is not None:
+                pack = options.pack / "bundles"
+            line = line_of([one], options.results, work / str(number), options.scale, left, pack)
+            if isinstance(one.work, Entry):
+                line += shlex.join(["", "--beside", f"up to {options.jobs - 1} other runs"])
+            code = do(line, left)
+            with turn:
+                failed.extend(settled([one], options))
+                word = "" if not code else f" (exit {code})"
+                print(f"{time.monotonic() - began:.0f} s: {one.title}{word}", flush=True)
+
+    with shared_device(), ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(work_off, range(options.jobs)))
+    for title in failed:
+        print(f"not done, or not to its end: {title}")
+    return int(bool(failed))
+
+
 def run_next(options: argparse.Namespace) -> int:
     deadline, failed = time.monotonic() + options.seconds, []
     work = options.work or Path(tempfile.mkdtemp(prefix="owed-"))
@@ -117,14 +191,7 @@ def run_next(options: argparse.Namespace) -> int:
             planned -= min(seconds_of(taken), left)
             continue
         code = do(line, left)
-        for one in taken:
-            there = {
-                f"results/{path}": options.results / path for path in one.paths if (options.results / path).is_file()
-            }
-            if options.pack is not None and there:
-                add_to_archive(options.pack / "results.tar", there)
-            if len(there) < len(one.paths):
-                failed.append(one.title)
+        failed += settled(taken, options)
         word = "" if not code else f" (exit {code})"
         print(f"{options.seconds - (deadline - time.monotonic()):.0f} s: {taken[0].title}{word}", flush=True)
     for title in failed:
@@ -147,17 +214,21 @@ def show(options: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    lists, runs = commands.add_parser("list"), commands.add_parser("next")
-    for command in (lists, runs):
+    lists, runs, sharing = (commands.add_parser(name) for name in ("list", "next", "beside"))
+    for command in (lists, runs, sharing):
         command.add_argument("--results", type=Path, default=Path("results"))
         command.add_argument("--only", nargs="+", default=[], metavar="TOPIC", choices=sorted({i.topic for i in QUEUE}))
     lists.set_defaults(act=show)
-    runs.add_argument("--seconds", type=float, default=560.0, help="begin nothing that does not fit into this")
+    for command in (runs, sharing):
+        command.add_argument("--seconds", type=float, default=560.0, help="begin nothing that does not fit into this")
+        command.add_argument("--pack", type=Path, default=None, help="folder for archives of everything that is new")
+        command.add_argument("--scale", default="paper", choices=["tiny", "paper"])
+        command.add_argument("--work", type=Path, default=None, help="folder for data and runs; by default temporary")
     runs.add_argument("--print", action="store_true", help="print the commands and run nothing")
-    runs.add_argument("--pack", type=Path, default=None, help="folder for archives of everything that is new")
-    runs.add_argument("--scale", default="paper", choices=["tiny", "paper"])
-    runs.add_argument("--work", type=Path, default=None, help="folder for data and runs; a temporary one by default")
     runs.set_defaults(act=run_next)
+    sharing.add_argument("--jobs", type=int, default=8, help="processes at a time")
+    sharing.add_argument("--slowdown", type=float, default=2.0, help="of a run beside the others, to plan by")
+    sharing.set_defaults(act=run_beside)
     options = parser.parse_args()
     code: int = options.act(options)
     return code

@@ -35,6 +35,8 @@ class Check:
     """The same in small; by default the command with ``--tiny``."""
     also: tuple[str, ...] = ()
     """More files that it writes."""
+    beside: bool = False
+    """Whether others may use the GPU at the same time: it measures no time and ends after a number of updates."""
 
     def line(self, results: Path, work: Path, scale: str) -> str:
         """What to type."""
@@ -67,6 +69,13 @@ class Owed:
         """What must be left to begin it: of a run in segments a piece is enough."""
         whole = 60 * self.minutes
         return min(whole, PIECE) if isinstance(self.work, Entry) and self.work.in_segments else whole
+
+    @property
+    def beside(self) -> bool:
+        """Whether others may use the GPU at the same time."""
+        if isinstance(self.work, Check):
+            return self.work.beside
+        return "training.budget_minutes=null" in self.work.run.settings and not self.work.in_segments
 
 
 def device(scale: str) -> str:
@@ -102,7 +111,8 @@ def _emulated(scenario: str, model: str, seed: int = 0) -> Check:
     words = f"{scenario} {model} --seed {seed} --work {{work}}/apebench"
     name = f"{scenario}-{model}" + (f"-seed{seed}" if seed else "")
     minutes = {1: 1.5, 2: 3.0, 3: 3.0}[SCENARIOS[scenario].num_axes]
-    return check("benchmarks", "emulated", f"APEBench, {name}", minutes, f"apebench/{name}.json", words)
+    found = check("benchmarks", "emulated", f"APEBench, {name}", minutes, f"apebench/{name}.json", words)
+    return replace(found, beside=True)
 
 
 def _reproduced(targets: str, minutes: float, each: float | None) -> Check:

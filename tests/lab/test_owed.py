@@ -89,6 +89,31 @@ def test_what_is_new_is_packed_and_what_failed_is_said(tmp_path, monkeypatch, ca
     assert read_archive(tmp_path / "out" / "results.tar") == {"results/a.json": b"[]"}
 
 
+def test_what_measures_no_time_runs_several_at_a_time(tmp_path, monkeypatch, capsys):
+    write = f"{sys.executable} -c \"import time, pathlib; time.sleep(2); pathlib.Path('{{out}}').write_text('[]')\""
+    checks = [Check("house", f"check {n}", 1, f"{n}.json", write, write, beside=n < 4) for n in range(5)]
+    items = [owed.Owed("house", c.title, 1.0, (c.path,), c) for c in checks]
+    monkeypatch.setattr(owed, "missing", lambda results, topics: items)
+    monkeypatch.setattr(owed.shutil, "which", lambda name: None)
+    words = ["beside", "--results", tmp_path, "--pack", tmp_path / "out", "--scale", "tiny", "--jobs", "4"]
+    monkeypatch.setattr(sys, "argv", ["owed", *map(str, words)])
+    began = time.monotonic()
+    assert owed.main() == 0, capsys.readouterr().out
+    assert time.monotonic() - began < 7, "one after the other they take eight seconds"
+    from lab.campaign.segments import read_archive
+
+    found = read_archive(tmp_path / "out" / "results.tar")
+    assert sorted(found) == [f"results/{n}.json" for n in range(4)], "the fifth is held against the clock"
+
+
+def test_only_runs_of_so_many_updates_share_a_gpu():
+    for one in queue():
+        if isinstance(one.work, Entry):
+            given = [text for text in one.work.run.settings if text.startswith("training.updates=")]
+            assert one.beside == (bool(given) and not one.work.in_segments), one.title
+    assert {one.topic for one in queue() if one.beside} == {"conditions", "benchmarks"}
+
+
 def test_the_combination_that_wins_is_the_best_at_equal_times(tmp_path):
     name = "Kolmogorov 128"
     assert chosen(name, tmp_path) == LIKELY[name]
