@@ -151,7 +151,7 @@ class StudyFolder:
         """Data, training and error of a model on a scenario of APEBench."""
         scenario, size = SCENARIOS[work.scenario], emulation.SIZES[self.scale]
         states = {
-            split: emulation.trajectories(scenario, size, split, self.out / "data" / "apebench")
+            split: emulation.trajectories(scenario, size, split, self.out / "data" / "apebench", self.runner.device)
             for split in emulation.SPLITS
         }
         dataset = emulation.dataset_of(scenario, states["train"])

@@ -52,13 +52,13 @@ SIZES: dict[Scale, Size] = {
 }
 
 
-def trajectories(scenario: Scenario, size: Size, split: str, folder: Path) -> Tensor:
-    """``(trajectory, state, *grid, channel)``, made once and kept in ``folder``."""
+def trajectories(scenario: Scenario, size: Size, split: str, folder: Path, device: torch.device) -> Tensor:
+    """``(trajectory, state, *grid, channel)``, solved once on ``device`` and kept in ``folder``."""
     count, states = size.trajectories[split], size.states[split]
     path = folder / f"{scenario.name}-{split}-{count}-{states}.npy"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        values = scenario.data(count, states, SPLITS[split]).numpy()
+        values = scenario.data(count, states, SPLITS[split], device).cpu().numpy()
         with whole_file(path) as partial, partial.open("wb") as file:
             np.save(file, values, allow_pickle=False)
     return torch.from_numpy(np.load(path, allow_pickle=False))

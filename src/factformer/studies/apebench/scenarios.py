@@ -96,9 +96,9 @@ class Scenario:
         """Frames ``(trajectory, frame, *grid, channel)`` from states in our unit, the state first."""
         return simulate(self.pde, starts, num_frames, self.frame_dt, **self.parameters)
 
-    def data(self, count: int, num_frames: int, seed: int) -> Tensor:
-        """Developed trajectories from random starts."""
-        starts = self.starts(count, seed)
+    def data(self, count: int, num_frames: int, seed: int, device: torch.device | str = "cpu") -> Tensor:
+        """Developed trajectories from random starts, solved on ``device``."""
+        starts = self.starts(count, seed).to(device)
         if self.num_warmup:
             for _ in range(self.num_warmup // 100):
                 starts = self.trajectories(starts, 101)[:, -1]
