@@ -107,6 +107,19 @@ def _bill(bundle: str, pde: str, size: int, precision: str, minutes: float) -> C
     )
 
 
+def _latency(bundle: str) -> Check:
+    """One call of a bundle: as it is and in each exported form."""
+    call = "{python} -m benchmarks.export kolmogorov-64-small --device {device} --out {out}"
+    return Check(
+        "ship",
+        f"latency of {bundle}, exported",
+        2.5,
+        f"speed/export_{bundle}_h200.json",
+        call.replace("kolmogorov-64-small", bundle),
+        call,
+    )
+
+
 def _emulated(scenario: str, model: str, seed: int = 0) -> Check:
     words = f"{scenario} {model} --seed {seed} --work {{work}}/apebench"
     name = f"{scenario}-{model}" + (f"-seed{seed}" if seed else "")
@@ -134,6 +147,8 @@ QUEUE: tuple[Check | Runs, ...] = (
         "conditions", "conditioned", "the same, two context frames", 2, SPEED("conditioned_two_frames"), "--frames 2"
     ),
     check("domain", "ways", "kernels in less shared memory, compiled, eager", 4, SPEED("ways")),
+    _latency("kolmogorov-64-small"),
+    _latency("kolmogorov-128"),
     check("house", "narrow", "narrow networks under compute-sanitizer", 6, SPEED("narrow")),
     check("domain", "memory_peaks", "peaks and times to 256³ against the plan", 4, SPEED("memory")),
     Runs("spacing", ("spacing/kolmogorov-128",)),
