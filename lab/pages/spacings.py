@@ -10,10 +10,12 @@ from lab import ROOT
 from lab.campaign.run_groups import GROUPS
 from lab.campaign.spacing_runs import error_at
 from lab.pages.findings import Finding, markdown, paragraph
+from lab.pages.measurements import solver_rows
 
 MARK = "-spaced"
 RUN = "kolmogorov-128/factformer_plus-3min-spaced.json"
 BILL = "speed/solver_kolmogorov-128_3min_spaced_h200.json"
+CPU_BILL = "cpu/solver_kolmogorov-128_3min_spaced.json"
 USUAL_BILL = "speed/solver_kolmogorov-128_bf16_h200.json"
 Found = Mapping[str, Finding]
 
@@ -27,12 +29,12 @@ def patches_and_strides(found: Found) -> list[str]:
             continue
         usual = found.get(f"{entry.path.partition(MARK)[0]}.json")
         interval = finding.result["frame_dt"]
-        if usual is not None and not any(row[1] == _named(usual) for row in rows):
-            rows.append(_row(entry.folder, usual, "recipe", interval))
-        rows.append(_row(entry.folder, finding, entry.title, interval))
+        if usual is not None and not any(row[0] == _named(usual) for row in rows):
+            rows.append(_row(usual, "recipe", interval))
+        rows.append(_row(finding, entry.title, interval))
     if not rows:
         return []
-    columns = ["problem", "run", "patch, stride, context", "error", "error at the end", "updates", "seed"]
+    columns = ["run", "patch, stride, context", "error", "error at the end", "updates", "seed"]
     return [
         "## Patches and strides",
         "",
@@ -52,10 +54,10 @@ def _named(finding: Finding) -> str:
     return f"`{finding.path}`"
 
 
-def _row(folder: str, finding: Finding, title: str, interval: float) -> list[str]:
+def _row(finding: Finding, title: str, interval: float) -> list[str]:
     error = f"{error_at(finding.result, interval):.4f}"
     finals = " / ".join(finding.shown_final(field) for field in finding.result["fields"])
-    return [folder, _named(finding), title, error, finals, f"{finding.updates:,}", str(finding.training["seed"])]
+    return [_named(finding), title, error, finals, f"{finding.updates:,}", str(finding.training["seed"])]
 
 
 def headline(found: Found) -> str:
@@ -77,20 +79,10 @@ def _result(name: str) -> dict[str, Any]:
 
 def bill() -> list[str]:
     """The solver against a surrogate in patches and strides: times, speed-up at equal error, break-even."""
-    measured = _result(BILL)
+    measured, on_cpu = _result(BILL), _result(CPU_BILL)
+    in_full, in_half = on_cpu["rows"][:2]
     (precision,) = measured["speedup_at_equal_error"]
     equal, even = measured["speedup_at_equal_error"][precision], measured["break_even_solutions"][precision]
-    rows = [
-        [
-            row["method"],
-            str(row["resolution"]),
-            row["start"] or "–",
-            f"{row['dt']:.3g}" if row["dt"] else "–",
-            f"{1000 * row['seconds']:.3g}",
-            "–" if row["error"] is None else f"{row['error']:.4f}",
-        ]
-        for row in measured["rows"]
-    ]
     seconds = measured["num_frames"] * measured["frame_dt"]
     return [
         "### With patches and strides",
@@ -102,7 +94,7 @@ def bill() -> list[str]:
             "with the largest step that does not add to its error:"
         ),
         "",
-        *markdown(["method", "points per axis", "start", "step", "milliseconds", "vorticity"], rows),
+        *solver_rows(measured),
         "",
         *paragraph(
             f"At equal error, by interpolation between the solver's rows, the surrogate is "
@@ -112,6 +104,15 @@ def bill() -> list[str]:
             f"{even['reference']:,.0f} flows against the solver that made the data, and after "
             f"{even['stored frame']:,.0f} against the solver of the same error. The figure of ten times at equal error "
             "is not reached: on 256² points with steps of 1/128 s this solver is already accurate to 0.008."
+        ),
+        "",
+        *paragraph(
+            f"On {on_cpu['hardware']}, {on_cpu['batch_size']} flows at once (`results/{CPU_BILL}`), the same surrogate "
+            f"takes {in_full['seconds']:.2f} s in float32 and {in_half['seconds']:.2f} s in bfloat16 with errors of "
+            f"{in_full['error']:.4f} and {in_half['error']:.4f}, "
+            f"{on_cpu['rows'][2]['seconds'] / in_half['seconds']:.0f} times as fast as the solver that made the data "
+            f"and {1 / on_cpu['speedup_at_equal_error'][precision]['stored frame']['factor']:.0f} times slower than "
+            "the solver of its error."
         ),
         "",
     ]
