@@ -9,6 +9,7 @@ The ways take turns, so that their ratios hold on a busy machine too; the median
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import tempfile
 import time
@@ -49,7 +50,8 @@ def calls(surrogate: Surrogate, folder: Path, batch_size: int, said: dict[str, A
         try:
             if not path.exists():
                 done = export(surrogate, path, format, device=device)  # type: ignore[arg-type]
-                said[way] = {"error": done.error, "num_bytes": done.num_bytes}
+                write_json(folder / f"{format}.json", {"error": done.error, "num_bytes": done.num_bytes})
+            said[way] = json.loads((folder / f"{format}.json").read_text(encoding="utf-8"))
         except UserError as error:
             said[way] = {"status": str(error)}
             continue
@@ -60,13 +62,15 @@ def calls(surrogate: Surrogate, folder: Path, batch_size: int, said: dict[str, A
     return found
 
 
-def measure(bundle: str, batch_sizes: list[int], rounds: int, device: str) -> dict[str, Any]:
+def measure(bundle: str, batch_sizes: list[int], rounds: int, device: str, keep: Path | None) -> dict[str, Any]:
     began = time.perf_counter()
     surrogate = factformer.load(bundle).to(device)
     rows, said = [], {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         for size in batch_sizes:
-            ways = calls(surrogate, Path(folder), size, said)
+            ways = calls(surrogate, folder, size, said)
             seconds: dict[str, list[float]] = {way: [] for way in ways}
             for number in range(rounds + 1):
                 for way, call in ways.items():
@@ -100,9 +104,10 @@ def main() -> None:
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--keep", type=Path, default=None, help="folder of the exports; what is there is not made anew")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    write_json(options.out, measure(options.bundle, options.batch_sizes, options.rounds, options.device))
+    write_json(options.out, measure(options.bundle, options.batch_sizes, options.rounds, options.device, options.keep))
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def test_the_table_on_a_gpu(on_gpu):
     assert way(attention(parallel=True)) == "compiled"
     assert way(attention(), torch.float16) == "compiled"
     assert way(attention(), torch.float32) == "plain"
-    assert way(attention(dim=32, head_dim=16)) == "plain", "narrow layers keep to the plain path"
+    assert way(attention(dim=32, head_dim=16)) == "fused"
     assert way(attention(), mode="off") == "plain"
     assert way(attention(), device="cpu") == "plain"
 

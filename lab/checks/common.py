@@ -151,6 +151,18 @@ def times(step: Step, modes: Sequence[str] = ("infer", "train"), seconds: float 
     return found
 
 
+def in_single_precision(
+    shape: tuple[int, ...], batch_size: int, steps: int, model: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Prediction and gradients of the plain layers without bfloat16."""
+    step = Step(shape, batch_size, steps, model, mode="off", optimizer=False)
+    step._autocast = lambda: torch.autocast(DEVICE, enabled=False)  # type: ignore[method-assign]
+    prediction, gradients = step.gradients()
+    del step
+    forget()
+    return prediction.cpu(), gradients.cpu()
+
+
 def peak(step: Step) -> float:
     """GB allocated at most during an update that is not recorded."""
     step.graphs.clear()

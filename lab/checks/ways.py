@@ -11,12 +11,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import torch
-
 from factformer.engine import Mode
 from factformer.evaluation.baselines import BOX, PLANE
 from factformer.kernels._triton.limits import FULL, MEDIUM, SMALL, Limits
-from lab.checks.common import DEVICE, TINY, Step, forget, keep, options, relative, times
+from lab.checks.common import DEVICE, TINY, Step, forget, in_single_precision, keep, options, relative, times
 
 CASES: dict[str, tuple[tuple[int, ...], int, int, dict[str, Any]]] = {
     "128² × 4": ((128, 128), 4, 4, PLANE),
@@ -40,7 +38,7 @@ WAYS: dict[str, tuple[Mode | None, Limits | None]] = {
 def main() -> None:
     chosen, began, rows = options(__doc__), time.perf_counter(), []
     for label, (shape, batch, steps, sizes) in (SMALLER if chosen.tiny else CASES).items():
-        exact = _exact(shape, batch, steps, sizes)
+        exact = in_single_precision(shape, batch, steps, sizes)
         for name, (mode, limits) in WAYS.items():
             if mode == "compiled" and DEVICE == "cpu":  # takes minutes and says nothing of a GPU
                 continue
@@ -55,16 +53,6 @@ def main() -> None:
             del step
             forget()
     keep(chosen.out, "ways", began, rows=rows)
-
-
-def _exact(shape: tuple[int, ...], batch: int, steps: int, sizes: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Prediction and gradients of plain layers in float32."""
-    step = Step(shape, batch, steps, sizes, mode="off", optimizer=False)
-    step._autocast = lambda: torch.autocast(DEVICE, enabled=False)  # type: ignore[method-assign]
-    prediction, gradients = step.gradients()
-    del step
-    forget()
-    return prediction.cpu(), gradients.cpu()
 
 
 if __name__ == "__main__":

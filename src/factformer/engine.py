@@ -55,10 +55,6 @@ Mode = Literal["auto", "off", "force", "compiled", "blocked"]
 Way = Literal["plain", "blocked", "compiled", "fused"]
 
 VARIABLE = "FACTFORMER_FUSED"
-NARROWEST = 64
-"""Channels of a point or a head below which stages run plain. Widths of 16 to 48 are right on an H200 in
-`lab.checks.narrow`; the GPU tests have held widths from 64 on against float64. Narrow layers are bound by launches,
-which recorded graphs remove: they are not compiled."""
 
 MANY = 2**18
 """Points of a sample times the `width` of a stage from which blocked stages run: 64 × 64 points, heads of 64 channels.
@@ -175,17 +171,16 @@ class StageExecution:
         if mode == "compiled":
             return ("compiled" if row.compiled else "plain"), None
         x = _of_call(layer, *arguments)
-        width = row.width(layer)
         if mode == "blocked" or (mode == "auto" and x.device.type == "cpu"):
             if row.blocked is None:
                 return "plain", None
             dtype = number_format(x) if _undisturbed(layer) else None
-            many = mode == "blocked" or _points(layer, *arguments) * width >= MANY
+            many = mode == "blocked" or _points(layer, *arguments) * row.width(layer) >= MANY
             return ("blocked", dtype) if dtype and many and row.blocked.fits(layer, *arguments) else ("plain", None)
-        dtype = fused_dtype(x, width, mode)
+        dtype = fused_dtype(x, mode)
         if dtype is not None and row.fits(layer, *arguments):
             return "fused", dtype
-        pays = mode == "auto" and row.compiled and width >= NARROWEST and _precision(x) in _LOW
+        pays = mode == "auto" and row.compiled and _precision(x) in _LOW
         return ("compiled" if pays and _can_compile(x.device) else "plain"), None
 
 
@@ -233,7 +228,7 @@ def predict(surrogate: Surrogate, batch: Batch, num_steps: int, grid: Grid) -> T
     mode = (execution.mode if isinstance(execution, CallExecution) else "off") or environment_mode()
     dtype = None
     if mode in ("auto", "force") and not torch.compiler.is_compiling():
-        dtype = fused_dtype(batch.seen, surrogate.config.dim, mode)
+        dtype = fused_dtype(batch.seen, mode)
     if dtype is None:
         return surrogate.predict(batch, num_steps, grid)
     from factformer.kernels._triton.weights import working_weights
@@ -248,11 +243,11 @@ def predict(surrogate: Surrogate, batch: Batch, num_steps: int, grid: Grid) -> T
     return call()
 
 
-def fused_dtype(x: Tensor, width: int, mode: Mode) -> torch.dtype | None:
-    """The number format of the fused kernels for ``x`` and layers of this width; ``None``: not with these."""
+def fused_dtype(x: Tensor, mode: Mode) -> torch.dtype | None:
+    """The number format of the fused kernels for ``x``; ``None``: not with them."""
     if mode == "force":
         return x.dtype if x.dtype in (torch.float32, torch.bfloat16) else None
-    if not x.is_cuda or width < NARROWEST or device_limits(x.device) is None:
+    if not x.is_cuda or device_limits(x.device) is None:
         return None
     return torch.bfloat16 if _precision(x) == torch.bfloat16 else None
 

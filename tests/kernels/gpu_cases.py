@@ -49,6 +49,10 @@ CASES = {
     "two levels": Case(PERIODIC_PLANE, 2, {**PLUS, "levels": 2, "depth": 3}),
     "plane with bodies, parameters and forcing": Case(Grid((40, 36), 1.0, (True, False)), 2, PLUS, ALL),
     "box with bodies, parameters and forcing": Case(Grid((20, 17, 24), 2 * math.pi, True), 1, {"heads": 6}, ALL),
+    "narrow plane": Case(PERIODIC_PLANE, 2, {**PLUS, "dim": 32, "heads": 2, "head_dim": 16, "kernel_dim": 16}),
+    "narrow box around bodies": Case(
+        Grid((12, 10, 8), 1.0, False), 2, {**PLUS, "dim": 48, "heads": 2, "head_dim": 8, "kernel_dim": 24}, ALL
+    ),
     "patches around bodies": Case(Grid((48, 40), 1.0, False), 2, {**PLUS, "patch": 2}, ALL),
 }
 STEPS, CONTEXT = 3, 4

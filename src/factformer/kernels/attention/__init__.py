@@ -25,9 +25,7 @@ def width(layer: FactorizedAttention) -> int:
     return min(layer.dim, head_dim(layer))
 
 
-def fits(
-    layer: FactorizedAttention, u: Tensor, encoding: Tensor | None, grid: Grid, mask: Tensor | None = None
-) -> bool:
+def fits(layer: FactorizedAttention, *_: object) -> bool:
     """Sequential contractions of small heads over the points of the grid, or of a domain in it."""
     if layer.parallel or any(type(kernel) is not AxialKernel for kernel in layer.kernels):
         return False

@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from factformer._support.text import first_line
 from factformer.batch import Batch, Window
 from factformer.data.normalization import Normalizer
-from factformer.engine import NARROWEST
+from factformer.engine import TABLE
 from factformer.errors import UserError
 from factformer.kernels.estimates import NUMBER, least_work, training_bytes
 from factformer.nn.attention import FactorizedAttention
@@ -272,11 +272,11 @@ def blank_window(problem: Problem, rows: int, length: int) -> Window:
 def runs_fused(surrogate: Surrogate, plan: Plan, precision: str, share: Share) -> bool:
     """Whether training on a GPU takes the fused kernels: factorized attention in bfloat16 on whole grids, one call."""
     config = surrogate.config
-    attention = any(isinstance(part, FactorizedAttention) for part in surrogate.modules())
-    wide = min(config.dim, getattr(config, "head_dim", 0)) >= NARROWEST
+    attention = [part for part in surrogate.modules() if isinstance(part, FactorizedAttention)]
+    fits = bool(attention) and all(TABLE["attention"].fits(part) for part in attention)
     single = plan.get("calls", 1) == plan.get("unroll", 1) == 1
     whole = share.domain == 1 and not config.checkpointing
-    return attention and wide and single and whole and precision == "bf16-mixed"
+    return fits and single and whole and precision == "bf16-mixed"
 
 
 def autocast(precision: str) -> AbstractContextManager[object]:
