@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import factformer
+from commands import run
 from factformer import Field, Grid, Problem, build_surrogate, catalog, fit, load, simulate
 from factformer.bundle import save_bundle
-from factformer.cli import main
 from factformer.data import generate, open_dataset
 from factformer.errors import UserError
 from factformer.evaluation import evaluate, evaluate_run
@@ -109,13 +109,6 @@ def plugin(tmp_path_factory):
 @pytest.fixture(scope="module")
 def mine(plugin):
     return read_plugin(plugin)
-
-
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as stopped:
-        main([str(word) for word in words])
-    printed = capsys.readouterr()
-    return stopped.value.code, printed.out, printed.err
 
 
 def test_from_simulation_to_report_in_python(mine, tmp_path):
@@ -307,40 +300,30 @@ def test_models_that_cannot_be_are_named():
 
 
 def test_names_of_ours_are_refused():
-    class Config(ModelConfig):
-        name: str = "fno"
-
-    class Mine(Backbone):
-        config_class = Config
-
-        def forward(self, z, grid):
-            return z
-
-    with pytest.raises(UserError, match="model 'fno' is a name of ours"), catalog.using(models=[Mine]):
+    mine = _another("fno")
+    with pytest.raises(UserError, match="model 'fno' is a name of ours"), catalog.using(models=[mine]):
         pass
     with catalog.using(models=[find_model("fno")], pdes=[find_pde("darcy_flow")]):  # our own are no others
         assert find_model("fno") is find_model("fno")
-    with pytest.raises(UserError, match="two models are called 'shared'"), catalog.using(models=[Shared, _renamed()]):
+    shared = [Shared, _another("shared")]
+    with pytest.raises(UserError, match="two models are called 'shared'"), catalog.using(models=shared):
         pass
     with pytest.raises(UserError, match="is no model: it has no name"), catalog.using(models=[3]):
         pass
 
 
-def _renamed():
+def _another(called):
     class Config(ModelConfig):
-        name: str = "shared"
+        name: str = called
 
-    class Other(Backbone):
+    class Other(Shared):
         config_class = Config
-
-        def forward(self, z, grid):
-            return z
 
     return Other
 
 
 def test_a_class_defined_again_in_a_notebook_takes_the_place_of_the_old_one():
-    made = [_renamed(), _renamed()]
+    made = [_another("shared"), _another("shared")]
     for model in made:
         with catalog.using(models=[model]):
             assert find_model("shared") is model

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
+from commands import run
 from factformer import build_surrogate, load
 from factformer.bundle import save_bundle
-from factformer.cli import main
 from factformer.data.generate.run import generate
 from factformer.pdes import Preset, find_pde
 from factformer.studies.targets import targets
@@ -27,14 +27,6 @@ def folder(tmp_path_factory):
     save_bundle(surrogate, root / "run" / "bundle", {"seed": 3})
     (root / "run" / "config.yaml").write_text(f"data:\n  path: {root / 'data'}\n")
     return root
-
-
-def run(capsys, *words):
-    """Exit code, standard output and standard error of a command."""
-    with pytest.raises(SystemExit) as exit_:
-        main([str(word) for word in words])
-    printed = capsys.readouterr()
-    return exit_.value.code, printed.out, printed.err
 
 
 def test_evaluate_prints_json_and_writes_the_run_folder(folder, capsys):

@@ -1,21 +1,20 @@
 """The command line as a user meets it: help, list, demo, rollout, exit codes and one-line errors."""
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import factformer
+from commands import run
 from factformer import Field, Grid, Problem, build_surrogate
 from factformer.bundle import save_bundle
-from factformer.cli import main
 from factformer.errors import UserError
 from factformer.prediction import predict_file
+from killing import exit_code_when_killed
 
 COMMANDS = [
     "list",
@@ -32,13 +31,6 @@ COMMANDS = [
     "serve",
     "reproduce",
 ]
-
-
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    captured = capsys.readouterr()
-    return stop.value.code or 0, captured.out, captured.err
 
 
 @pytest.fixture
@@ -343,30 +335,20 @@ def test_a_steady_problem_answers_every_sample(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("killed_at", [1, 2, 3])
-def test_a_rollout_that_was_killed_can_be_repeated(bundle, tmp_path, monkeypatch, killed_at):
+def test_a_rollout_that_was_killed_can_be_repeated(bundle, tmp_path, killed_at):
     folder = tmp_path / "here"
     folder.mkdir()
     np.save(tmp_path / "in.npy", np.random.default_rng(0).normal(size=(1, 3, 6, 5, 3)).astype(np.float32))
     files = {"out": folder / "out.npy", "animation": folder / "a.gif"}
-    replace, calls = Path.replace, []
 
-    def kill(self, target):
-        calls.append(target)
-        if len(calls) == killed_at:
-            os._exit(9)
-        return replace(self, target)
-
-    child = os.fork()
-    if child == 0:
-        torch.set_num_threads(1)
-        monkeypatch.setattr(Path, "replace", kill)
+    def predict():
         predict_file(bundle, tmp_path / "in.npy", 2, **files)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    predict_file(bundle, tmp_path / "in.npy", 2, **files)
+
+    assert exit_code_when_killed(predict, killed_at) == 9
+    predict()
     assert sorted(path.name for path in folder.iterdir()) == ["a.gif", "out.npy"]
     with pytest.raises(UserError, match="--overwrite"):
-        predict_file(bundle, tmp_path / "in.npy", 2, **files)
+        predict()
 
 
 def test_a_rollout_too_large_for_memory_is_one_line(capsys, bundle, tmp_path, monkeypatch):

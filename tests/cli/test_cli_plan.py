@@ -4,16 +4,9 @@ import json
 
 import pytest
 
-from factformer.cli import main
+from commands import run
 
 SMALL = ["plan", "turbulence", "--grid", "16", "--batch", "2"]
-
-
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    captured = capsys.readouterr()
-    return stop.value.code or 0, captured.out, captured.err
 
 
 def test_says_what_an_update_takes_as_json(capsys):

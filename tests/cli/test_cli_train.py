@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 
+from commands import run
 from factformer import cli, load
 from factformer.data import convert
 from factformer.data.generate.run import generate
@@ -57,11 +58,8 @@ def words(*arguments, settings=SMALL):
 
 
 def call(capsys, *arguments, settings=SMALL):
-    """Exit code, standard output and the complaint of a command."""
-    with pytest.raises(SystemExit) as caught:
-        cli.main(words(*arguments, settings=settings))
-    captured = capsys.readouterr()
-    return int(caught.value.code or 0), captured.out, captured.err
+    """Exit code, standard output and the complaint of a training."""
+    return run(capsys, *words(*arguments, settings=settings))
 
 
 def complaint(capsys, *arguments, settings=SMALL):

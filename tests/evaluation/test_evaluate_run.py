@@ -1,7 +1,6 @@
 """Run folders and bundles on disk: what is read, what is written, what is left alone."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from factformer.evaluation.run import evaluate_run, save_samples
 from factformer.pdes import Preset, find_pde
 from factformer.report.analysis import write_evaluation_figures
 from factformer.report.runs import load_run
+from killing import exit_code_when_killed
 
 
 @pytest.fixture(scope="module")
@@ -213,25 +213,13 @@ def test_a_figure_is_written_whole_or_not_at_all(folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("killed_at", [1, 2])
-def test_an_evaluation_killed_while_it_is_written_leaves_nothing_false_and_can_be_repeated(
-    folder, tmp_path, monkeypatch, killed_at
-):
+def test_an_evaluation_killed_while_it_is_written_leaves_nothing_false_and_can_be_repeated(folder, tmp_path, killed_at):
     evaluate_run(folder / "run", folder / "data", out=tmp_path, num_frames=3, num_samples=1, **QUICK)
-    replace, calls = Path.replace, []
 
-    def kill(self, target):
-        calls.append(target)
-        if len(calls) == killed_at:
-            os._exit(9)
-        return replace(self, target)
-
-    child = os.fork()
-    if child == 0:
-        torch.set_num_threads(1)
-        monkeypatch.setattr(Path, "replace", kill)
+    def evaluate():
         evaluate_run(folder / "run", folder / "data", out=tmp_path, num_samples=1, overwrite=True, **QUICK)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+    assert exit_code_when_killed(evaluate, killed_at) == 9
     with pytest.raises(UserError, match=r"no evaluation\.json; run `factformer evaluate"):
         load_run(tmp_path)
     evaluate_run(folder / "run", folder / "data", out=tmp_path, num_samples=1, **QUICK)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +16,7 @@ from factformer.evaluation.results import Floor
 from factformer.report.figures import TrendLine, error_trend
 from factformer.report.html import MAX_BYTES, report_runs, write_report
 from factformer.report.runs import ReportRun, load_run
+from killing import exit_code_when_killed
 
 
 @pytest.fixture(scope="module")
@@ -200,30 +199,21 @@ def test_bad_folders_are_named(tmp_path, plane_run):
 
 
 @pytest.mark.parametrize("killed_at", range(1, 6))
-def test_a_report_that_was_killed_can_be_repeated(tmp_path, plane_run, monkeypatch, killed_at):
+def test_a_report_that_was_killed_can_be_repeated(tmp_path, plane_run, killed_at):
     whole = write_report(tmp_path / "whole", title="t", runs=[plane_run])
-    replace_file, calls = Path.replace, []
-
-    def kill(self, target):
-        calls.append(target)
-        if len(calls) == killed_at:
-            os._exit(9)
-        return replace_file(self, target)
-
     out = tmp_path / "out"
-    child = os.fork()
-    if child == 0:
-        monkeypatch.setattr(Path, "replace", kill)
+
+    def write():
         write_report(out, title="t", runs=[plane_run])
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (9 if killed_at < 5 else 0)
+
+    assert exit_code_when_killed(write, killed_at) == (9 if killed_at < 5 else 0)
     if killed_at < 5:
-        write_report(out, title="t", runs=[plane_run])
+        write()
     assert {path.name: path.read_bytes() for path in out.iterdir()} == {
         path.name: path.read_bytes() for path in whole.parent.iterdir()
     }
     with pytest.raises(UserError, match="--overwrite"):
-        write_report(out, title="t", runs=[plane_run])
+        write()
 
 
 BILL = {
