@@ -75,10 +75,13 @@ class Surrogate(Network):
         self.patches = Patches(patch, problem.grid) if max(patch) > 1 else None
         points = 1 if self.patches is None else self.patches.size
         home = self.latent_grid(problem.grid)
-        channels_in = sum(len(getattr(self.normalizer, f"{kind}_mean")) for kind in self._encoded())
         self.walls = WallCloseness(problem.grid) if problem.masked else None
-        channels_in += 0 if self.walls is None else self.walls.num_channels
-        self.encoder = FrameEncoder(max(1, problem.num_context_frames), points * channels_in, config.dim)
+        channels = self.encoder_statistics().shape[1]
+        self.encoder = FrameEncoder(max(1, problem.num_context_frames), channels, config.dim)
+        self.still_encoder: FrameEncoder | None = None
+        """Of what no frame changes."""
+        if self._still():
+            self.still_encoder = FrameEncoder(1, self.encoder_statistics(self._still()).shape[1], config.dim)
         self.backbone: Backbone = backbone_of(config)(config, problem.with_grid(home))
         self.conditioned = self.backbone.takes_conditions
         self.residual = config.residual
@@ -149,11 +152,18 @@ class Surrogate(Network):
 
     def encode(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch *coarse width"]:
         """The latent field of what is known, before the marching: encoder, backbone and boundary block."""
-        frames, inner = self.encoded_frames(batch, grid), self.latent_grid(grid)
-        conditions = self.conditions(batch, grid)
-        z = self.encoder(frames, self.encoder_statistics(), self.patches, grid)
-        z = self.processed(z, inner, conditions)
+        inner, conditions = self.latent_grid(grid), self.conditions(batch, grid)
+        z = self.processed(self.lifted(batch, grid), inner, conditions)
         return z if self.boundary_block is None else self.boundary_block(z, inner, conditions.mask)
+
+    def lifted(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch *coarse width"]:
+        """The latent field before the backbone: what the frames say of a point, and what does not change with them.
+
+        A frame is the fields of the context with the forcing beside them. Static fields and the closeness of walls are
+        encoded once; those of a steady problem are its one frame.
+        """
+        z = self._encoded(self.encoder, self._of_frames(), batch, grid)
+        return z if self.still_encoder is None else z + self._encoded(self.still_encoder, self._still(), batch, grid)
 
     def conditions(self, batch: Batch, grid: Grid) -> Conditions:
         """What the layers of the backbone know beside the field, on the latent grid of ``grid``."""
@@ -188,52 +198,73 @@ class Surrogate(Network):
         step = batch.parameters[:, self.problem.parameters.index(STEP)] / self.problem.frame_dt
         return scale * step.sqrt().reshape(-1, *[1] * (self.problem.grid.num_axes + 2))
 
-    def _encoded(self) -> tuple[str, ...]:
-        """The parts of a batch that the frame encoder reads, in the order of their channels.
+    def _of_frames(self) -> tuple[str, ...]:
+        """What the frame encoder reads, in the order of its channels.
 
         Forcing is there twice: that of a frame, and that of the next one, which it drives.
         """
         problem = self.problem
-        parts = (("context", problem.num_context_frames), ("static", problem.static))
-        return (*(kind for kind, there in parts if there), *(["forcing"] * 2 if problem.forcing else []))
+        first = ("static" if problem.steady else "context",)
+        forcing = ("forcing", "next forcing") if problem.forcing else ()
+        return (*first, *forcing, *(self._around_bodies() if problem.steady else ()))
+
+    def _still(self) -> tuple[str, ...]:
+        """What the other encoder reads: all that is given beside the frames and is the same for each."""
+        if self.problem.steady:
+            return ()
+        return (*(["static"] if self.problem.static else []), *self._around_bodies())
+
+    def _around_bodies(self) -> tuple[str, ...]:
+        return () if self.walls is None else ("walls",)
 
     def inside(self, batch: Batch) -> Batch:
         """The batch with the mean of each field outside the domain, which the encoder sees as zero."""
         if batch.mask is None:
             return batch
         filled = {}
-        for kind in dict.fromkeys(self._encoded()):
-            part: Tensor = getattr(batch, kind)
+        for kind in ("context", "static", "forcing"):
+            part: Tensor | None = getattr(batch, kind)
+            if part is None:
+                continue
             mean = getattr(self.normalizer, f"{kind}_mean").to(part.dtype)
             filled[kind] = torch.where(spread(batch.mask, kind), part, mean)
         return batch._replace(**filled)
 
-    def encoded_frames(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch frame *grid channel_in"]:
-        """What the frame encoder reads: context frames with static fields and forcing beside them in the channels.
+    def _encoded(self, encoder: FrameEncoder, kinds: tuple[str, ...], batch: Batch, grid: Grid) -> Tensor:
+        """The latent field of parts of a batch, which are channels of the frames that an encoder takes."""
+        parts = [self._part(kind, encoder.num_frames, batch, grid) for kind in kinds]
+        frames = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+        latent: Tensor = encoder(frames, self.encoder_statistics(kinds), self.patches, grid)
+        return latent
 
-        The static fields of a steady problem are its one frame. A masked problem has the closeness of walls as well.
-        """
-        frames = batch.seen
-        if self._encoded() in (("context",), ("static",)) and self.walls is None:
-            return frames
-        beside = [frames]
-        if batch.static is not None and batch.context is not None:
-            beside.append(batch.static.unsqueeze(1).expand(-1, frames.shape[1], *batch.static.shape[1:]))
-        if batch.forcing is not None:
-            beside += [batch.forcing[:, first : first + frames.shape[1]] for first in (0, 1)]
-        if self.walls is not None:
-            assert batch.mask is not None
-            closeness = self.walls(batch.mask, grid, frames.dtype).unsqueeze(1)
-            beside.append(closeness.expand(-1, frames.shape[1], *closeness.shape[2:]))
-        return torch.cat(beside, dim=-1)
+    def _part(self, kind: str, frames: int, batch: Batch, grid: Grid) -> Float[Tensor, "batch frame *grid channel"]:
+        if kind == "walls":
+            assert batch.mask is not None and self.walls is not None
+            closeness: Tensor = self.walls(batch.mask, grid, batch.seen.dtype)
+            return closeness.unsqueeze(1)
+        if kind == "static":
+            assert batch.static is not None
+            return batch.static.unsqueeze(1)
+        if kind == "context":
+            assert batch.context is not None
+            return batch.context
+        assert batch.forcing is not None
+        first = int(kind == "next forcing")
+        return batch.forcing[:, first : first + frames]
 
-    def encoder_statistics(self) -> Float[Tensor, "2 channel_in"]:
-        """Mean and deviation of the channels of `encoded_frames`, for each point of a patch."""
+    def encoder_statistics(self, kinds: tuple[str, ...] | None = None) -> Float[Tensor, "2 channel"]:
+        """Mean and deviation of the channels of a frame, or of other parts, for each point of a patch."""
+        kinds = self._of_frames() if kinds is None else kinds
         moments = []
         for moment in ("mean", "std"):
-            parts = [getattr(self.normalizer, f"{kind}_{moment}") for kind in self._encoded()]
-            if self.walls is not None:  # between zero and one as they are
-                parts.append(parts[0].new_full((self.walls.num_channels,), float(moment == "std")))
+            parts = []
+            for kind in kinds:
+                if kind == "walls":  # between zero and one as it is
+                    assert self.walls is not None
+                    value = float(moment == "std")
+                    parts.append(self.normalizer.state_mean.new_full((self.walls.num_channels,), value))
+                else:
+                    parts.append(getattr(self.normalizer, f"{kind.removeprefix('next ')}_{moment}"))
             moments.append(parts[0] if len(parts) == 1 else torch.cat(parts))
         statistics = torch.stack(moments)
         return statistics if self.patches is None else statistics.repeat(1, self.patches.size)

@@ -109,8 +109,7 @@ def test_a_mask_of_the_whole_box_gives_the_numbers_without_one(model, problem):
     surrogate = small(model, problem).double()
     batch = sample(problem)._replace(mask=torch.ones(2, *problem.grid.shape, dtype=torch.bool))
     grid = problem.grid
-    z = surrogate.encoder(surrogate.encoded_frames(batch, grid), surrogate.encoder_statistics())
-    z = surrogate.backbone(z, grid)
+    z = surrogate.backbone(surrogate.lifted(batch, grid), grid)
     z = z if surrogate.boundary_block is None else surrogate.boundary_block(z, grid)
     values = surrogate.decode(z, 1, grid)
     plain = surrogate.normalizer.denormalize(values)
