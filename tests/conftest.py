@@ -31,3 +31,12 @@ import torch  # noqa: E402
 def _quiet_and_deterministic():
     torch.manual_seed(0)
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Chromium, for the tests of a file; skipped where there is none."""
+    from tests.browsers import chromium
+
+    with chromium(tmp_path_factory.mktemp("profile")) as found:
+        yield found

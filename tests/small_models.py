@@ -1,5 +1,8 @@
-"""Sizes with which every model of the catalog is quick."""
+"""Sizes with which every model of the catalog is quick, a problem with all parts, and weights that have moved."""
 
+import torch
+
+from factformer import Field, Grid, Problem
 from factformer.models import Backbone, find_model
 
 SMALL = {
@@ -36,3 +39,27 @@ def small_sizes(model: str | type[Backbone], **others: object) -> dict[str, obje
     known = (find_model(base) if isinstance(base, str) else base).config_class.model_fields
     of_variant = VARIANTS.get(model, {}) if isinstance(model, str) else {}
     return {key: value for key, value in {**SMALL, **others, **of_variant}.items() if key in known}
+
+
+def channel_on(grid: Grid) -> Problem:
+    """A problem with every part that a batch can have."""
+    return Problem(
+        "channel",
+        grid,
+        (Field("u", 2), Field("p")),
+        static=(Field("depth"),),
+        forcing=(Field("inflow", 2),),
+        parameters=("reynolds", "slope"),
+        frame_dt=0.1,
+        num_context_frames=2,
+        horizon=3,
+        masked=True,
+    )
+
+
+def moved(model: torch.nn.Module) -> torch.nn.Module:
+    """The model after a small random step of all weights, so that none is zero."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model

@@ -18,7 +18,7 @@ import yaml
 from commands import run
 from factformer import cli, load
 from factformer.data import convert
-from factformer.data.generate.run import generate
+from small_data import generate_small_flow
 
 SMALL = [
     "data.resolution=16",
@@ -41,16 +41,7 @@ SMALL = [
 def data(tmp_path_factory):
     """Kolmogorov flow on the coarsest grid that holds its force."""
     folder = tmp_path_factory.mktemp("data") / "kolmogorov"
-    generate(
-        "kolmogorov_flow",
-        folder,
-        preset="tiny",
-        resolution=16,
-        simulation_resolution=32,
-        splits=["train", "valid"],
-        trajectories={"train": 2, "valid": 1},
-    )
-    return folder
+    return generate_small_flow(folder, splits=["train", "valid"], trajectories={"train": 2, "valid": 1})
 
 
 def words(*arguments, settings=SMALL):
@@ -197,16 +188,7 @@ def test_data_that_do_not_fit(capsys, data, tmp_path):
     assert "fields" in line
     assert "data.resolution=null" not in line
     assert "pressure" in line
-    other = tmp_path / "other"
-    generate(
-        "kolmogorov_flow",
-        other,
-        preset="tiny",
-        resolution=16,
-        simulation_resolution=32,
-        splits=["valid"],
-        trajectories=1,
-    )
+    other = generate_small_flow(tmp_path / "other", splits=["valid"], trajectories=1)
     assert "no train split" in complaint(capsys, "demo", "--data", other, *run)
     assert not (tmp_path / "run").exists()
 

@@ -34,20 +34,10 @@ from factformer.training.loop.machine import keep_inputs
 from factformer.training.loop.objective import Objective
 from factformer.training.loop.step import StepParts, train_step
 from factformer.training.loop.validation import Validation
+from small_models import channel_on
 
 GRID = Grid((6, 5), 2 * math.pi, True)
-PROBLEM = Problem(
-    "channel",
-    GRID,
-    (Field("u", 2), Field("p")),
-    static=(Field("depth"),),
-    forcing=(Field("inflow", 2),),
-    parameters=("reynolds", "slope"),
-    frame_dt=0.1,
-    num_context_frames=2,
-    horizon=3,
-    masked=True,
-)
+PROBLEM = channel_on(GRID)
 SIZES = {"dim": 8, "depth": 1, "heads": 2, "head_dim": 4, "kernel_dim": 4}
 NUM_TRAJECTORIES, NUM_FRAMES = 4, 9
 CPU = torch.device("cpu")
@@ -347,7 +337,7 @@ def test_static_fields_and_forcing_reach_the_network(dataset):
 SHARED = """
 import json, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
 import torch
 from lightning_fabric import Fabric
 import test_batch as here

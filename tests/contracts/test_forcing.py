@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from telling import error_when_told
 
-import factformer
 from factformer import Field, Grid, Problem, catalog, rollout
 from factformer.batch import Batch
 from factformer.engine import StageExecution
@@ -113,26 +113,14 @@ def _wide(problem: Problem) -> Surrogate:
 def test_a_forced_oscillator_needs_the_forcing_to_come():
     """∂u/∂t = f(x, t): the next frame follows from the forcing alone, which one surrogate is not told."""
     generator = torch.Generator().manual_seed(0)
-    x, count, frames = Grid(16, 2 * math.pi, True).axis(0).float(), 24, 9
+    grid = Grid(16, 2 * math.pi, True)
+    x, count, frames = grid.axis(0).float(), 24, 9
     amplitude = torch.randn(count, frames, 1, generator=generator)
     forcing = amplitude * torch.sin(x) + torch.randn(count, frames, 1, generator=generator) * torch.cos(x)
     state = torch.cumsum(forcing, dim=1)[..., None]
 
-    def error(known: dict[str, torch.Tensor]) -> float:
-        fitted = factformer.fit(
-            state[:16],
-            grid=Grid(16, 2 * math.pi, True),
-            fields=["u"],
-            forcing={name: values[:16] for name, values in known.items()} or None,
-            num_context_frames=1,
-            updates=60,
-            progress=False,
-            settings={"model.dim": 16, "model.depth": 1, "model.heads": 2, "model.head_dim": 8, "model.kernel_dim": 8},
-        ).eval()
-        given = {name: values[16:] for name, values in known.items()} or None
-        with torch.no_grad():
-            found = torch.stack(list(rollout(fitted, state[16:, :1], 4, forcing=given)), dim=1)
-        return float((found - state[16:, 1:5]).norm() / state[16:, 1:5].norm())
-
-    told, untold = error({"heating": forcing}), error({})
+    told, untold = (
+        error_when_told("forcing", known, state, grid, num_training=16, updates=60, depth=1)
+        for known in ({"heating": forcing}, {})
+    )
     assert told < 0.4 * untold, (told, untold)

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from telling import error_when_told
 
-from factformer import Field, Grid, Problem, catalog, fit, rollout, simulate
+from factformer import Field, Grid, Problem, catalog, simulate
 from factformer.batch import Batch
 from factformer.bundle import load, save_bundle
 from factformer.data.normalization import Normalizer
@@ -158,22 +159,8 @@ def test_one_surrogate_over_a_range_of_speeds_needs_to_be_told_the_speed():
     start = torch.cos(grid.axis(0) + 2 * math.pi * torch.rand(32, 1, generator=generator))[..., None]
     frames = simulate("advection_diffusion", start, 9, 0.2, velocity=speed.double()).float()
 
-    def error(parameters: dict[str, torch.Tensor]) -> float:
-        fitted = fit(
-            frames[:24],
-            grid=grid,
-            frame_dt=0.2,
-            fields=["u"],
-            parameters={name: values[:24] for name, values in parameters.items()} or None,
-            num_context_frames=1,
-            updates=80,
-            progress=False,
-            settings={"model.dim": 16, "model.depth": 2, "model.heads": 2, "model.head_dim": 8, "model.kernel_dim": 8},
-        ).eval()
-        given = {name: values[24:] for name, values in parameters.items()} or None
-        with torch.no_grad():
-            found = torch.stack(list(rollout(fitted, frames[24:, :1], 4, parameters=given)), dim=1)
-        return float((found - frames[24:, 1:5]).norm() / frames[24:, 1:5].norm())
-
-    told, untold = error({"speed": speed}), error({})
+    told, untold = (
+        error_when_told("parameters", known, frames, grid, num_training=24, updates=80, depth=2, frame_dt=0.2)
+        for known in ({"speed": speed}, {})
+    )
     assert told < 0.4 * untold, (told, untold)

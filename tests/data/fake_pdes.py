@@ -110,16 +110,9 @@ class Doubling(Decay):
     def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, 1.0, False)
 
-    def sample_initial(
-        self,
-        grid: Grid,
-        generators: Sequence[torch.Generator],
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        initial: str | None = None,
-    ) -> torch.Tensor:
-        return torch.stack([torch.rand(*grid.shape, 1, generator=generator) for generator in generators]).to(dtype)
+    def sample_initial(self, grid: Grid, generators: Sequence[torch.Generator], **like: object) -> torch.Tensor:
+        drawn = [torch.rand(*grid.shape, 1, generator=generator) for generator in generators]
+        return torch.stack(drawn).to(like["dtype"])  # type: ignore[call-overload]
 
     def frames(
         self, initial: torch.Tensor, num_frames: int, frame_dt: float, parameters: Config

@@ -20,21 +20,24 @@ from factformer.cli import main
 FLOW = {"name": "flow", "num_axes": 2, "state": {"u": 1}, "num_context_frames": 2, "periodic": True}
 FRAMES = np.random.default_rng(0).normal(size=(2, 7, 6, 5)).astype("f4")
 PLAIN = {"u": (("sample", "time", "x", "y"), FRAMES)}
-CASES: dict[str, tuple[Callable[[Path], Path], str]] = {}
-
-
-def case(words: str) -> Callable[[Callable[[Path], Path]], Callable[[Path], Path]]:
-    """Register a maker of a bad file with words of the line that it must give; a problem goes with all but some."""
-
-    def keep(make: Callable[[Path], Path]) -> Callable[[Path], Path]:
-        CASES[make.__name__] = (make, words)
-        return make
-
-    return keep
 
 
 def saved(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
+    return path
+
+
+def cut(path: Path, length: int) -> Path:
+    return saved(path, path.read_bytes()[:length])
+
+
+def npy(path: Path, values: np.ndarray) -> Path:
+    np.save(path, values)
+    return path
+
+
+def npz(path: Path, **arrays: np.ndarray) -> Path:
+    np.savez(path, **arrays)
     return path
 
 
@@ -55,34 +58,100 @@ def hdf5(path: Path, **arrays: np.ndarray) -> Path:
     return path
 
 
-@case("damaged, truncated or holds objects")
-def npy_cut_in_its_header(folder: Path) -> Path:
-    np.save(folder / "a.npy", FRAMES)
-    return saved(folder / "a.npy", (folder / "a.npy").read_bytes()[:20])
+CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "npy_cut_in_its_header": (
+        lambda folder: cut(npy(folder / "a.npy", FRAMES), 20),
+        "damaged, truncated or holds objects",
+    ),
+    "npy_cut_in_its_values": (lambda folder: cut(npy(folder / "a.npy", FRAMES), -400), "holds less than its shape"),
+    "npy_of_objects": (lambda folder: npy(folder / "a.npy", np.array([{"u": 1}], dtype=object)), "objects"),
+    "npy_of_complex_numbers": (lambda folder: npy(folder / "a.npy", FRAMES * 1j), "complex numbers"),
+    "npy_with_too_few_axes": (lambda folder: npy(folder / "a.npy", FRAMES[0, 0, 0]), "does not look like"),
+    "npz_cut_in_half": (lambda folder: cut(npz(folder / "a.npz", u=FRAMES), -300), "is damaged"),
+    "npz_without_the_field": (lambda folder: npz(folder / "a.npz", v=FRAMES, w=FRAMES), "has no array 'u'"),
+    "npz_with_uneven_times": (
+        lambda folder: npz(folder / "a.npz", u=FRAMES, t=np.arange(7.0) ** 2),
+        "not evenly spaced",
+    ),
+    "npz_with_too_few_times": (
+        lambda folder: npz(folder / "a.npz", u=FRAMES, t=np.arange(5.0)),
+        "its times have shape (5,), for 7 frames",
+    ),
+    "npz_with_two_times": (
+        lambda folder: npz(folder / "a.npz", u=FRAMES, t=np.arange(7.0), time=np.arange(7.0)),
+        "several arrays of times",
+    ),
+    "mat_of_noise": (
+        lambda folder: saved(folder / "a.mat", np.random.default_rng(1).bytes(4000)),
+        "not a readable MATLAB file",
+    ),
+    "hdf5_of_noise": (
+        lambda folder: saved(folder / "a.hdf5", np.random.default_rng(2).bytes(4000)),
+        "not an HDF5 file",
+    ),
+    "hdf5_cut": (lambda folder: cut(hdf5(folder / "a.hdf5", u=FRAMES), 3000), "truncated"),
+    "pdebench_samples_that_differ": (
+        lambda folder: hdf5(
+            folder / "none.h5", **{"0000/data": FRAMES[0, ..., None], "0001/data": FRAMES[0, :5, ..., None]}
+        ),
+        "of different shapes",
+    ),
+    "netcdf_of_noise": (
+        lambda folder: saved(folder / "a.nc", np.random.default_rng(3).bytes(4000)),
+        "is not a NetCDF file",
+    ),
+    "netcdf3_cut": (lambda folder: cut(netcdf(folder / "a.nc", engine="scipy"), 60), "readable NetCDF file"),
+    "netcdf4_cut": (lambda folder: cut(netcdf(folder / "a.nc"), 2000), "truncated file"),
+    "netcdf_without_a_word_on_its_axes": (
+        lambda folder: netcdf(folder / "none.nc"),
+        "does not say whether its axes are periodic",
+    ),
+    "netcdf_with_unclear_dimensions": (
+        lambda folder: netcdf(folder / "a.nc", {"u": (("dim_0", "dim_1", "dim_2", "dim_3"), FRAMES)}),
+        "the axes of u of shape (2, 7, 6, 5) are not clear from their names",
+    ),
+    "netcdf_with_uneven_times": (
+        lambda folder: netcdf(folder / "a.nc", coords={"time": np.arange(7.0) ** 2}),
+        "not evenly spaced in time",
+    ),
+    "netcdf_without_a_time": (
+        lambda folder: netcdf(folder / "none.nc", {"u": (("x", "y"), FRAMES[0, 0])}, attrs={"periodic": 1}),
+        "does not say what it holds",
+    ),
+    "netcdf_with_falling_coordinates": (
+        lambda folder: netcdf(folder / "a.nc", coords={"x": np.arange(6.0)[::-1], "y": np.arange(5.0)}),
+        "must be strictly increasing",
+    ),
+    "vtk_with_entities": (
+        lambda folder: saved(
+            folder / "a.vti", b'<!DOCTYPE x [<!ENTITY a "b">]><VTKFile type="ImageData">&a;</VTKFile>'
+        ),
+        "defines entities",
+    ),
+    "vtk_cut": (
+        lambda folder: cut(VtkWriter().write(folder / "a.vti", {"u": FRAMES[0, 0]}), 400),
+        "not a VTK XML file, or truncated",
+    ),
+    "vtk_of_another_kind": (
+        lambda folder: saved(folder / "a.vti", b'<VTKFile type="UnstructuredGrid"><UnstructuredGrid/></VTKFile>'),
+        "holds 'UnstructuredGrid'",
+    ),
+    "vtk_collection_that_leads_out": (
+        lambda folder: write_collection(folder / "a.pvd", {"../../etc/secret.vti": 0.0}),
+        "outside of its folder",
+    ),
+}
+"""A maker of a bad file by its name, with words of the line that it must give; a problem goes with all but some."""
 
 
-@case("holds less than its shape")
-def npy_cut_in_its_values(folder: Path) -> Path:
-    np.save(folder / "a.npy", FRAMES)
-    return saved(folder / "a.npy", (folder / "a.npy").read_bytes()[:-400])
+def case(words: str) -> Callable[[Callable[[Path], Path]], Callable[[Path], Path]]:
+    """Add a maker to the table."""
 
+    def keep(make: Callable[[Path], Path]) -> Callable[[Path], Path]:
+        CASES[make.__name__] = (make, words)
+        return make
 
-@case("objects")
-def npy_of_objects(folder: Path) -> Path:
-    np.save(folder / "a.npy", np.array([{"u": 1}], dtype=object))
-    return folder / "a.npy"
-
-
-@case("complex numbers")
-def npy_of_complex_numbers(folder: Path) -> Path:
-    np.save(folder / "a.npy", FRAMES * 1j)
-    return folder / "a.npy"
-
-
-@case("does not look like")
-def npy_with_too_few_axes(folder: Path) -> Path:
-    np.save(folder / "a.npy", FRAMES[0, 0, 0])
-    return folder / "a.npy"
+    return keep
 
 
 @case("trajectory 1 holds NaN")
@@ -93,46 +162,11 @@ def npy_with_nan(folder: Path) -> Path:
     return folder / "a.npy"
 
 
-@case("is damaged")
-def npz_cut_in_half(folder: Path) -> Path:
-    np.savez(folder / "a.npz", u=FRAMES)
-    return saved(folder / "a.npz", (folder / "a.npz").read_bytes()[:-300])
-
-
 @case("is no array")
 def npz_with_a_text(folder: Path) -> Path:
     with zipfile.ZipFile(folder / "a.npz", "w") as archive:
         archive.writestr("u.txt", "1 2 3")
     return folder / "a.npz"
-
-
-@case("has no array 'u'")
-def npz_without_the_field(folder: Path) -> Path:
-    np.savez(folder / "a.npz", v=FRAMES, w=FRAMES)
-    return folder / "a.npz"
-
-
-@case("not evenly spaced")
-def npz_with_uneven_times(folder: Path) -> Path:
-    np.savez(folder / "a.npz", u=FRAMES, t=np.arange(7.0) ** 2)
-    return folder / "a.npz"
-
-
-@case("its times have shape (5,), for 7 frames")
-def npz_with_too_few_times(folder: Path) -> Path:
-    np.savez(folder / "a.npz", u=FRAMES, t=np.arange(5.0))
-    return folder / "a.npz"
-
-
-@case("several arrays of times")
-def npz_with_two_times(folder: Path) -> Path:
-    np.savez(folder / "a.npz", u=FRAMES, t=np.arange(7.0), time=np.arange(7.0))
-    return folder / "a.npz"
-
-
-@case("not a readable MATLAB file")
-def mat_of_noise(folder: Path) -> Path:
-    return saved(folder / "a.mat", np.random.default_rng(1).bytes(4000))
 
 
 @case("holds no array of numbers")
@@ -147,17 +181,6 @@ def mat_v73_without_an_order(folder: Path) -> Path:
         file["u"] = FRAMES
         file["u"].attrs["MATLAB_class"] = np.bytes_("single")
     return folder / "a.mat"
-
-
-@case("not an HDF5 file")
-def hdf5_of_noise(folder: Path) -> Path:
-    return saved(folder / "a.hdf5", np.random.default_rng(2).bytes(4000))
-
-
-@case("truncated")
-def hdf5_cut(folder: Path) -> Path:
-    path = hdf5(folder / "a.hdf5", u=FRAMES)
-    return saved(path, path.read_bytes()[:3000])
 
 
 @case("leads to other files")
@@ -175,11 +198,6 @@ def hdf5_with_missing_chunks(folder: Path) -> Path:
     return folder / "a.hdf5"
 
 
-@case("of different shapes")
-def pdebench_samples_that_differ(folder: Path) -> Path:
-    return hdf5(folder / "none.h5", **{"0000/data": FRAMES[0, ..., None], "0001/data": FRAMES[0, :5, ..., None]})
-
-
 @case("not evenly spaced in time")
 def the_well_with_uneven_times(folder: Path) -> Path:
     write_well_file(folder / "none.hdf5")
@@ -188,54 +206,12 @@ def the_well_with_uneven_times(folder: Path) -> Path:
     return folder / "none.hdf5"
 
 
-@case("is not a NetCDF file")
-def netcdf_of_noise(folder: Path) -> Path:
-    return saved(folder / "a.nc", np.random.default_rng(3).bytes(4000))
-
-
-@case("readable NetCDF file")
-def netcdf3_cut(folder: Path) -> Path:
-    path = netcdf(folder / "a.nc", engine="scipy")
-    return saved(path, path.read_bytes()[:60])
-
-
-@case("truncated file")
-def netcdf4_cut(folder: Path) -> Path:
-    path = netcdf(folder / "a.nc")
-    return saved(path, path.read_bytes()[:2000])
-
-
 @case("leads to other files")
 def netcdf4_with_an_external_link(folder: Path) -> Path:
     path = netcdf(folder / "a.nc")
     with h5py.File(path, "r+") as file:
         file["more"] = h5py.ExternalLink("b.nc", "/u")
     return path
-
-
-@case("does not say whether its axes are periodic")
-def netcdf_without_a_word_on_its_axes(folder: Path) -> Path:
-    return netcdf(folder / "none.nc")
-
-
-@case("the axes of u of shape (2, 7, 6, 5) are not clear from their names")
-def netcdf_with_unclear_dimensions(folder: Path) -> Path:
-    return netcdf(folder / "a.nc", {"u": (("dim_0", "dim_1", "dim_2", "dim_3"), FRAMES)})
-
-
-@case("not evenly spaced in time")
-def netcdf_with_uneven_times(folder: Path) -> Path:
-    return netcdf(folder / "a.nc", coords={"time": np.arange(7.0) ** 2})
-
-
-@case("does not say what it holds")
-def netcdf_without_a_time(folder: Path) -> Path:
-    return netcdf(folder / "none.nc", {"u": (("x", "y"), FRAMES[0, 0])}, attrs={"periodic": 1})
-
-
-@case("must be strictly increasing")
-def netcdf_with_falling_coordinates(folder: Path) -> Path:
-    return netcdf(folder / "a.nc", coords={"x": np.arange(6.0)[::-1], "y": np.arange(5.0)})
 
 
 @case("is no zarr store")
@@ -276,33 +252,12 @@ def zarr_with_broken_metadata(folder: Path) -> Path:
     return path
 
 
-@case("defines entities")
-def vtk_with_entities(folder: Path) -> Path:
-    return saved(folder / "a.vti", b'<!DOCTYPE x [<!ENTITY a "b">]><VTKFile type="ImageData">&a;</VTKFile>')
-
-
-@case("not a VTK XML file, or truncated")
-def vtk_cut(folder: Path) -> Path:
-    path = VtkWriter().write(folder / "a.vti", {"u": FRAMES[0, 0]})
-    return saved(path, path.read_bytes()[:400])
-
-
 @case("holds 10 numbers, its grid needs 30")
 def vtk_with_too_few_numbers(folder: Path) -> Path:
     path = VtkWriter().write(folder / "a.vti", {"u": np.zeros((6, 5), "f4")})
     text = path.read_text().replace(" ".join(["0.0"] * 30), " ".join(["0.0"] * 10))
     path.write_text(text)
     return path
-
-
-@case("holds 'UnstructuredGrid'")
-def vtk_of_another_kind(folder: Path) -> Path:
-    return saved(folder / "a.vti", b'<VTKFile type="UnstructuredGrid"><UnstructuredGrid/></VTKFile>')
-
-
-@case("outside of its folder")
-def vtk_collection_that_leads_out(folder: Path) -> Path:
-    return write_collection(folder / "a.pvd", {"../../etc/secret.vti": 0.0})
 
 
 @case("one is missing")

@@ -18,6 +18,7 @@ from factformer.data.layout import Contents
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
 from factformer.grid import Grid
+from small_data import generate_small_flow
 
 FLOW = {"name": "flow", "num_axes": 2, "state": {"density": 1}}
 
@@ -42,17 +43,7 @@ def even(size: int, length: float = 1.0, first: float = 0.5) -> np.ndarray:
 @pytest.fixture
 def flow(tmp_path: Path) -> Path:
     settings = ["frame_dt=0.25", "warmup=1", "num_frames=12"]
-    (path,) = generate(
-        "kolmogorov_flow",
-        tmp_path / "own",
-        preset="tiny",
-        splits=["train"],
-        trajectories=3,
-        resolution=16,
-        simulation_resolution=32,
-        settings=settings,
-    )
-    return path
+    return generate_small_flow(tmp_path / "own", splits=["train"], trajectories=3, settings=settings) / "train.hdf5"
 
 
 def test_all_that_our_file_knows_of_its_trajectories_is_kept(flow: Path, tmp_path: Path) -> None:

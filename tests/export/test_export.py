@@ -21,25 +21,14 @@ from factformer.errors import UserError
 from factformer.evaluation.cost import random_batch
 from factformer.export import program
 from factformer.export.exporting import export, fresh_batch, read_helper, relative_difference
-from small_models import small_sizes
+from small_models import channel_on, small_sizes
 from small_zoo import SMALL, save_small_bundle
 
 GRID = Grid((8, 6), 2 * math.pi, True)
 LINE = Problem("line", Grid(8, 1.0, True), (Field("u"),), num_context_frames=2, horizon=4)
 FLOW = Problem("flow", GRID, (Field("u", 2),), num_context_frames=2, horizon=4)
 STEADY = Problem("still", Grid((6, 5), 1.0, False), (Field("p"),), (Field("k"),), num_context_frames=0, boundary="zero")
-EVERYTHING = Problem(
-    "channel",
-    GRID,
-    (Field("u", 2), Field("p")),
-    static=(Field("depth"),),
-    forcing=(Field("inflow", 2),),
-    parameters=("reynolds", "slope"),
-    frame_dt=0.1,
-    num_context_frames=2,
-    horizon=3,
-    masked=True,
-)
+EVERYTHING = channel_on(GRID)
 ENDINGS = {"torch": ".pt2", "onnx": ".onnx"}
 COMPLEX = {"fno", "ffno", "linear_attention"}
 """Models that ONNX cannot hold."""
@@ -199,11 +188,13 @@ def test_a_surrogate_is_as_it_was_after_its_export(tmp_path):
         assert fresh(batch.to(torch.float32)).isfinite().all()
 
 
-def test_models_that_torch_cannot_follow_are_named(tmp_path):
-    class Config(factformer.models.ModelConfig):
-        name: str = "forgetful"
+def own_model(called, apply):
+    """A model of one's own with one linear map."""
 
-    class Forgetful(factformer.models.Backbone):
+    class Config(factformer.models.ModelConfig):
+        name: str = called
+
+    class Own(factformer.models.Backbone):
         config_class = Config
 
         def __init__(self, config, problem):
@@ -211,9 +202,14 @@ def test_models_that_torch_cannot_follow_are_named(tmp_path):
             self.map = torch.nn.Linear(config.dim, config.dim)
 
         def forward(self, z, grid):
-            return self.map(z) if bool((z > 0).any()) else z
+            return apply(self.map, z)
 
-    ours = build_surrogate(FLOW, Forgetful, dim=8, depth=1)
+    return Own
+
+
+def test_models_that_torch_cannot_follow_are_named(tmp_path):
+    forgetful = own_model("forgetful", lambda map, z: map(z) if bool((z > 0).any()) else z)
+    ours = build_surrogate(FLOW, forgetful, dim=8, depth=1)
     with pytest.raises(UserError, match=r"torch\.export cannot follow the model 'forgetful'") as refused:
         export(ours, tmp_path / "flow.pt2")
     assert "\n" not in str(refused.value)
@@ -315,18 +311,6 @@ def test_a_missing_compiler_is_one_line(tmp_path, monkeypatch):
 
 
 def test_saved_surrogates_of_ones_own_are_exported_with_their_class(tmp_path):
-    class Config(factformer.models.ModelConfig):
-        name: str = "own_map"
-
-    class OwnMap(factformer.models.Backbone):
-        config_class = Config
-
-        def __init__(self, config, problem):
-            super().__init__(config, problem)
-            self.map = torch.nn.Linear(config.dim, config.dim)
-
-        def forward(self, z, grid):
-            return z + self.map(z)
-
-    save_bundle(build_surrogate(FLOW, OwnMap, dim=8, depth=1), tmp_path / "bundle")
-    assert export(tmp_path / "bundle", tmp_path / "flow.pt2", models=[OwnMap]).error < 1e-5
+    own_map = own_model("own_map", lambda map, z: z + map(z))
+    save_bundle(build_surrogate(FLOW, own_map, dim=8, depth=1), tmp_path / "bundle")
+    assert export(tmp_path / "bundle", tmp_path / "flow.pt2", models=[own_map]).error < 1e-5

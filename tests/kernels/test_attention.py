@@ -1,17 +1,13 @@
 """The fused attention kernels under Triton's interpreter, held against the plain path."""
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
+import triton_interpreter  # noqa: F401
 from factformer import Grid, engine
 from factformer.nn import FactorizedAttention, KernelOptions
-
-sys.path.insert(0, str(Path(__file__).parent))
-import triton_interpreter  # noqa: F401
 
 GRIDS = {
     "line": Grid(21, 2 * math.pi, True),

@@ -1,17 +1,13 @@
 """The fused local branch under Triton's interpreter, held against the plain path."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
+import triton_interpreter  # noqa: F401
 from factformer import engine
 from factformer.grid import Grid
 from factformer.nn.local_branch import LocalBranch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import triton_interpreter  # noqa: F401
+from small_models import moved
 
 CASES = {
     "line": ((70,), ("periodic",), 5, 1, 1),
@@ -31,11 +27,7 @@ def relative(a, b):
 
 def branch_for(kinds, kernel_size, dilation=1, dim=16, home=None):
     torch.manual_seed(0)
-    branch = LocalBranch(dim, kernel_size, 2, kinds, dilation, home)
-    with torch.no_grad():
-        for parameter in branch.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    return branch
+    return moved(LocalBranch(dim, kernel_size, 2, kinds, dilation, home))
 
 
 def run(branch, u, mode, dtype, grid=None):

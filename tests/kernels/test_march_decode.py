@@ -10,6 +10,7 @@ import torch
 from factformer import Grid, build_surrogate, engine
 from factformer.nn.marching import LatentMarching
 from factformer.problem import Field, Problem
+from small_models import moved
 
 sys.path.insert(0, str(Path(__file__).parent))
 import triton_interpreter  # noqa: F401, I001
@@ -50,11 +51,7 @@ def surrogate_for(grid, dim=16):
     boundary = "periodic" if all(grid.periodic) else "zero"
     problem = Problem("test", grid, (Field("a", 1), Field("b", 1)), num_context_frames=2, boundary=boundary)
     sizes = {"dim": dim, "depth": 1, "heads": 2, "head_dim": 4, "kernel_dim": 4}
-    surrogate = build_surrogate(problem, marching_steps=3, boundary_block=False, **sizes)
-    with torch.no_grad():
-        for parameter in surrogate.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    return surrogate
+    return moved(build_surrogate(problem, marching_steps=3, boundary_block=False, **sizes))
 
 
 def run(surrogate, z, grid, num_steps, mode, dtype):

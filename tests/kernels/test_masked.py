@@ -1,28 +1,16 @@
 """The fused kernels on domains that do not fill their grid, under Triton's interpreter, against the plain layers."""
 
-import math
-import sys
-from pathlib import Path
-
 import pytest
+import test_attention as attention
 import torch
-
-from factformer import Grid, engine
-
-sys.path.insert(0, str(Path(__file__).parent))
 from test_attention import layer_for, relative
 from test_local import branch_for
 from test_march_decode import surrogate_for
 
 import triton_interpreter  # noqa: F401
+from factformer import Grid, engine
 
-GRIDS = {
-    "line": Grid(21, 2 * math.pi, True),
-    "bounded line": Grid(7, 1.0, False),
-    "rectangle": Grid((5, 19), (1.0, 2.5), (True, False)),
-    "periodic": Grid((17, 6), 2 * math.pi, True),
-    "box": Grid((3, 4, 5), (1.0, 2.0, 0.5), (True, False, True)),
-}
+GRIDS = attention.GRIDS | {"rectangle": Grid((5, 19), (1.0, 2.5), (True, False))}
 
 
 def mask_for(grid, batch=2, seed=3):

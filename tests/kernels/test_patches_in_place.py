@@ -9,6 +9,7 @@ from memory_bounds import checked
 import triton_interpreter  # noqa: F401
 from factformer import Field, Grid, Problem, build_surrogate, engine
 from factformer.kernels._triton import in_place
+from small_models import moved
 
 CASES = {
     "line": (Grid(12, 2 * math.pi, True), 4, 1),
@@ -24,11 +25,7 @@ def surrogate_for(grid, patch, channels):
     torch.manual_seed(0)
     boundary = "periodic" if all(grid.periodic) else "zero"
     problem = Problem("test", grid, (Field("a", channels),), num_context_frames=2, boundary=boundary)
-    surrogate = build_surrogate(problem, marching_steps=2, patch=patch, **SIZES)
-    with torch.no_grad():
-        for parameter in surrogate.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    return surrogate
+    return moved(build_surrogate(problem, marching_steps=2, patch=patch, **SIZES))
 
 
 def run(surrogate, frames, z, grid, mode, dtype):

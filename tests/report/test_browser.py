@@ -22,15 +22,9 @@ from player_pages import canvas, choose, data, expected, frame, pixels, text
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from tests.browsers import chromium, use_scheme, wait
+from tests.browsers import use_scheme, wait
 
 FIELDS = (Field("pressure"), Field("velocity", 3))
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("profile")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,7 @@ pytest.importorskip("selenium", reason="needs selenium, a development dependency
 from player_pages import canvas, data, expected, text
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
-from tests.browsers import chromium, wait
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("profile")) as found:
-        yield found
+from tests.browsers import wait
 
 
 @pytest.fixture(scope="module")

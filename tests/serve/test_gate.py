@@ -6,7 +6,6 @@ import socket
 import sys
 
 import pytest
-from serve_bundles import flow
 from serve_client import client_of, refused
 
 from factformer.errors import UserError
@@ -14,11 +13,6 @@ from factformer.serve.gate import host_name, is_loopback
 from factformer.serve.launch import open_port, require_token, serve
 
 TOKEN = "a-long-secret-0123"
-
-
-@pytest.fixture(scope="module")
-def surrogate():
-    return flow()
 
 
 def test_only_names_of_this_computer_are_served_on_a_loopback_address(surrogate):

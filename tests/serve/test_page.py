@@ -9,7 +9,7 @@ import urllib.request
 import numpy as np
 import pytest
 import torch
-from serve_bundles import as_arrays, everything, flow, full_batch, small_surrogate, steady
+from serve_bundles import as_arrays, everything, full_batch, small_surrogate, steady
 from served import serving_here
 
 from factformer import rollout, simulate
@@ -25,18 +25,7 @@ from selenium.webdriver.common.actions.pointer_input import PointerInput
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
-from tests.browsers import chromium, requested, use_scheme, wait
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("profile")) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def surrogate():
-    return flow()
+from tests.browsers import requested, use_scheme, wait
 
 
 @pytest.fixture(scope="module")

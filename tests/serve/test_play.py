@@ -9,18 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from serve_bundles import STEPS, as_arrays, everything, flow, full_batch, obstacles, small_surrogate, steady
+from serve_bundles import STEPS, as_arrays, everything, full_batch, obstacles, small_surrogate, steady
 from serve_client import client_of, loaded, npz, refused
 
 from factformer import Batch, rollout, simulate
 from factformer.metrics import energy_spectrum, relative_l2_per_frame
 from factformer.pdes import find_pde
 from factformer.serve.limits import Limits
-
-
-@pytest.fixture(scope="module")
-def surrogate():
-    return flow()
 
 
 @pytest.fixture

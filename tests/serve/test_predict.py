@@ -9,16 +9,11 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from serve_bundles import as_arrays, everything, flow, full_batch, steady
+from serve_bundles import as_arrays, everything, full_batch, steady
 from serve_client import client_of, loaded, npz, refused
 
 from factformer import rollout
 from factformer.serve.limits import MEGABYTE, Limits
-
-
-@pytest.fixture(scope="module")
-def surrogate():
-    return flow()
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader
 import factformer
 from factformer.errors import UserError
 from factformer.training.adapters import ChannelsFirst, to_channels_first
+from small_data import generate_small_flow
 
 
 @pytest.fixture
@@ -53,18 +54,8 @@ def test_neuraloperators_trainer_drives_a_surrogate(surrogate, capsys):
 def test_the_wells_dataset_is_a_source(tmp_path):
     well = pytest.importorskip("the_well.data")
     from factformer.data.formats.well_dataset import from_well_dataset
-    from factformer.data.generate.run import generate
 
-    folder = tmp_path / "data"
-    generate(
-        "kolmogorov_flow",
-        folder,
-        preset="tiny",
-        resolution=16,
-        simulation_resolution=32,
-        splits=["train"],
-        trajectories=2,
-    )
+    folder = generate_small_flow(tmp_path / "data", splits=["train"], trajectories=2)
     theirs = well.WellDataset(path=str(folder), include_filters=["train.hdf5"], use_normalization=False)
     settings = {f"model.{key}": value for key, value in TINY_MODEL.items() if key != "name"}
     trained = factformer.fit(from_well_dataset(theirs), updates=2, settings=settings, progress=False)
