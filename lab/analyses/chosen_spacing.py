@@ -7,9 +7,7 @@ Each row is trained for the same time. Errors are means over the same physical t
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +18,7 @@ from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.pdes import find_pde
 from factformer.training.experiment.spacing import measure
+from lab.command_line import out_and_numbers
 
 PROBLEMS = {"gray_scott": 64, "kolmogorov_flow": 64}
 COMBINATIONS = ((1, 1), (2, 1), (1, 2), (2, 2))
@@ -29,11 +28,7 @@ SIZES = {"model.dim": 48, "model.depth": 2, "model.heads": 4, "model.head_dim": 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=0.4)
-    parser.add_argument("--seeds", type=int, default=2)
-    options = parser.parse_args()
+    options = out_and_numbers(__doc__, minutes=0.4, seeds=2)
     began = time.perf_counter()
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []

@@ -38,6 +38,7 @@ from factformer.surrogate import Surrogate
 from factformer.zoo.index import CARD as CARD_FILE
 from factformer.zoo.index import DESCRIPTION, WEIGHTS
 from lab import ROOT
+from lab.analyses.small_bundle import on_card
 from lab.equations.landau_damping import TRANSIENT, dispersion_root, perturbed
 
 NAME = "vlasov-4d-small"
@@ -153,24 +154,15 @@ def measure(surrogate: Surrogate, data: Path) -> dict[str, Any]:
 
 
 def card(surrogate: Surrogate, found: dict[str, Any], num_bytes: int, hardware: str) -> str:
-    problem, made = surrogate.problem, surrogate.provenance
     rates = ", ".join(
         f"{wave['damping']['surrogate']:.4f} at {wave['amplitude']:g} along x{1 + wave['waves'].index(1)}"
         for wave in found["waves"]
     )
     return CARD.format(
         name=NAME,
-        model=surrogate.config.name,
-        problem=problem.name,
-        shape=" × ".join(map(str, problem.grid.shape)),
-        parameters=surrogate.num_parameters,
-        context=problem.num_context_frames,
-        frame_dt=problem.frame_dt,
-        megabytes=num_bytes / 1e6,
-        minutes=made["training_seconds"] / 60,
+        **on_card(surrogate, num_bytes),
         hardware=hardware,
-        updates=made["updates"],
-        command=made["command"],
+        command=surrogate.provenance["command"],
         field=found["distribution"],
         frames=found["num_frames"],
         still=found["distribution"]["persistence"]["relative_l2"],

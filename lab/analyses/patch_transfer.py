@@ -7,9 +7,7 @@ Burgers' equation on 128 points of one axis, a minute each on one core. The erro
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 
 import torch
 
@@ -18,17 +16,14 @@ from factformer.data.generate.simulated import simulate_splits
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.pdes import find_pde
+from lab.command_line import out_and_numbers
 
 HOME, GRIDS, PATCHES = 128, (64, 128, 256), (1, 2, 4)
 SIZES = {"model.dim": 48, "model.depth": 2, "model.heads": 4, "model.head_dim": 16, "model.kernel_dim": 32}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--updates", type=int, default=600)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = out_and_numbers(__doc__, updates=600, seed=0)
     began = time.perf_counter()
     torch.set_num_threads(1)
     preset = find_pde("burgers").presets["small"]

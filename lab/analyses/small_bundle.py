@@ -115,15 +115,22 @@ def long_rollouts(surrogate: Surrogate, dataset: StoredDataset) -> dict[str, Any
     return {
         "flows": FLOWS,
         "calls": LONG,
-        "finite": bool(frames.isfinite().all()),
-        "spectrum_over_truth": ratio.tolist(),
-        "largest_deviation": float(np.abs(ratio - 1).max()),
-        "largest_deviation_up_to_wavenumber_16": float(np.abs(ratio[:16] - 1).max()),
+        **deviation(frames, ratio),
         "at_the_patch_over_its_neighbours": {
             str(at): float(ratio[at - 1] / np.mean([ratio[k - 1] for k in near if k <= band]))
             for at, near in ((line, neighbours), (band, [band - 2, band - 1]))
         },
         "standard_deviation_over_truth": float(frames[:, -LAST:].std() / dataset.read(slice(None)).std()),
+    }
+
+
+def deviation(frames: torch.Tensor, ratio: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """How far the spectrum of a roll-out is from the truth, ``ratio`` of which it is."""
+    return {
+        "finite": bool(frames.isfinite().all()),
+        "spectrum_over_truth": ratio.tolist(),
+        "largest_deviation": float(np.abs(ratio - 1).max()),
+        "largest_deviation_up_to_wavenumber_16": float(np.abs(ratio[:16] - 1).max()),
     }
 
 
@@ -153,22 +160,29 @@ def convergence(surrogate: Surrogate) -> list[float]:
     return [round(float(value), 6) for value in change[0]]
 
 
+def on_card(surrogate: Surrogate, num_bytes: int) -> dict[str, Any]:
+    """What every card of a bundle says of it."""
+    problem, made = surrogate.problem, surrogate.provenance
+    return {
+        "model": surrogate.config.name,
+        "problem": problem.name,
+        "shape": " × ".join(map(str, problem.grid.shape)),
+        "parameters": surrogate.num_parameters,
+        "context": problem.num_context_frames,
+        "frame_dt": problem.frame_dt,
+        "megabytes": num_bytes / 1e6,
+        "minutes": made["training_seconds"] / 60,
+        "updates": made["updates"],
+    }
+
+
 def card(surrogate: Surrogate, found: dict[str, Any], hardware: str) -> str:
-    problem, far = surrogate.problem, found["long"]
-    field = found["relative_l2"]
+    field, far = found["relative_l2"], found["long"]
     return CARD.format(
         name=NAME,
         generate=GENERATE,
-        model=surrogate.config.name,
-        problem=problem.name,
-        shape=" × ".join(map(str, problem.grid.shape)),
-        parameters=found["parameters"],
-        context=problem.num_context_frames,
-        frame_dt=problem.frame_dt,
-        megabytes=found["bytes"] / 1e6,
-        minutes=found["training_seconds"] / 60,
+        **on_card(surrogate, found["bytes"]),
         hardware=hardware,
-        updates=found["updates"],
         error=field["relative_l2"],
         spread=field["standard_error"],
         final=field["relative_l2_final"],

@@ -41,6 +41,7 @@ from factformer.zoo.index import CARD as CARD_FILE
 from factformer.zoo.index import DESCRIPTION, WEIGHTS
 from lab import ROOT
 from lab.analyses.cylinder import CENTRE, strouhal
+from lab.analyses.small_bundle import on_card
 
 STARTS = (40, 46, 52)
 """Frames at which roll-outs begin; the first is where the frames of training end."""
@@ -160,24 +161,16 @@ def stored(run: Path, folder: Path) -> Surrogate:
 
 
 def card(surrogate: Surrogate, found: dict[str, Any], num_bytes: int) -> str:
-    problem, made_by, cylinders = surrogate.problem, surrogate.provenance, found["cylinders"]
+    cylinders = found["cylinders"]
     low, high = surrogate.normalizer.parameters_min, surrogate.normalizer.parameters_max
     assert low is not None and high is not None
     seconds = min(row["seconds_surrogate"] / row["frames"] for row in cylinders)
     swings = [row["amplitude_surrogate"] / row["amplitude_solver"] for row in cylinders]
     return CARD.format(
         name=NAME,
-        model=surrogate.config.name,
-        problem=problem.name,
-        shape=" × ".join(map(str, problem.grid.shape)),
-        parameters=sum(tensor.numel() for tensor in surrogate.parameters()),
-        context=problem.num_context_frames,
-        frame_dt=problem.frame_dt,
-        megabytes=num_bytes / 1e6,
-        minutes=made_by["training_seconds"] / 60,
+        **on_card(surrogate, num_bytes),
         hardware=found["hardware"],
-        updates=made_by["updates"],
-        seed=made_by["seed"],
+        seed=surrogate.provenance["seed"],
         train=TRAIN,
         seen=found["bodies"]["seen"],
         unseen=found["bodies"]["unseen"],

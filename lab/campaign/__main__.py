@@ -18,6 +18,7 @@ import shutil
 import sys
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from lab.campaign.campaign import Campaign, summary
@@ -25,8 +26,11 @@ from lab.campaign.datasets import DATA
 from lab.campaign.entries import again
 from lab.campaign.run_groups import GROUPS, find_entries
 from lab.campaign.segments import collect
+from lab.command_line import run_command
 
 STATE = "campaign-state"
+PASSED = ("pack", "state", "minutes", "device", "scale", "beside")
+"""Options that a campaign takes as they are, also when it starts again."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,21 +43,9 @@ def run(options: argparse.Namespace) -> int:
         recipe, train, test = item.split(",")
         data[recipe] = replace(DATA[recipe], train=int(train), test=int(test))
     work = options.work or Path(tempfile.mkdtemp(prefix="campaign-"))
-    campaign = Campaign(
-        options.results,
-        work,
-        seconds=options.seconds,
-        scale=options.scale,
-        device=options.device,
-        data=data,
-        assignments=options.set,
-        minutes=options.minutes,
-        state=options.state,
-        pack=options.pack,
-        fresh=options.fresh,
-        beside=options.beside,
-        say=lambda message: print(message, flush=True),
-    )
+    given = {name: getattr(options, name) for name in ("seconds", "fresh", *PASSED)}
+    say = partial(print, flush=True)
+    campaign = Campaign(options.results, work, data=data, assignments=options.set, say=say, **given)
     endings = campaign.run(entries)
     print(summary(endings), flush=True)
     left = campaign.runner.left()
@@ -66,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         words += [word for item in options.set for word in ("--set", item)]
         words += [word for item in options.trajectories for word in ("--trajectories", item)]
         words += ["--fresh"] * options.fresh
-        for name in ("pack", "state", "minutes", "device", "scale", "seed", "beside"):
+        for name in ("seed", *PASSED):
             if getattr(options, name):
                 words += [f"--{name}", str(getattr(options, name))]
         os.execv(sys.executable, [sys.executable, "-m", "lab.campaign", *words])
@@ -119,9 +111,7 @@ def main() -> int:
     shows = commands.add_parser("list")
     shows.add_argument("--results", type=Path, default=Path("results"))
     shows.set_defaults(act=show)
-    options = parser.parse_args()
-    code: int = options.act(options)
-    return code
+    return run_command(parser)
 
 
 if __name__ == "__main__":

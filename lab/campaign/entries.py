@@ -7,8 +7,10 @@ at the paper's scale: the paper's for its models, our own for ``factformer_plus`
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
 
 from factformer import recipes
 from factformer.studies.cells import Training
@@ -86,21 +88,39 @@ def entry_name(model: str, protocol: str, minutes: float) -> str:
     return f"{model}{'-ar' if protocol == AUTOREGRESSIVE else ''}-{minutes:g}min"
 
 
+def equal_cost(
+    group: str,
+    recipe: str,
+    resolution: int,
+    minutes: float,
+    pairs: Iterable[tuple[str, str]],
+    settings: tuple[str, ...] = BFLOAT,
+    *,
+    folder: str = "",
+    in_zoo: bool = False,
+    **more: Any,
+) -> list[Entry]:
+    """Pairs of model and protocol, for the same minutes on the same data; ``in_zoo`` keeps our model."""
+    folder = folder or f"{recipe}-{resolution}"
+    return [
+        Entry(
+            group,
+            folder,
+            entry_name(model, protocol, minutes),
+            Training(recipe, model, protocol, resolution, settings),
+            minutes,
+            bundle=folder if in_zoo and model == PLUS else "",
+            **more,
+        )
+        for model, protocol in pairs
+    ]
+
+
 def kolmogorov() -> list[Entry]:
     """Kolmogorov flow at 128²: every model with latent marching, two with autoregression too."""
     pairs = [(model, LATENT) for model in KOLMOGOROV_MODELS]
     pairs += [("ffno", AUTOREGRESSIVE), ("factformer", AUTOREGRESSIVE)]
-    return [
-        Entry(
-            "kolmogorov",
-            "kolmogorov-128",
-            entry_name(model, protocol, 3),
-            Training("kolmogorov", model, protocol, 128, BFLOAT),
-            3.0,
-            bundle="kolmogorov-128" if model == PLUS else "",
-        )
-        for model, protocol in pairs
-    ]
+    return equal_cost("kolmogorov", "kolmogorov", 128, 3.0, pairs, in_zoo=True)
 
 
 def recipe(problem: str, size: int, *needed: str) -> list[Entry]:
@@ -136,67 +156,30 @@ def recipe(problem: str, size: int, *needed: str) -> list[Entry]:
 def darcy() -> list[Entry]:
     """Darcy flow at 85²; each model is then applied to the other resolutions, without training there."""
     others = tuple(size for size in DARCY_RESOLUTIONS if size != 85)
-    return [
-        Entry(
-            "darcy",
-            "darcy-85",
-            entry_name(model, STEADY, 2),
-            Training("darcy", model, STEADY, 85, BFLOAT),
-            2.0,
-            also=others,
-            bundle="darcy-85" if model == PLUS else "",
-        )
-        for model in DARCY_MODELS
-    ]
+    return equal_cost("darcy", "darcy", 85, 2.0, [(model, STEADY) for model in DARCY_MODELS], in_zoo=True, also=others)
 
 
 def darcy_resolutions() -> list[Entry]:
     """The paper's figure: error against training resolution (the runs at 85² are those of `darcy`)."""
     settings = {(PLUS, 211): (*BFLOAT, *COARSE_FIRST)}
-    return [
-        Entry(
-            "darcy-resolutions",
-            f"darcy-{size}",
-            entry_name(model, STEADY, 2),
-            Training("darcy", model, STEADY, size, settings.get((model, size), BFLOAT)),
-            2.0,
-        )
-        for model in RESOLUTION_MODELS
-        for size in DARCY_RESOLUTIONS
-        if size != 85
-    ]
+    found = []
+    for model, size in product(RESOLUTION_MODELS, DARCY_RESOLUTIONS):
+        if size != 85:
+            given = settings.get((model, size), BFLOAT)
+            found += equal_cost("darcy-resolutions", "darcy", size, 2.0, [(model, STEADY)], given)
+    return found
 
 
 def boxes(recipe: str, size: int) -> list[Entry]:
     """The three-dimensional problems with latent marching."""
-    settings = (*BFLOAT, BOX_STORAGE)
-    return [
-        Entry(
-            recipe,
-            f"{recipe}-{size}",
-            entry_name(model, LATENT, 3),
-            Training(recipe, model, LATENT, size, settings),
-            3.0,
-            bundle=f"{recipe}-{size}" if model == PLUS else "",
-        )
-        for model in BOX_MODELS
-    ]
+    pairs = [(model, LATENT) for model in BOX_MODELS]
+    return equal_cost(recipe, recipe, size, 3.0, pairs, (*BFLOAT, BOX_STORAGE), in_zoo=True)
 
 
 def long() -> list[Entry]:
     """Kolmogorov flow at 128² for a quarter of an hour, in segments."""
-    return [
-        Entry(
-            "long",
-            "kolmogorov-128",
-            entry_name(model, LATENT, 15),
-            Training("kolmogorov", model, LATENT, 128, BFLOAT),
-            15.0,
-            bundle="kolmogorov-128" if model == PLUS else "",
-            in_segments=True,
-        )
-        for model in (PLUS, "factformer")
-    ]
+    pairs = [(PLUS, LATENT), ("factformer", LATENT)]
+    return equal_cost("long", "kolmogorov", 128, 15.0, pairs, in_zoo=True, in_segments=True)
 
 
 def variants(

@@ -15,10 +15,12 @@ from lab.campaign.entries import (
     STEADY,
     Entry,
     again,
-    entry_name,
+    equal_cost,
 )
 
 MODELS = ("fno", "ffno", "dilated_resnet", "factformer")
+PAIRS = [*((model, protocol) for protocol in (LATENT, AUTOREGRESSIVE) for model in MODELS), (PLUS, LATENT)]
+"""Every model of the paper with both protocols, and ours."""
 DARCY_MODELS = ("factformer", "ffno", "galerkin_transformer")
 LARGE = {"turbulence": (60, "turbulence-1000"), "smoke": (64, "smoke-2000")}
 WHOLE_LENGTH = ("training.updates=100000", "training.budget_minutes=null")
@@ -27,50 +29,20 @@ WHOLE_LENGTH = ("training.updates=100000", "training.budget_minutes=null")
 
 def table1() -> list[Entry]:
     """Table 1 at 256²: every model with both protocols, and ours, four minutes each."""
-    pairs = [(model, protocol) for protocol in (LATENT, AUTOREGRESSIVE) for model in MODELS]
-    return [
-        Entry(
-            "table1",
-            "kolmogorov-256",
-            entry_name(model, protocol, 4),
-            Training("kolmogorov", model, protocol, 256, BFLOAT),
-            4.0,
-            bundle="kolmogorov-256" if model == PLUS else "",
-        )
-        for model, protocol in [*pairs, (PLUS, LATENT)]
-    ]
+    return equal_cost("table1", "kolmogorov", 256, 4.0, PAIRS, in_zoo=True)
 
 
 def large_boxes(recipe: str) -> list[Entry]:
     """Tables 2 and 3 on the paper's number of trajectories, three minutes each."""
     size, data = LARGE[recipe]
-    pairs = [(model, protocol) for protocol in (LATENT, AUTOREGRESSIVE) for model in MODELS]
-    return [
-        Entry(
-            f"{recipe}-large",
-            f"{recipe}-{size}-large",
-            entry_name(model, protocol, 3),
-            Training(recipe, model, protocol, size, (*BFLOAT, BOX_STORAGE)),
-            3.0,
-            data=data,
-        )
-        for model, protocol in [*pairs, (PLUS, LATENT)]
-    ]
+    folder = f"{recipe}-{size}-large"
+    return equal_cost(f"{recipe}-large", recipe, size, 3.0, PAIRS, (*BFLOAT, BOX_STORAGE), folder=folder, data=data)
 
 
 def darcy_more() -> list[Entry]:
     """Darcy flow by training resolution for the models that the first runs left out."""
-    return [
-        Entry(
-            "darcy-more",
-            f"darcy-{size}",
-            entry_name(model, STEADY, 2),
-            Training("darcy", model, STEADY, size, BFLOAT),
-            2.0,
-        )
-        for size in (61, 141, 211)
-        for model in DARCY_MODELS
-    ]
+    pairs = [(model, STEADY) for model in DARCY_MODELS]
+    return [entry for size in (61, 141, 211) for entry in equal_cost("darcy-more", "darcy", size, 2.0, pairs)]
 
 
 def sizes() -> list[Entry]:

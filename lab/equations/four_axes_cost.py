@@ -10,12 +10,10 @@ held before. Nothing of this was run on a GPU, and 32⁴ was counted alone.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import resource
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +24,7 @@ from factformer.evaluation.provenance import provenance, write_json
 from factformer.surrogate import Surrogate
 from factformer.training.footprint.counted import count
 from factformer.training.launch import described_problem
+from lab.command_line import out_and_numbers
 
 MODELS = ("factformer_plus", "linear_attention", "fno")
 REPEATS = 5
@@ -65,9 +64,7 @@ def measured(model: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    options = out_and_numbers(__doc__)
     began, rows = time.perf_counter(), []
     for model in MODELS:
         with multiprocessing.get_context("spawn").Pool(1) as process:

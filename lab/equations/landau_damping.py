@@ -13,11 +13,9 @@ box whose length makes k the same.
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +24,7 @@ from torch import Tensor
 
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.pdes.vlasov_poisson import ElectricField, Parameters, pde
+from lab.command_line import out_and_numbers
 
 FRAME_DT, TRANSIENT, DURATION = 0.1, 6.0, 25.0
 """Rates are measured from the end of the transient to half of the recurrence time, or to the end if that is earlier."""
@@ -133,10 +132,7 @@ def measured(shape: Sequence[int], waves: Sequence[int], wavenumber: float, dt: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--dt", type=float, default=0.1)
-    options = parser.parse_args()
+    options = out_and_numbers(__doc__, dt=0.1)
     torch.set_num_threads(1)
     began, rows = time.perf_counter(), []
     for shape, waves, wavenumber in CASES:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 ANY_BOX = "the box; more of it holds more structures and needs more points"
 SHORTER = "the solver's largest step; the default suits the presets"
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """One equation: title, formula (lines), what the picture shows, and good values by parameter."""
 
     title: str
     formula: str
     about: str
-    good: Mapping[str, str] = field(default_factory=dict)
+    good: Mapping[str, str] = {}
 
 
 CARDS: Mapping[str, Card] = {

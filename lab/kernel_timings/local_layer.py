@@ -20,6 +20,7 @@ from factformer.evaluation.provenance import provenance, write_json
 from factformer.kernels.local import neighbours
 from factformer.kernels.local import op as local
 from factformer.nn.local_branch import LocalBranch
+from lab.kernel_timings.clock import wall
 
 DEVICE = "cuda"
 DIM = 128
@@ -45,12 +46,7 @@ VARIANTS: dict[str, list[dict[tuple[Any, str], int]]] = {
 def milliseconds(call: Callable[[], None], repeats: int) -> float:
     for _ in range(3):
         call()
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    for _ in range(repeats):
-        call()
-    torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - began) / repeats
+    return wall(call, repeats)
 
 
 def measure(shape: tuple[int, ...], batch: int, kernel: int, repeats: int) -> list[float]:

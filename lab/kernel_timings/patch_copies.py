@@ -26,6 +26,7 @@ from factformer import Field, Grid, Problem, build_surrogate, engine
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.kernels._triton import in_place
 from factformer.surrogate import Surrogate
+from lab.kernel_timings.clock import wall
 
 STEPS = 2
 WAYS = {"copies": False, "in place": True}
@@ -86,15 +87,6 @@ def difference(found: dict[str, list[Tensor]]) -> float:
     """The largest relative difference of what the two ways gave."""
     pairs = zip(*found.values(), strict=True)
     return max(float((a - b).float().norm() / a.float().norm().clamp_min(1e-30)) for a, b in pairs)
-
-
-def wall(call: Callable[[], Any], repeats: int) -> float:
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    for _ in range(repeats):
-        call()
-    torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - began) / repeats
 
 
 def on_device(call: Callable[[], Any], repeats: int) -> float:

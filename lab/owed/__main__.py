@@ -36,6 +36,7 @@ from unittest import mock
 from lab.campaign.datasets import DATA
 from lab.campaign.entries import Entry
 from lab.campaign.segments import add_to_archive
+from lab.command_line import run_command
 from lab.owed.queue import QUEUE, Check, Owed, missing, queue
 
 SPARE = 15.0
@@ -229,9 +230,7 @@ def main() -> int:
     sharing.add_argument("--jobs", type=int, default=8, help="processes at a time")
     sharing.add_argument("--slowdown", type=float, default=2.0, help="of a run beside the others, to plan by")
     sharing.set_defaults(act=run_beside)
-    options = parser.parse_args()
-    code: int = options.act(options)
-    return code
+    return run_command(parser)
 
 
 if __name__ == "__main__":

@@ -22,12 +22,19 @@ BEFORE = ".device-deps/before/src"
 
 
 @dataclass(frozen=True)
-class Check:
-    """A command that writes a file. Its words in braces are filled in: ``out``, ``work``, ``python``, ``device``."""
+class Planned:
+    """What is to be done, and how long it takes."""
 
     topic: str
+    """In one word, what the numbers are for."""
     title: str
     minutes: float
+
+
+@dataclass(frozen=True)
+class Check(Planned):
+    """A command that writes a file. Its words in braces are filled in: ``out``, ``work``, ``python``, ``device``."""
+
     path: str
     """Below the folder of results."""
     command: str
@@ -55,12 +62,9 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Owed:
+class Owed(Planned):
     """One thing to do: a check, or a run of a campaign."""
 
-    topic: str
-    title: str
-    minutes: float
     paths: tuple[str, ...]
     work: Check | Entry
 

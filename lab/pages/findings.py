@@ -11,10 +11,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from lab import ROOT
 from lab.campaign.entries import AUTOREGRESSIVE, Entry
 
 NOT_RUN = "not run yet"
 ZERO = {"seconds": 0.0, "update": 0}
+
+
+def read_measured(name: str) -> dict[str, Any]:
+    """A measurement that is no training: a file below the folder of results."""
+    content: dict[str, Any] = json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
+    return content
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from lab import ROOT
-from lab.pages.findings import markdown, paragraph, with_spread
+from lab.pages.findings import markdown, paragraph, read_measured, with_spread
 
 CPU_BILL = "cpu/solver_kolmogorov-128.json"
 
@@ -37,7 +37,7 @@ def additions() -> list[str]:
 
 def screening() -> list[str]:
     """Ideas on small problems on a CPU, which decided what was worth a GPU's time."""
-    result = json.loads((ROOT / "results" / "cpu" / "screening.json").read_text(encoding="utf-8"))
+    result = read_measured("cpu/screening.json")
     lines = [
         "## On a CPU",
         "",
@@ -80,7 +80,7 @@ def screening() -> list[str]:
 
 def divergence() -> list[str]:
     """What was behind the runs that diverged."""
-    measured = json.loads((ROOT / "results" / "cpu" / "kernel_size.json").read_text(encoding="utf-8"))
+    measured = read_measured("cpu/kernel_size.json")
     first, last = measured["rows"][0], measured["rows"][-1]
     squares = {row["bundle"]: row["sum_of_squares"] for row in measured["bundles"]["rows"]}
     return [
@@ -103,7 +103,7 @@ def divergence() -> list[str]:
 
 def disturbances() -> list[str]:
     """What was behind roll-outs that left the flow."""
-    measured = json.loads((ROOT / "results" / "cpu" / "sensitivity.json").read_text(encoding="utf-8"))
+    measured = read_measured("cpu/sensitivity.json")
     names = {"x0, x1": "along both axes", "x0": "along x0", "x1": "along x1", "nowhere": "everywhere the same"}
     rows = [[row["bundle"], *(f"{row['gain'][key]:.2f}" for key in names)] for row in measured["rows"]]
     boxes = ", ".join(_gains(name) for name in ("turbulence-60", "smoke-64"))
@@ -135,7 +135,7 @@ def disturbances() -> list[str]:
 
 
 def _gains(name: str) -> str:
-    measured = json.loads((ROOT / "results" / "cpu" / f"sensitivity_{name}.json").read_text(encoding="utf-8"))
+    measured = read_measured(f"cpu/sensitivity_{name}.json")
     gains = measured["rows"][0]["gain"].values()
     return f"`{name}` {min(gains):.2f} to {max(gains):.2f} (`results/cpu/sensitivity_{name}.json`)"
 
@@ -143,7 +143,7 @@ def _gains(name: str) -> str:
 def against_solver() -> list[str]:
     """What the solver that made the data needs for the same frames, on a CPU and on a GPU."""
     cpu, gpu, full = (
-        json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
+        read_measured(name)
         for name in (CPU_BILL, "speed/solver_kolmogorov-128_bf16_h200.json", "speed/solver_kolmogorov-128_h200.json")
     )
     surrogate = next(row for row in gpu["rows"] if row["method"].startswith("surrogate"))
@@ -215,7 +215,7 @@ def _seconds_and_error(row: dict[str, Any]) -> tuple[str, str]:
 
 def darcy_points() -> list[str]:
     """What no model can know on a coarse grid, and what the solver makes of the same points."""
-    measured = json.loads((ROOT / "results" / "cpu" / "darcy_points.json").read_text(encoding="utf-8"))
+    measured = read_measured("cpu/darcy_points.json")
     solver = "solver on these nodes"
 
     def best(row: dict[str, dict[str, float]]) -> dict[str, float]:

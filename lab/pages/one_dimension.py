@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from lab.pages.findings import read_measured
+
 NAMES = {
     "before": "`factformer_plus` with the sizes of two dimensions",
     "small": "4 heads of 32 channels, kernel dimension 32, local kernel 9, no Fourier features",
@@ -18,7 +17,7 @@ NAMES = {
 
 def one_axis() -> list[str]:
     """What `fit` reaches on one axis at equal updates and at equal processor time."""
-    result = json.loads((ROOT / "results" / "cpu" / "one_axis.json").read_text(encoding="utf-8"))
+    result = read_measured("cpu/one_axis.json")
     runs = defaultdict(list)
     for row in result["rows"]:
         runs[row["variant"], row["equal"]].append(row)

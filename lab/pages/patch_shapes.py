@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from lab.pages.findings import markdown, paragraph
+from lab.pages.findings import markdown, paragraph, read_measured
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = {
     "patch 1": "patch 1",
     "patch 1, two levels": "patch 1, `model.levels=2`",
@@ -26,7 +23,7 @@ NAMES = {
 
 def patch_shapes() -> list[str]:
     """What shapes of the network reach after equal processor time, and what is seen of the patches."""
-    result = json.loads((ROOT / "results" / "cpu" / "patch_shapes.json").read_text(encoding="utf-8"))
+    result = read_measured("cpu/patch_shapes.json")
     rows = []
     for variant, name in NAMES.items():
         runs = [row for row in result["rows"] if row["variant"] == variant]
@@ -77,7 +74,7 @@ def patch_shapes() -> list[str]:
 
 def long_rollouts() -> list[str]:
     """What 1,000 calls of the small bundle leave of the spectrum, and of its patches."""
-    result = json.loads((ROOT / "results" / "cpu" / "long_rollouts.json").read_text(encoding="utf-8"))
+    result = read_measured("cpu/long_rollouts.json")
     parts = result["steps_across_borders_over_steps_within"]
     highest = result["share_of_variance_at_wavenumber_32"]
     middle = result["wavenumber_16_over_14_to_18"]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
-from lab import ROOT
 from lab.campaign.run_groups import GROUPS
 from lab.campaign.spacing_runs import error_at
-from lab.pages.findings import Finding, markdown, paragraph
+from lab.pages.findings import Finding, markdown, paragraph, read_measured
 from lab.pages.measurements import solver_rows
 
 MARK = "-spaced"
@@ -62,7 +59,7 @@ def _row(finding: Finding, title: str, interval: float) -> list[str]:
 
 def headline(found: Found) -> str:
     """What patches and strides do, in a sentence."""
-    fast, usual = (_result(name)["rows"][0]["seconds"] for name in (BILL, USUAL_BILL))
+    fast, usual = (read_measured(name)["rows"][0]["seconds"] for name in (BILL, USUAL_BILL))
     return (
         "With patches of 2 × 2 points and every second frame (`model.patch=2 protocol.stride=2 "
         f"data.num_context_frames=2`) `factformer_plus` reaches {found[RUN].shown('vorticity')} over these frames, "
@@ -72,14 +69,9 @@ def headline(found: Found) -> str:
     )
 
 
-def _result(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
-    return content
-
-
 def bill() -> list[str]:
     """The solver against a surrogate in patches and strides: times, speed-up at equal error, break-even."""
-    measured, on_cpu = _result(BILL), _result(CPU_BILL)
+    measured, on_cpu = read_measured(BILL), read_measured(CPU_BILL)
     in_full, in_half = on_cpu["rows"][:2]
     (precision,), surrogate = measured["speedup_at_equal_error"], measured["rows"][0]
     equal, even = measured["speedup_at_equal_error"][precision], measured["break_even_solutions"][precision]

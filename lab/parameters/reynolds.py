@@ -40,7 +40,7 @@ from factformer.surrogate import Surrogate, say_once
 from factformer.zoo.index import CARD as CARD_FILE
 from factformer.zoo.index import DESCRIPTION, WEIGHTS
 from lab import ROOT
-from lab.analyses.small_bundle import milliseconds
+from lab.analyses.small_bundle import milliseconds, on_card
 
 NAME = "kolmogorov-reynolds-small"
 RESULT = f"results/cpu/{NAME}.json"
@@ -157,10 +157,10 @@ def stored(run: Path, folder: Path) -> Surrogate:
 
 
 def card(surrogate: Surrogate, found: dict[str, Any], num_bytes: int) -> str:
-    problem, made_by = surrogate.problem, surrogate.provenance
+    made_by = surrogate.provenance
     low, high = surrogate.normalizer.parameters_min, surrogate.normalizer.parameters_max
     assert low is not None and high is not None
-    place = problem.parameters.index("reynolds")
+    place = surrogate.problem.parameters.index("reynolds")
     bands = [f"{r['from']:.0f} to {r['to']:.0f}: {r['relative_l2']:.4f} ± {r['error']:.4f}" for r in found["bands"]]
     ratios = [
         f"{r['ratio']:.2f} ± {r['ratio_error']:.2f} at Re {r['reynolds']:g} ({r['surrogate']['relative_l2']:.4f} over "
@@ -169,17 +169,9 @@ def card(surrogate: Surrogate, found: dict[str, Any], num_bytes: int) -> str:
     ]
     return CARD.format(
         name=NAME,
-        model=surrogate.config.name,
-        problem=problem.name,
-        shape=" × ".join(map(str, problem.grid.shape)),
-        parameters=surrogate.num_parameters,
-        context=problem.num_context_frames,
-        frame_dt=problem.frame_dt,
-        megabytes=num_bytes / 1e6,
+        **on_card(surrogate, num_bytes),
         generate=GENERATE,
-        minutes=made_by["training_seconds"] / 60,
         hardware=found["hardware"],
-        updates=made_by["updates"],
         seed=made_by["seed"],
         train=TRAIN.format(updates=made_by["updates"]),
         error=found["range"],

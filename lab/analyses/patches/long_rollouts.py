@@ -10,9 +10,7 @@ other says how well a spectrum of so many frames is known.
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,7 +21,8 @@ from factformer.evaluation.provenance import provenance, write_json
 from factformer.rollout import rollout
 from lab.analyses.new_solutions import new_solutions
 from lab.analyses.patches.shapes import line, steps
-from lab.analyses.small_bundle import spectrum
+from lab.analyses.small_bundle import deviation, spectrum
+from lab.command_line import out_and_numbers
 
 NAME = "kolmogorov-64-small"
 FLOWS, SEED, SOLVER_POINTS = 4, 7, 128
@@ -35,9 +34,7 @@ BAND = 31
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    options = out_and_numbers(__doc__)
     began, processor = time.perf_counter(), time.process_time()
     torch.set_num_threads(1)
     surrogate = factformer.load(NAME)
@@ -65,10 +62,7 @@ def main() -> None:
             "bundle": NAME,
             "flows": FLOWS,
             "calls": CALLS,
-            "finite": bool(frames.isfinite().all()),
-            "spectrum_over_truth": found.tolist(),
-            "largest_deviation": float(np.abs(found - 1).max()),
-            "largest_deviation_up_to_wavenumber_16": float(np.abs(found[:16] - 1).max()),
+            **deviation(frames, found),
             "deviation_of_thirds_of_the_truth": [float(np.abs(third - 1).max()) for third in thirds],
             "deviation_of_thirds_up_to_wavenumber_16": [float(np.abs(third[:16] - 1).max()) for third in thirds],
             "early_truth_over_truth": early.tolist(),
