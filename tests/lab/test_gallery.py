@@ -1,6 +1,5 @@
 """The gallery has a card for every equation and a picture that is small enough."""
 
-import dataclasses
 import json
 
 import pytest
@@ -47,7 +46,7 @@ def test_a_cost_on_the_page_is_the_measured_one():
 
 
 def test_a_card_takes_defaults_from_the_class():
-    lines = gallery_page.parameters(find_pde("burgers"), dataclasses.CARDS["burgers"]._replace(good={}))
+    lines = gallery_page.parameters(find_pde("burgers"), CARDS["burgers"]._replace(good={}))
     assert "| `viscosity`&nbsp;• | 0.01 |  |" in lines
     assert "| `extent` | 2π |  |" in lines  # one grid for all trajectories of a dataset
     assert "| `dt` | 1/128 |  |" in lines
