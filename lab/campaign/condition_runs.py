@@ -25,7 +25,7 @@ def reynolds() -> list[Entry]:
 
     All have as many updates, on as many trajectories.
     """
-    names, updates = tuple(f"kolmogorov_reynolds-{number}" for number in REYNOLDS), 30_000
+    names, updates = tuple(f"kolmogorov_reynolds-{number}" for number in REYNOLDS), 20_000
     settings = (*BFLOAT, *PATCHED, "protocol.stride=2", *_updates(updates))
     run = Training("kolmogorov_reynolds", PLUS, LATENT, 128, settings)
     folder, bundle = "kolmogorov_reynolds-128", "kolmogorov-reynolds"
@@ -41,7 +41,7 @@ def reynolds() -> list[Entry]:
 def steps() -> list[Entry]:
     """One surrogate for several time steps, judged at each of them and between, and a specialist for each."""
     names = tuple(f"kolmogorov-step-{step:g}" for step in STEPS)
-    folder, updates = "kolmogorov-steps-128", 15_000
+    folder, updates = "kolmogorov-steps-128", 10_000
 
     def entry(name: str, title: str, stride: str, judged: tuple[str, ...]) -> Entry:
         settings = (*BFLOAT, *PATCHED, f"protocol.stride={stride}", *_updates(updates))

@@ -38,7 +38,7 @@ def main() -> None:
     chosen = options(
         __doc__,
         ("--work", {"type": Path, "required": True}),
-        ("--updates", {"type": int, "default": 25_000}),
+        ("--updates", {"type": int, "default": 15_000}),
         ("--only-data", {"action": "store_true"}),
     )
     sizes: dict[str, Any] = SMALL if chosen.tiny else PAPER

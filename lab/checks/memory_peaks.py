@@ -49,6 +49,7 @@ def main() -> None:
             row["counted"] = str(error)
         rows.append(row)
         print(row, flush=True)
+        keep(chosen.out, "memory_peaks", began, rows=rows)  # what is known so far
     for size, patch in [(8, 2)] if chosen.tiny else PREDICTED:
         row = {"grid": [size] * 3, "patch": patch, "way": "fused", "prediction alone": True}
         if DEVICE == "cuda":
@@ -58,7 +59,7 @@ def main() -> None:
             row["infer_gb"] = torch.cuda.max_memory_allocated() / 1e9
         rows.append(row)
         print(row, flush=True)
-    keep(chosen.out, "memory_peaks", began, rows=rows)
+        keep(chosen.out, "memory_peaks", began, rows=rows)
 
 
 def _tried(size: int, sizes: dict[str, Any], way: str, modes: tuple[str, ...]) -> dict[str, Any]:

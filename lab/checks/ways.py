@@ -36,8 +36,11 @@ WAYS: dict[str, tuple[Mode | None, Limits | None]] = {
 
 
 def main() -> None:
-    chosen, began, rows = options(__doc__), time.perf_counter(), []
+    chosen = options(__doc__, ("--only", {"nargs": "+", "default": [], "metavar": "CASE"}))
+    began, rows = time.perf_counter(), []
     for label, (shape, batch, steps, sizes) in (SMALLER if chosen.tiny else CASES).items():
+        if chosen.only and label not in chosen.only:
+            continue
         exact = in_single_precision(shape, batch, steps, sizes)
         for name, (mode, limits) in WAYS.items():
             if mode == "compiled" and DEVICE == "cpu":  # takes minutes and says nothing of a GPU
@@ -52,7 +55,7 @@ def main() -> None:
             print(row, flush=True)
             del step
             forget()
-    keep(chosen.out, "ways", began, rows=rows)
+        keep(chosen.out, "ways", began, rows=rows)  # what is known so far
 
 
 if __name__ == "__main__":

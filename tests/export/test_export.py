@@ -21,6 +21,7 @@ from factformer.errors import UserError
 from factformer.evaluation.cost import random_batch
 from factformer.export import program
 from factformer.export.exporting import export, fresh_batch, read_helper, relative_difference
+from factformer.export.program import require_loadable
 from small_models import channel_on, small_sizes
 from small_zoo import SMALL, save_small_bundle
 
@@ -308,6 +309,21 @@ def test_a_missing_compiler_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"AOTInductor needs a C\+\+ compiler, such as g\+\+"):
         export(surrogate(FLOW), tmp_path / "flow.pt2", "aoti")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_machine_code_that_ends_the_process_that_loads_it_is_one_line(tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nkill -SEGV $$\n", encoding="utf-8")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    with pytest.raises(UserError, match=r"cannot load what its AOTInductor compiled \(signal 11\).*--format torch"):
+        require_loadable(tmp_path / "flow.pt2")
+
+
+def test_a_file_that_is_no_machine_code_is_one_line(tmp_path):
+    (tmp_path / "flow.pt2").write_bytes(b"nothing")
+    with pytest.raises(UserError, match=r"cannot load what its AOTInductor compiled \(\w+Error"):
+        require_loadable(tmp_path / "flow.pt2")
 
 
 def test_saved_surrogates_of_ones_own_are_exported_with_their_class(tmp_path):

@@ -125,6 +125,7 @@ def export(
             program.write_onnx(traced, written, information, surrogate.config.name)
         else:
             program.write_aoti(traced, written)
+            program.require_loadable(written)
         beside.write_text(helper_source(format, steps), encoding="utf-8")
         error = largest_error(surrogate, written, beside, steps)
         if not error <= TOLERANCE:

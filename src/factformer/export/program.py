@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -177,6 +179,18 @@ def write_aoti(program: torch.export.ExportedProgram, path: Path) -> None:
     except CppCompileError as error:
         reason = first_line(error)
         raise UserError(f"AOTInductor cannot compile this surrogate here: {reason}; use --format torch") from error
+
+
+def require_loadable(path: Path) -> None:
+    """Load machine code in a process of its own, which it takes with it where it does not fit the libraries here."""
+    load = "import sys, torch._inductor; torch._inductor.aoti_load_package(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", load, str(path)], capture_output=True, text=True, encoding="utf-8")
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1:] if done.returncode > 0 else [f"signal {-done.returncode}"]
+        raise UserError(
+            f"this torch cannot load what its AOTInductor compiled ({''.join(reason)}), so it is not kept; "
+            "use --format torch"
+        )
 
 
 def quiet() -> AbstractContextManager[None]:

@@ -15,6 +15,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from factformer.grid import Grid
 from factformer.nn.attention.axial_kernel import axial_mean
 from factformer.nn.grid_tables import TableCache, axis_weights
+from factformer.nn.masks import ratio
 from factformer.nn.norms import cached_domain_weights
 
 
@@ -55,6 +56,15 @@ class MaskedDomain:
             return axial_mean(inside, weights, m)
 
         return self.get(("lines", grid.key, m), make)
+
+    def line_factors(self, tables: TableCache, grid: Grid, m: int) -> Tensor:
+        """What makes a mean over the points inside of one over all points of a line; zero where nothing lies inside."""
+
+        def make() -> Tensor:
+            share = self.line_shares(tables, grid, m)
+            return ratio(torch.ones_like(share), share)
+
+        return self.get(("factors", grid.key, m), make)
 
 
 def _version(mask: Tensor) -> int | None:

@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from factformer.grid import Grid
 from factformer.kernels._triton.arithmetic import padded, pieces, precision, rows_of
+from factformer.kernels._triton.domain import MaskedDomain
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.limits import chosen, within_limits
 from factformer.kernels.attention.axis_kernel_backward import (
@@ -32,7 +33,6 @@ from factformer.kernels.attention.axis_kernel_backward import (
 from factformer.kernels.attention.axis_kernel_forward import operator_kernel, phi_kernel
 from factformer.nn.attention.rotary import rotary_table
 from factformer.nn.grid_tables import axis_weights
-from factformer.nn.masks import ratio
 
 if TYPE_CHECKING:
     from factformer.nn.attention.axial_kernel import AxialKernel
@@ -282,13 +282,13 @@ def axial_operators(
     mean: Tensor,
     grid: Grid,
     dtype: torch.dtype,
-    share: Tensor | None = None,
+    domain: MaskedDomain | None = None,
     mask: Tensor | None = None,
 ) -> list[Tensor]:
     """What `AxialKernel.operators` gives, from the mean of the field over all other axes.
 
-    With a ``mask`` the mean is of the field that is zero outside, and ``share`` what lies inside of each line. Lines
-    without a point inside need nothing here but numbers: values are zero along them, and so are results.
+    With a ``mask``, whose ``domain`` is given as well, the mean is of the field that is zero outside. Lines without a
+    point inside need nothing here but numbers: values are zero along them, and so are results.
 
     The dense kernel is made here; with a softmax or in the low-rank order the plain operations serve.
     """
@@ -297,9 +297,10 @@ def axial_operators(
         # In float32 as below: there are few rows, and a rounding here moves every entry of the kernel.
         single = kernel.gamma.weight.dtype == torch.float32
         with torch.autocast(mean.device.type, enabled=False) if single else contextlib.nullcontext():
+            share = None if domain is None else domain.line_shares(kernel.tables, grid, kernel.m)
             return kernel.operators(*kernel.encode_inside(mean, share, grid), grid, mask=mask)
-    if share is not None:
-        mean = ratio(mean, share)
+    if domain is not None:
+        mean = mean * domain.line_factors(kernel.tables, grid, kernel.m)
     weights = axis_weights(kernel.tables, grid, kernel.m, mean)
     cosine = sine = None
     if options.rotary != "off":

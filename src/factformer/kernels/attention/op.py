@@ -53,8 +53,7 @@ def attention_block(
                     mean = column_parts.sum(1)
                 else:
                     mean = axial_mean(rows.unflatten(1, grid.shape[:-1]), weights, kernel.m)
-                share = None if domain is None else domain.line_shares(layer.tables, grid, kernel.m)
-                matrices = axial_operators(kernel, mean, grid, dtype, share, mask)
+                matrices = axial_operators(kernel, mean, grid, dtype, domain, mask)
                 steps += [(matrix, kernel.m) for matrix in matrices]
         with main, torch.no_grad():
             projected: Tensor | None = project(normed, working(layer.to_values.weight, dtype), layer.heads)

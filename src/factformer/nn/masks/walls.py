@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from factformer.grid import Grid
 from factformer.nn.grid_tables import TableCache
 from factformer.nn.masks.inside import Mask
-from factformer.nn.resample import apply_matrices
 
 
 class WallCloseness(nn.Module):
@@ -37,21 +36,23 @@ class WallCloseness(nn.Module):
         if grid.cut_axes:  # a body may lie in the part of another process
             whole = self.forward(grid.put_together(mask, 1), grid.whole, dtype)
             return grid.cut(whole, 1)
-        share = mask.unsqueeze(-1).to(dtype)
-        channels = []
+        share = mask.to(dtype).expand(self.num_channels, *mask.shape)  # (channel, batch, *grid)
+        smoothing = self.tables.get("smoothing", grid, 0, share, partial(self._matrices, grid), dtype)
         with torch.autocast(mask.device.type, enabled=False):
-            for index, count in enumerate(self.spacings):
-                make = partial(self._matrices, grid, count)
-                channels.append(1 - apply_matrices(share, self.tables.get("smoothing", grid, index, share, make)))
-        return torch.cat(channels, dim=-1)
+            for matrices in smoothing:  # the first axis goes last, so that after all of them it is the first again
+                lines = share.movedim(2, -1)
+                share = torch.bmm(lines.flatten(1, -2), matrices).view(lines.shape)
+        return 1 - share.movedim(0, -1)
 
-    def _matrices(self, grid: Grid, count: float) -> tuple[Float[Tensor, "points points"], ...]:
-        matrices = []
+    def _matrices(self, grid: Grid) -> tuple[Float[Tensor, "channel points points"], ...]:
+        """Of each axis, to be multiplied from the right."""
+        found = []
         for m, length in enumerate(self.lengths):
             points = grid.axis(m)
             distance = (points[:, None] - points).abs()
             if grid.periodic[m]:
                 distance = torch.minimum(distance, grid.extent[m] - distance)
-            density = torch.exp(-((distance / (count * length)) ** 2) / 2) * grid.weights(m)
-            matrices.append(density / density.sum(1, keepdim=True))
-        return tuple(matrices)
+            widths = length * torch.tensor(self.spacings, dtype=distance.dtype).view(-1, 1, 1)
+            density = torch.exp(-((distance / widths) ** 2) / 2) * grid.weights(m)
+            found.append((density / density.sum(2, keepdim=True)).transpose(1, 2))
+        return tuple(found)
