@@ -35,17 +35,9 @@ class Decay(PDE):
     def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, (1.0, 2.0), (True, False), "cells")
 
-    def sample_initial(
-        self,
-        grid: Grid,
-        generators: Sequence[torch.Generator],
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        initial: str | None = None,
-    ) -> torch.Tensor:
+    def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: torch.Tensor) -> torch.Tensor:
         draws = [torch.randn(*grid.shape, 3, generator=generator, dtype=torch.float64) for generator in generators]
-        return (torch.stack(draws) + torch.tensor([1.0, 2.0, 3.0])).to(device, dtype)
+        return (torch.stack(draws) + torch.tensor([1.0, 2.0, 3.0])).to(like)
 
     def frames(
         self, initial: torch.Tensor, num_frames: int, frame_dt: float, parameters: Config

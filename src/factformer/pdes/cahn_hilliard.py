@@ -34,10 +34,10 @@ class Parameters(Config):
 
 class CahnHilliard(Semilinear):
     name = "cahn_hilliard"
-    parameters = Parameters
-    varying = ("diffusivity", "interface", "extent")
     state = (Field("concentration"),)
     dimensions = (2, 1, 3)
+    parameters = Parameters
+    varying = ("diffusivity", "interface", "extent")
     degree = 3
     cuttable = True
     task = _presets.CAHN_HILLIARD_TASK

@@ -64,26 +64,17 @@ class DarcyFlow(PDE):
     def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, 1.0, periodic=False, points="nodes")
 
-    def sample_initial(
-        self,
-        grid: Grid,
-        generators: Sequence[torch.Generator],
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        initial: str | None = None,
-    ) -> State:
+    def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: Tensor) -> State:
         """Coefficients of 12 where a Gaussian field g of covariance ``(-Δ + τ²)^-α`` is positive, else 3."""
-        self.choose_initial(initial)
         tau, alpha = INVERSE_LENGTH, SPECTRAL_DECAY
         field = neumann_field(
             grid,
             lambda squared: tau ** (alpha - 1) * (squared + tau**2) ** (-alpha / 2),
             generators,
-            dtype=dtype,
-            device=device,
+            dtype=like.dtype,
+            device=like.device,
         )
-        return torch.where(field >= 0, HIGH, LOW).to(dtype).unsqueeze(-1)
+        return torch.where(field >= 0, HIGH, LOW).to(like.dtype).unsqueeze(-1)
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
         """The one frame: the solution for the coefficient ``initial``, solved in float64 in any case.

@@ -34,10 +34,10 @@ class Parameters(Config):
 
 class FisherKPP(Semilinear):
     name = "fisher_kpp"
-    parameters = Parameters
-    varying = ("viscosity", "rate", "extent")
     state = (Field("concentration"),)
     dimensions = (2, 1, 3)
+    parameters = Parameters
+    varying = ("viscosity", "rate", "extent")
     cuttable = True
     task = _presets.FISHER_KPP_TASK
     presets = _presets.FISHER_KPP

@@ -24,18 +24,18 @@ from factformer.kernels.solvers import from_planes, to_planes
 from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.projection import fourier_divergence, fourier_projection
 from factformer.numerics.random_fields import uniform_modes
-from factformer.numerics.spectral import Spectrum, full_cutoff, padded_shape, resample
+from factformer.numerics.spectral import Spectrum, full_cutoff, padded_shape
 from factformer.numerics.timestepping import Function, num_steps, runge_kutta4, runge_kutta4_stages
 from factformer.pdes._common import presets as _presets
-from factformer.pdes._common.base import PDE, Frames, State, Symmetries
+from factformer.pdes._common.base import State
+from factformer.pdes._common.periodic import PeriodicBox
 from factformer.pdes._common.ranges import per_sample
-from factformer.pdes._common.symmetry import BoxSymmetry, Generators
+from factformer.pdes._common.symmetry import BoxSymmetry
 from factformer.problem import Field
 
 VISCOSITY = 50.0 ** (-4 / 3)  # ν = k_d^(-4/3) for the dissipation wavenumber k_d = 50
 START_ENERGY = 84 * (50 * VISCOSITY) ** 2 / math.sqrt(20 / 3)  # of ½⟨|u|²⟩, for Re_λ = 84
 PEAK_WAVENUMBER = 3.0  # k_f, where the spectrum of the start peaks
-SYMMETRY = BoxSymmetry(vector=1)  # channel 0 is the pressure
 
 
 class Parameters(Config):
@@ -49,32 +49,23 @@ class Parameters(Config):
     pressure: Literal["bernoulli", "static"] = "bernoulli"
 
 
-class IsotropicTurbulence(PDE):
+class IsotropicTurbulence(PeriodicBox):
     name = "isotropic_turbulence"
-    parameters = Parameters
-    initial_kinds = ("rogallo", "released")
-    num_initial_channels = 3
-    downsamplings = ("truncate",)
-    varying = ("viscosity",)
-    vectorized = True
-    cuttable = True
-    dimensions = (3,)
     state = (Field("pressure"), Field("velocity", 3))
+    dimensions = (3,)
+    symmetry = BoxSymmetry(vector=1)
+    """Shifts, reflections with the component's sign, exchanges of equal axes with their components."""
+    parameters = Parameters
+    varying = ("viscosity",)
+    num_initial_channels = 3
+    initial_kinds = ("rogallo", "released")
     task = _presets.ISOTROPIC_TURBULENCE_TASK
     presets = _presets.ISOTROPIC_TURBULENCE
 
     def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, 2 * math.pi, periodic=True)
 
-    def sample_initial(
-        self,
-        grid: Grid,
-        generators: Sequence[torch.Generator],
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        initial: str | None = None,
-    ) -> State:
+    def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: Tensor) -> State:
         """Divergence-free velocity of spectrum ``(k/k_f)²`` up to ``k_f = 3`` and ``(k/k_f)^(-5/3)`` above.
 
         ``"rogallo"`` has random phases. ``"released"`` is what the authors' generator makes and the paper's
@@ -82,17 +73,19 @@ class IsotropicTurbulence(PDE):
         which leaves phases fixed and a spike at the origin, and the third component has the wrong sign, of
         which the projection keeps ``(k_3² - k_1² - k_2²)/k²``.
         """
-        kind, shape = self.choose_initial(initial), grid.whole.shape
-        spectrum = Spectrum.of_grid(grid, full_cutoff(shape), dtype=torch.float64, device=device)
+        shape = grid.whole.shape
+        spectrum = Spectrum.of_grid(grid, full_cutoff(shape), dtype=torch.float64, device=like.device)
         states = []
         # one by one on a CPU, so that not even round-off depends on the batch
         at_once = len(generators) if spectrum.device.type == "cuda" else 1
         for first in range(0, len(generators), at_once):
-            draws = uniform_modes(spectrum.cutoff, 3, generators[first : first + at_once], spectrum.ranges).to(device)
+            draws = uniform_modes(spectrum.cutoff, 3, generators[first : first + at_once], spectrum.ranges).to(
+                like.device
+            )
             velocity = _random_velocity(spectrum, draws, released=kind == "released")
             energy = 0.5 * spectrum.mean_product(velocity, velocity).sum(1)
             factor = (START_ENERGY / energy).sqrt().reshape(-1, *[1] * (velocity.ndim - 1))
-            states.append(spectrum.values(velocity * factor, shape).movedim(1, -1).to(dtype))
+            states.append(spectrum.values(velocity * factor, shape).movedim(1, -1).to(like.dtype))
         return torch.cat(states)
 
     def frames(
@@ -112,20 +105,6 @@ class IsotropicTurbulence(PDE):
                 state = advance(state)
             fields = torch.cat([pressure(state), state], dim=1)
             yield spectrum.values(fields, shape).movedim(1, -1)
-
-    def downsample(
-        self, frames: Frames, shape: Sequence[int], method: str | None = None, grid: Grid | None = None
-    ) -> Frames:
-        """The modes that the coarse grid resolves."""
-        self.choose_downsampling(method)
-        return resample(frames.movedim(-1, 2), len(shape), shape, grid).movedim(2, -1)
-
-    def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
-        """Shifts, reflections with the component's sign, exchanges of equal axes with their components."""
-        return SYMMETRY.members(grid)
-
-    def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:
-        return SYMMETRY.augment(frames, grid, generator)
 
 
 def _momentum(spectrum: Spectrum, parameters: Parameters) -> tuple[Function, Function]:

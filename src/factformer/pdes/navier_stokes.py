@@ -7,7 +7,6 @@ The scheme is that of `factformer.pdes._common.vorticity`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -20,12 +19,11 @@ from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.numerics.spectral import Spectrum
 from factformer.pdes._common import presets as _presets
-from factformer.pdes._common.base import Frames, State, Symmetries
+from factformer.pdes._common.base import Frames, Symmetries
 from factformer.pdes._common.ranges import per_sample
 from factformer.pdes._common.symmetry import Generators, draw, moved_points, reflect_periodic, take
-from factformer.pdes._common.vorticity import VorticityFlow, random_vorticity
+from factformer.pdes._common.vorticity import VorticityFlow
 
-SPECTRAL_DECAY, INVERSE_LENGTH = 2.5, 7.0  # α and τ of the random start
 AMPLITUDE = 0.1  # of the force
 
 
@@ -38,31 +36,15 @@ class Parameters(Config):
 
 
 class NavierStokes(VorticityFlow):
+    """Starts are drawn as in the public generator: real and imaginary parts of unit variance each, times
+    ``√2 τ^1.5 (4π²|k|² + τ²)^-1.25`` with τ = 7, of which the real part of the inverse transform is taken."""
+
     name = "navier_stokes"
     length = 1.0
     parameters = Parameters
     varying = ("viscosity",)
     task = _presets.NAVIER_STOKES_TASK
     presets = _presets.NAVIER_STOKES
-
-    def sample_initial(
-        self,
-        grid: Grid,
-        generators: Sequence[torch.Generator],
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        initial: str | None = None,
-    ) -> State:
-        """Gaussian vorticity of zero mean, ``E|ω̂_k|² = 2 τ³ (4π²|k|² + τ²)^-2.5`` with τ = 7, alike on every grid.
-
-        That is what the public generator draws: real and imaginary parts of unit variance each, times
-        ``√2 τ^1.5 (4π²|k|² + τ²)^-1.25``, of which the real part of the inverse transform is taken.
-        """
-        self.choose_initial(initial)
-        tau, alpha = INVERSE_LENGTH, SPECTRAL_DECAY
-        scale = math.sqrt(2) * tau ** (alpha - 1)
-        return random_vorticity(grid, scale, tau, alpha, generators, whole=True, dtype=dtype, device=device)
 
     def decay_rate(self, squared: Tensor, parameters: Any) -> Tensor:
         """``-ν |k|²``."""

@@ -75,29 +75,14 @@ class ObstacleFlow(PDE):
         return (2 * resolution, resolution)
 
     def sample_known(
-        self,
-        grid: Grid,
-        generators: Sequence[torch.Generator],
-        num_frames: int,
-        frame_dt: float,
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str,
+        self, grid: Grid, generators: Sequence[torch.Generator], num_frames: int, frame_dt: float, **like: Any
     ) -> Batch:
         """The mask, false in one to four random bodies."""
-        return Batch(mask=torch.stack([~random_bodies(grid, generator) for generator in generators]).to(device))
+        mask = torch.stack([~random_bodies(grid, generator) for generator in generators])
+        return Batch(mask=mask.to(like["device"]))
 
-    def sample_initial(
-        self,
-        grid: Grid,
-        generators: Sequence[torch.Generator],
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        initial: str | None = None,
-    ) -> State:
+    def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: Tensor) -> State:
         """A stream of speed 1 with weak noise, so that wakes lose their symmetry; bodies are there from time 0 on."""
-        self.choose_initial(initial)
         states = []
         for generator in generators:
             potential = truncated_series(grid, generator)
@@ -107,7 +92,7 @@ class ObstacleFlow(PDE):
             noise = spectrum.values(torch.stack([k2 * coefficients, -k1 * coefficients]), grid.shape)
             noise = NOISE * noise / noise.abs().max()
             states.append(torch.stack([1 + noise[0], noise[1]], dim=-1))
-        return torch.stack(states).to(device, dtype)
+        return torch.stack(states).to(like)
 
     def frames(
         self, initial: State, num_frames: int, frame_dt: float, parameters: Config, known: Batch | None = None

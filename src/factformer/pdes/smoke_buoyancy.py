@@ -63,20 +63,11 @@ class SmokeBuoyancy(PDE):
     def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, BOX, periodic=False, points="cells")
 
-    def sample_initial(
-        self,
-        grid: Grid,
-        generators: Sequence[torch.Generator],
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        initial: str | None = None,
-    ) -> State:
+    def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: Tensor) -> State:
         """Density ``|g|``: a few smooth blobs. ``g`` is random and periodic with amplitudes ``(15|m|/8)^-8``
         over integer frequencies ``m ≠ 0``, scaled to unit standard deviation; alike on every grid."""
-        self.choose_initial(initial)
         cutoff = [min(k, HIGHEST_MODE) for k in full_cutoff(grid.shape)]
-        spectrum = Spectrum([2 * torch.pi] * grid.num_axes, cutoff, device=device)
+        spectrum = Spectrum([2 * torch.pi] * grid.num_axes, cutoff, device=like.device)
         amplitude = (SCALE**2 / BOX**2 * spectrum.squared).clamp_min(0.1) ** -SMOOTHNESS
         amplitude.flatten()[0] = 0
         states = []
@@ -85,7 +76,7 @@ class SmokeBuoyancy(PDE):
             for index, size in zip(spectrum.indices, grid.shape, strict=True):
                 coefficients = coefficients * torch.exp(1j * torch.pi / size * index)  # on to cell centres
             field = spectrum.values(coefficients, grid.shape)
-            states.append((field / field.std(correction=0)).abs().unsqueeze(-1).to(dtype))
+            states.append((field / field.std(correction=0)).abs().unsqueeze(-1).to(like.dtype))
         return torch.cat(states)
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:

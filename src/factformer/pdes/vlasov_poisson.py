@@ -67,23 +67,14 @@ class VlasovPoisson(PDE):
         half = len(shape) // 2
         return Grid(shape, [parameters.extent] * half + [2 * parameters.v_max] * half, periodic=True)
 
-    def sample_initial(
-        self,
-        grid: Grid,
-        generators: Sequence[torch.Generator],
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        initial: str | None = None,
-    ) -> State:
+    def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: Tensor) -> State:
         """Maxwellians (``landau``) or two streams (``two_stream``) with a random wave in the density.
 
         ``mixed`` takes one or the other at random; ``waves`` are Maxwellians with all of the longest waves at once.
         """
-        kind = self.choose_initial(initial)
         if kind == "waves":
-            return torch.stack([_long_waves(grid, generator) for generator in generators]).to(device, dtype)
-        return torch.stack([_start(grid, generator, kind) for generator in generators]).to(device, dtype)
+            return torch.stack([_long_waves(grid, generator) for generator in generators]).to(like)
+        return torch.stack([_start(grid, generator, kind) for generator in generators]).to(like)
 
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
         assert isinstance(parameters, Parameters)

@@ -126,7 +126,6 @@ class PDE(ABC):
             boundary=self.boundary,
         )
 
-    @abstractmethod
     def sample_initial(
         self,
         grid: Grid,
@@ -138,8 +137,14 @@ class PDE(ABC):
     ) -> State:
         """Random initial states, one per (CPU) generator, each a function of its generator alone.
 
-        ``initial`` names one of `initial_kinds`; the first is the default.
+        ``initial`` names one of `initial_kinds`; the first is the default. An equation overrides this, or `starts`.
         """
+        like = torch.empty(0, dtype=dtype, device=device)
+        return self.starts(grid, generators, self.choose_initial(initial), like)
+
+    def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: Tensor) -> State:
+        """What `sample_initial` gives for one of `initial_kinds`, with the number format and device of ``like``."""
+        raise NotImplementedError(f"{self.name} defines neither sample_initial nor starts")
 
     def sample_known(
         self,

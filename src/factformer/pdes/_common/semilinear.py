@@ -22,15 +22,14 @@ from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.random_fields import truncated_series
 from factformer.numerics.semilinear import Modes as Modes
 from factformer.numerics.semilinear import solve
-from factformer.numerics.spectral import resample
 from factformer.numerics.timestepping import Function
-from factformer.pdes._common.base import PDE, Frames, State, Symmetries
+from factformer.pdes._common.base import State
+from factformer.pdes._common.periodic import PeriodicBox
 from factformer.pdes._common.ranges import per_sample
-from factformer.pdes._common.symmetry import BoxSymmetry, Generators
 from factformer.problem import Field
 
 
-class Semilinear(PDE):
+class Semilinear(PeriodicBox):
     """``∂u/∂t = L u + N(u)``; ``extent`` and ``dt`` are parameters of every such equation."""
 
     degree: ClassVar[int] = 2
@@ -39,16 +38,11 @@ class Semilinear(PDE):
     """Of the integrator: 4, or 2 where data of others were made so."""
     open_products: ClassVar[bool] = False
     """Whether only the factors of products are cut, as `factformer.numerics.semilinear.solve` says."""
-    symmetry: ClassVar[BoxSymmetry] = BoxSymmetry()
-    """What carries solutions to solutions; shifts always do."""
-    downsamplings = ("truncate",)
-    vectorized = True
-    cuttable = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         """A start of one's own may need all points at once: its class says itself whether it can be cut."""
         super().__init_subclass__(**options)
-        if {"start", "sample_initial", "frames"} & cls.__dict__.keys() and "cuttable" not in cls.__dict__:
+        if {"start", "starts", "sample_initial", "frames"} & cls.__dict__.keys() and "cuttable" not in cls.__dict__:
             cls.cuttable = False
 
     @abstractmethod
@@ -80,17 +74,8 @@ class Semilinear(PDE):
     def grid_of(self, shape: Sequence[int], parameters: Any) -> Grid:
         return Grid(shape, parameters.extent, periodic=True)
 
-    def sample_initial(
-        self,
-        grid: Grid,
-        generators: Sequence[torch.Generator],
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        initial: str | None = None,
-    ) -> State:
-        self.choose_initial(initial)
-        return torch.stack([self.start(grid, generator) for generator in generators]).to(device, dtype)
+    def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: Tensor) -> State:
+        return torch.stack([self.start(grid, generator) for generator in generators]).to(like)
 
     def frames(
         self, initial: State, num_frames: int, frame_dt: float, parameters: Config, grid: Grid | None = None
@@ -117,19 +102,6 @@ class Semilinear(PDE):
             open_products=self.open_products,
             grid=grid,
         )
-
-    def downsample(
-        self, frames: Frames, shape: Sequence[int], method: str | None = None, grid: Grid | None = None
-    ) -> Frames:
-        """The modes that the coarse grid does not resolve are dropped."""
-        self.choose_downsampling(method)
-        return resample(frames.movedim(-1, 2), len(shape), shape, grid).movedim(2, -1)
-
-    def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
-        return self.symmetry.members(grid)
-
-    def augment(self, frames: Frames, grid: Grid, generator: Generators, parameters: Config | None = None) -> Frames:
-        return self.symmetry.augment(frames, grid, generator)
 
 
 def vector_of_axes(name: str, num_axes: int) -> tuple[Field, ...]:

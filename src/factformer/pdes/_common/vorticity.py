@@ -13,6 +13,7 @@ state beyond the cut take no part in the products; the linear terms carry them e
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -39,6 +40,7 @@ from factformer.numerics.timestepping import (
 from factformer.pdes._common.base import PDE, Frames, State
 from factformer.problem import Field
 
+SPECTRAL_DECAY, INVERSE_LENGTH = 2.5, 7.0  # α and τ of the random start
 INTEGRATORS = {
     "etdrk4": (etdrk4, etdrk4_stages),
     "crank_nicolson_heun": (crank_nicolson_heun, crank_nicolson_heun_stages),
@@ -54,6 +56,8 @@ class VorticityFlow(PDE):
     cuttable = True
     length: ClassVar[float]
     """Of the box along either axis."""
+    halved_start: ClassVar[bool] = False
+    """Whether modes with ``k2 = 0`` of a random start carry half of its spectrum."""
 
     @abstractmethod
     def decay_rate(self, squared: Tensor, parameters: Any) -> Tensor:
@@ -69,6 +73,19 @@ class VorticityFlow(PDE):
 
     def grid(self, shape: Sequence[int]) -> Grid:
         return Grid(shape, self.length, periodic=True)
+
+    def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: Tensor) -> State:
+        """Gaussian vorticity of zero mean, ``E|ω̂_k|² = 2 τ^(2α-2) (|k|² + τ²)^-α``, alike on every grid."""
+        tau, alpha, shape = INVERSE_LENGTH, SPECTRAL_DECAY, grid.whole.shape
+        spectrum = Spectrum.of_grid(grid, full_cutoff(shape), dtype=like.dtype, device=like.device)
+        scale = math.sqrt(2) * tau ** (alpha - 1)
+        amplitude = scale * (spectrum.squared + tau**2) ** (-alpha / 2)
+        if self.halved_start:
+            amplitude = torch.where(spectrum.indices[1] == 0, amplitude * 0.5**0.5, amplitude)
+        amplitude = torch.where(spectrum.is_mean, 0, amplitude)
+        # one by one, so that not even round-off depends on the batch
+        states = [spectrum.values(periodic_field(spectrum, amplitude, [item]), shape) for item in generators]
+        return torch.cat(states).unsqueeze(-1)
 
     def frames(
         self, initial: State, num_frames: int, frame_dt: float, parameters: Any, grid: Grid | None = None
@@ -159,32 +176,6 @@ def nonlinear_term(spectrum: Spectrum, shape: Sequence[int], force: Tensor) -> F
         return from_difference * difference + from_product * product + force
 
     return term
-
-
-def random_vorticity(
-    grid: Grid,
-    scale: float,
-    inverse_length: float,
-    decay: float,
-    generators: Sequence[torch.Generator],
-    *,
-    whole: bool,
-    dtype: torch.dtype,
-    device: torch.device | str,
-) -> State:
-    """Gaussian fields of zero mean, ``E|ω̂_k|² = scale² (|k|² + τ²)^-α``, alike on every grid.
-
-    τ is ``inverse_length`` and α ``decay``. Modes with ``k2 = 0`` carry the ``whole`` of that or half of it.
-    """
-    shape = grid.whole.shape
-    spectrum = Spectrum.of_grid(grid, full_cutoff(shape), dtype=dtype, device=device)
-    amplitude = scale * (spectrum.squared + inverse_length**2) ** (-decay / 2)
-    if not whole:
-        amplitude = torch.where(spectrum.indices[1] == 0, amplitude * 0.5**0.5, amplitude)
-    amplitude = torch.where(spectrum.is_mean, 0, amplitude)
-    # one by one, so that not even round-off depends on the batch
-    states = [spectrum.values(periodic_field(spectrum, amplitude, [item]), shape) for item in generators]
-    return torch.cat(states).unsqueeze(-1)
 
 
 def every_point(frames: Frames, shape: Sequence[int], grid: Grid | None = None) -> Frames:
