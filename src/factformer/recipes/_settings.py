@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from factformer.errors import UserError
@@ -19,6 +20,20 @@ SIZES = ("dim", "depth", "heads", "head_dim", "kernel_dim")
 
 SCALES = {"small": {"log_every": 10}, "paper": {"log_every": 50, "validate_every": 1000, "checkpoint_every": 1000}}
 """What the recipes of a scale share in training: how often something is written."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a recipe chose for factformer, and for others where that does not suit them."""
+
+    sizes: Mapping[str, Mapping[str, Any]]
+    """Keys of the ``model`` section by scale."""
+    training: Mapping[str, Mapping[str, Any]]
+    """Keys of the ``training`` section by scale."""
+    baseline: Mapping[str, Any] | None = None
+    """What the paper chose for this problem's baselines."""
+    own: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]] = field(default_factory=dict)
+    """By model and scale what we found to suit it better on this problem, by section."""
 
 
 def marching_plan(protocol: str, marching_steps: int, **others: Any) -> dict[str, Any]:
@@ -44,22 +59,14 @@ def assemble(
     scale: str,
     model: str,
     protocol: Mapping[str, Any],
-    *,
-    sizes: Mapping[str, Mapping[str, Any]],
-    training: Mapping[str, Mapping[str, Any]],
-    baseline: Mapping[str, Any] | None = None,
-    own: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]] | None = None,
+    settings: Settings,
     presets: Mapping[str, str] | None = None,
 ) -> Experiment:
-    """The experiment of a recipe: ``sizes`` of factformer and ``training`` by scale, the ``protocol`` of both.
-
-    ``baseline`` holds what the paper chose for this problem's baselines, ``own`` by model and scale what we found to
-    suit it better on this problem, by section. ``presets`` names by scale what makes the data, where it is not the
-    preset of the same name.
-    """
+    """The experiment of a recipe; ``presets`` names what makes the data by scale, where it is not the preset so named."""
     check_scale(scale)
     preset = (presets or {}).get(scale, scale)
-    better = (own or {}).get(model, {}).get(scale, {})
+    better = settings.own.get(model, {}).get(scale, {})
+    sizes = {**settings.sizes[scale], **better.get("model", {})}
     chosen = {
         **find_model(model).default_training.get(scale, {}),
         **better.get("training", {}),
@@ -70,16 +77,14 @@ def assemble(
             "problem": problem,
             "recipe": recipe,
             "scale": scale,
-            "model": model_section(
-                model, scale, {**sizes[scale], **better.get("model", {})}, baseline, num_axes=num_axes(problem, preset)
-            ),
+            "model": model_section(model, scale, sizes, settings.baseline, num_axes=num_axes(problem, preset)),
             "data": {
                 "path": f"data/{recipe if presets else problem}",
                 "preset": preset,
                 "resolution": resolution(problem, preset),
             },
             "protocol": protocol_section({**protocol, **better.get("protocol", {})}),
-            "training": optimizer_section(model, {**SCALES[scale], **updates, **training[scale], **chosen}),
+            "training": optimizer_section(model, {**SCALES[scale], **updates, **settings.training[scale], **chosen}),
         }
     )
 

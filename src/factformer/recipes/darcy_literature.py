@@ -12,14 +12,5 @@ from factformer.training.experiment.definition import Experiment
 
 def experiment(scale: str = "small", model: str = "factformer_plus", protocol: str = "steady") -> Experiment:
     """The settings of the recipe `darcy` on the literature's grid."""
-    return assemble(
-        "darcy_literature",
-        "darcy_flow",
-        scale,
-        model,
-        {"name": protocol},
-        sizes=darcy.SIZES,
-        training=darcy.TRAINING,
-        baseline=darcy.BASELINE,
-        presets={"paper": "literature", "small": "small"},
-    )
+    presets = {"paper": "literature", "small": "small"}
+    return assemble("darcy_literature", "darcy_flow", scale, model, {"name": protocol}, darcy.SETTINGS, presets)

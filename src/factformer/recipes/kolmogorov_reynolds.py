@@ -16,14 +16,4 @@ PRESETS = {"paper": "reynolds", "small": "reynolds_small"}
 def experiment(scale: str = "small", model: str = "factformer_plus", protocol: str = "latent_marching") -> Experiment:
     """The sizes and the training of `kolmogorov`, on flows of different parameters."""
     plan = marching_plan(protocol, 1)
-    return assemble(
-        "kolmogorov_reynolds",
-        "kolmogorov_flow",
-        scale,
-        model,
-        plan,
-        sizes=kolmogorov.SIZES,
-        training=kolmogorov.TRAINING,
-        own=kolmogorov.OWN,
-        presets=PRESETS,
-    )
+    return assemble("kolmogorov_reynolds", "kolmogorov_flow", scale, model, plan, kolmogorov.SETTINGS, PRESETS)

@@ -14,13 +14,4 @@ from factformer.training.experiment.definition import Experiment
 def experiment(scale: str = "small", model: str = "factformer_plus", protocol: str = "latent_marching") -> Experiment:
     """One frame per call. The small scale has fewer flows, of ν = 1e-4."""
     plan = marching_plan(protocol, 1, pushforward=1, pushforward_from=0.1)
-    return assemble(
-        "navier_stokes_literature",
-        "navier_stokes",
-        scale,
-        model,
-        plan,
-        sizes=kolmogorov.SIZES,
-        training=kolmogorov.TRAINING,
-        own=kolmogorov.OWN,
-    )
+    return assemble("navier_stokes_literature", "navier_stokes", scale, model, plan, kolmogorov.SETTINGS)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from factformer.recipes import turbulence
-from factformer.recipes._settings import assemble, marching_plan
+from factformer.recipes._settings import Settings, assemble, marching_plan
 from factformer.training.experiment.definition import Experiment
 
-SIZES = {
-    "paper": {"dim": 128, "depth": 3, "heads": 6, "kernel_dim": 192, "fourier_std": 1.0},
-    "small": {"dim": 32, "depth": 2, "heads": 4, "head_dim": 16, "kernel_dim": 32, "fourier_std": 1.0},
-}
-OWN = {  # docs/research-log.md
-    "factformer_plus": {
-        "paper": {"training": {"batch_size": 1}, "protocol": {"marching_steps": 1}},
-        "small": {"protocol": {"marching_steps": 1}},
-    }
-}
+SETTINGS = Settings(
+    sizes={
+        "paper": {"dim": 128, "depth": 3, "heads": 6, "kernel_dim": 192, "fourier_std": 1.0},
+        "small": {"dim": 32, "depth": 2, "heads": 4, "head_dim": 16, "kernel_dim": 32, "fourier_std": 1.0},
+    },
+    training=turbulence.TRAINING,
+    own={  # docs/research-log.md
+        "factformer_plus": {
+            "paper": {"training": {"batch_size": 1}, "protocol": {"marching_steps": 1}},
+            "small": {"protocol": {"marching_steps": 1}},
+        }
+    },
+)
 
 
 def experiment(scale: str = "small", model: str = "factformer", protocol: str = "latent_marching") -> Experiment:
     """The paper's settings, or a small model and a short training for a CPU; trained like turbulence."""
     plan = marching_plan(protocol, 4, pushforward_from=0.10)
-    return assemble("smoke", "smoke_buoyancy", scale, model, plan, sizes=SIZES, training=turbulence.TRAINING, own=OWN)
+    return assemble("smoke", "smoke_buoyancy", scale, model, plan, SETTINGS)
