@@ -167,6 +167,21 @@ class Backbone(nn.Module, ABC):
         return z
 
 
+class Stack(Backbone):
+    """Layers that are called one after the other."""
+
+    def __init__(self, config: ModelConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.layers = nn.ModuleList(self.modulated(self.layer(config, problem)) for _ in range(config.depth))
+
+    @abstractmethod
+    def layer(self, config: Any, problem: Problem) -> nn.Module:
+        """A new one."""
+
+    def forward(self, z: Latent, grid: Grid, conditions: Conditions = UNCONDITIONED) -> Latent:
+        return self.run_all(self.layers, z, grid, conditions)
+
+
 def _applied(layer: nn.Module, z: Latent, grid: Grid, conditions: Conditions) -> Any:
     modulation = getattr(layer, "modulation", None)
     if conditions.parameters is not None and isinstance(modulation, Modulation):

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import Field
-from torch import nn
 
 from factformer._support.axes import per_axis
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone, Latent, ModelConfig
-from factformer.nn.conditions import Conditions
 from factformer.nn.fourier_features import FourierFeatures, FourierMode
-from factformer.nn.spectral_conv import DomainPadding
 from factformer.problem import Problem
 
 Std = Annotated[float, Field(gt=0, le=1e6)]
@@ -45,19 +42,3 @@ class PositionedBackbone(Backbone):
 
     def placed(self, z: Latent, grid: Grid) -> Latent:
         return z if self.positions is None else z + self.positions(grid)
-
-
-class PaddedBackbone(PositionedBackbone):
-    """Places the latent field and runs its layers, which are Fourier series, on the padded box (`DomainPadding`)."""
-
-    layers: nn.ModuleList
-
-    def __init__(self, config: PositionsConfig, problem: Problem, padding: float) -> None:
-        super().__init__(config, problem)
-        self.domain = DomainPadding(padding)
-
-    def run_padded(self, z: Latent, grid: Grid, conditions: Conditions) -> Latent:
-        z = self.domain.extend(self.placed(z, grid), grid)
-        if conditions.mask is not None:
-            conditions = conditions._replace(mask=self.domain.extend_mask(conditions.mask, grid))
-        return self.domain.crop(self.run_all(self.layers, z, grid, conditions), grid)

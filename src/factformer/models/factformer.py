@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from factformer.grid import Grid
-from factformer.models._backbone import Backbone
+from factformer.models._backbone import Stack
 from factformer.models._positions import PositionsConfig
 from factformer.nn.attention import FactorizedAttention
 from factformer.nn.attention.axial_kernel import KernelOptions
@@ -65,16 +65,10 @@ class Layer(nn.Module):
         return self.attention.add_to(u, encoding, grid, conditions.mask)
 
 
-class Model(Backbone):
+class Model(Stack):
     config_class = Config
     cuttable = True
     wants_boundary_block = True
 
-    def __init__(self, config: Config, problem: Problem) -> None:
-        super().__init__(config, problem)
-        self.layers = nn.ModuleList(self.modulated(Layer(config, problem.grid.num_axes)) for _ in range(config.depth))
-
-    def forward(
-        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
-    ) -> Float[Tensor, "batch *grid dim"]:
-        return self.run_all(self.layers, z, grid, conditions)
+    def layer(self, config: Config, problem: Problem) -> Layer:
+        return Layer(config, problem.grid.num_axes)

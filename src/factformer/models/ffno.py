@@ -12,8 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from factformer.grid import Grid
-from factformer.models._positions import PaddedBackbone
-from factformer.models.fno import SpectralConfig
+from factformer.models.fno import SpectralBackbone, SpectralConfig
 from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.masks import inside
 from factformer.nn.norms import DomainNorm
@@ -59,12 +58,11 @@ class Layer(nn.Module):
         return result
 
 
-class Model(PaddedBackbone):
+class Model(SpectralBackbone):
     config_class = Config
-    paper_optimizer = "adam"
 
     def __init__(self, config: Config, problem: Problem) -> None:
-        super().__init__(config, problem, config.domain_padding)
+        super().__init__(config, problem)
         num_axes = problem.grid.num_axes
         dim_hidden = config.dim * (config.feed_forward or (2 if num_axes <= 2 else 3))
         self.layers = nn.ModuleList(

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from factformer.grid import Grid
-from factformer.models._positions import PaddedBackbone, PositionsConfig
+from factformer.models._backbone import Latent
+from factformer.models._positions import PositionedBackbone, PositionsConfig
 from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.nn.fourier_features import FourierMode
 from factformer.nn.masks import inside
-from factformer.nn.spectral_conv import SpectralConvolution, require_even_spacing
+from factformer.nn.spectral_conv import DomainPadding, SpectralConvolution, require_even_spacing
 from factformer.problem import Problem
 
 
@@ -35,6 +36,23 @@ class SpectralConfig(PositionsConfig):
 
     def num_modes(self, num_axes: int) -> int:
         return self.modes or {1: 24, 2: 24, 3: 12, 4: 6}[num_axes]
+
+
+class SpectralBackbone(PositionedBackbone):
+    """Places the latent field and runs its layers, which are Fourier series, on the padded box (`DomainPadding`)."""
+
+    layers: nn.ModuleList
+    paper_optimizer = "adam"
+
+    def __init__(self, config: SpectralConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.domain = DomainPadding(config.domain_padding)
+
+    def run_padded(self, z: Latent, grid: Grid, conditions: Conditions) -> Latent:
+        z = self.domain.extend(self.placed(z, grid), grid)
+        if conditions.mask is not None:
+            conditions = conditions._replace(mask=self.domain.extend_mask(conditions.mask, grid))
+        return self.domain.crop(self.run_all(self.layers, z, grid, conditions), grid)
 
 
 class Config(SpectralConfig):
@@ -57,12 +75,11 @@ class Layer(nn.Module):
         return functional.gelu(total) if self.activate else total
 
 
-class Model(PaddedBackbone):
+class Model(SpectralBackbone):
     config_class = Config
-    paper_optimizer = "adam"
 
     def __init__(self, config: Config, problem: Problem) -> None:
-        super().__init__(config, problem, config.domain_padding)
+        super().__init__(config, problem)
         num_axes = problem.grid.num_axes
         self.layers = nn.ModuleList(
             self.modulated(Layer(config.dim, num_axes, config.num_modes(num_axes), activate=depth < config.depth - 1))

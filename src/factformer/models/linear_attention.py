@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from factformer.grid import Grid
-from factformer.models._backbone import Backbone
+from factformer.models._backbone import Stack
 from factformer.models._positions import PositionsConfig
 from factformer.nn.attention.linear import LinearAttention
 from factformer.nn.attention.rotary import Rotary
@@ -63,15 +63,9 @@ class Layer(nn.Module):
         return result
 
 
-class Model(Backbone):
+class Model(Stack):
     config_class = Config
     wants_boundary_block = True
 
-    def __init__(self, config: Config, problem: Problem) -> None:
-        super().__init__(config, problem)
-        self.layers = nn.ModuleList(self.modulated(Layer(config, problem.grid.num_axes)) for _ in range(config.depth))
-
-    def forward(
-        self, z: Float[Tensor, "batch *grid dim"], grid: Grid, conditions: Conditions = UNCONDITIONED
-    ) -> Float[Tensor, "batch *grid dim"]:
-        return self.run_all(self.layers, z, grid, conditions)
+    def layer(self, config: Config, problem: Problem) -> Layer:
+        return Layer(config, problem.grid.num_axes)

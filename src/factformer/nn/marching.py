@@ -72,8 +72,8 @@ class LatentMarching(Stage):
         num_steps: int,
         decoder: Decoder,
         grid: Grid,
-        forcing: Tensor | None = None,
-        mask: Mask | None = None,
+        forcing: Tensor | None,
+        mask: Mask | None,
         patches: Patches | None = None,
         fine: Grid | None = None,
     ) -> Tensor:

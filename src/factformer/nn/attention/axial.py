@@ -13,9 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.nn.attention.rotary import Rotary, rotary_table, rotate
+from factformer.nn.attention.rotary import Rotary, require_pairs, rotary_table, rotate
 from factformer.nn.grid_tables import TableCache, axis_weights
 from factformer.nn.masks import Mask, inside
 
@@ -33,8 +32,7 @@ class AxialAttention(nn.Module):
         rotary_scale: float = 64.0,
     ) -> None:
         super().__init__()
-        if head_dim % 2:
-            raise UserError(f"the rotary encoding rotates pairs of channels: head_dim must be even, got {head_dim}")
+        require_pairs("head_dim", head_dim)
         self.m = m
         self.heads = heads
         self.head_dim = head_dim

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from factformer.errors import UserError
 from factformer.grid import Grid
-from factformer.nn.attention.rotary import Rotary, rotary_table, rotate
+from factformer.nn.attention.rotary import Rotary, require_pairs, rotary_table, rotate
 from factformer.nn.grid_tables import TableCache, axis_weights
 from factformer.nn.masks import Mask, ratio
 from factformer.nn.mlp import GatedMLP
@@ -93,8 +93,7 @@ class AxialKernel(nn.Module):
 
     def __init__(self, m: int, dim: int, heads: int, kernel_dim: int, options: KernelOptions) -> None:
         super().__init__()
-        if kernel_dim % 2:
-            raise UserError(f"the rotary encoding rotates pairs of channels: kernel_dim must be even, got {kernel_dim}")
+        require_pairs("kernel_dim", kernel_dim)
         self.m = m
         self.heads = heads
         self.kernel_dim = kernel_dim

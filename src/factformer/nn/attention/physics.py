@@ -10,13 +10,14 @@ mean over its part of the domain, whatever the resolution. The published sums co
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from factformer.grid import Grid
 from factformer.nn.convolution import Convolution
 from factformer.nn.grid_tables import TableCache
+from factformer.nn.masks import Mask
 from factformer.nn.norms import cached_domain_weights
 from factformer.problem import Boundary
 
@@ -51,10 +52,7 @@ class PhysicsAttention(nn.Module):
         self.tables = TableCache()
 
     def forward(
-        self,
-        u: Float[Tensor, "batch *grid dim"],
-        grid: Grid,
-        mask: Bool[Tensor, "batch *grid"] | None = None,
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
     ) -> Float[Tensor, "batch *grid dim"]:
         values = self._per_head(self.to_values(u, grid, mask))
         slices = self.slices(u, grid, mask)
@@ -66,7 +64,7 @@ class PhysicsAttention(nn.Module):
         return result
 
     def slices(
-        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Bool[Tensor, "batch *grid"] | None = None
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
     ) -> Float[Tensor, "batch head points slice"]:
         """``p``: what part of each point belongs to each slice."""
         logits = self.to_slices(self._per_head(self.to_points(u, grid, mask)))
@@ -78,7 +76,7 @@ class PhysicsAttention(nn.Module):
         values: Float[Tensor, "batch head points channel"],
         slices: Float[Tensor, "batch head points slice"],
         grid: Grid,
-        mask: Bool[Tensor, "batch *grid"] | None = None,
+        mask: Mask | None = None,
     ) -> Float[Tensor, "batch head slice channel"]:
         """``s``: the mean of the values over each slice, in float32 or better."""
         weights = cached_domain_weights(self.tables, grid, values)

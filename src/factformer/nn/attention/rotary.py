@@ -18,9 +18,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from factformer.errors import UserError
 from factformer.grid import Grid
 
 Rotary = Literal["paper", "periodic", "off"]
+
+
+def require_pairs(name: str, number: int) -> None:
+    """Refuse a ``number`` of channels that cannot be rotated in pairs."""
+    if number % 2:
+        raise UserError(f"the rotary encoding rotates pairs of channels: {name} must be even, got {number}")
 
 
 def rotary_frequencies(grid: Grid, m: int, kernel_dim: int, mode: Rotary, scale: float = 64.0) -> Float[Tensor, "pair"]:

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
 from factformer.grid import Grid
 from factformer.nn.grid_tables import TableCache
-from factformer.nn.masks import inside
+from factformer.nn.masks import Mask, inside
 
 BIAS_WIDTH = 512
 """Width of the network of the distances, as published."""
@@ -117,10 +117,7 @@ class WindowAttention(nn.Module):
         return [AxisWindows.along(grid, m, self.window, self.shifted) for m in range(grid.num_axes)]
 
     def forward(
-        self,
-        u: Float[Tensor, "batch *grid dim"],
-        grid: Grid,
-        mask: Bool[Tensor, "batch *grid"] | None = None,
+        self, u: Float[Tensor, "batch *grid dim"], grid: Grid, mask: Mask | None = None
     ) -> Float[Tensor, "batch *grid dim"]:
         axes = self.axes(grid)
         queries, keys, values = self.to_factors(to_windows(inside(u, mask), axes)).chunk(3, dim=-1)
@@ -150,9 +147,7 @@ class WindowAttention(nn.Module):
         bias: Tensor = table[index.flatten()].unflatten(0, index.shape).movedim(-1, 0)
         return bias[None, None]
 
-    def hidden(
-        self, grid: Grid, mask: Bool[Tensor, "batch *grid"] | None, like: Tensor
-    ) -> Float[Tensor, "batch window 1 1 token"] | None:
+    def hidden(self, grid: Grid, mask: Mask | None, like: Tensor) -> Float[Tensor, "batch window 1 1 token"] | None:
         """What hides the places of windows that lie behind a wall or outside the domain; ``None``: there are none."""
         axes = self.axes(grid)
         if mask is not None:
