@@ -16,7 +16,7 @@ from factformer import simulate  # noqa: E402
 from factformer.engine import solver_points  # noqa: E402
 from factformer.errors import UserError  # noqa: E402
 from factformer.kernels.solvers import FACTORS, cross, from_planes, squares, to_planes  # noqa: E402
-from factformer.kernels.solvers.fourier import to_narrow, to_wide, wide_offset  # noqa: E402
+from factformer.kernels.solvers.fourier import narrow_index, to_narrow, to_wide, wide_index  # noqa: E402
 from factformer.kernels.solvers.lines import Lines  # noqa: E402
 from factformer.numerics.projection import fourier_projection  # noqa: E402
 from factformer.numerics.spectral import Spectrum  # noqa: E402
@@ -39,28 +39,27 @@ def _there_and_back(
     there,
     back,
     table,
-    S: tl.constexpr,
-    R: tl.constexpr,
-    LIST: tl.constexpr,
-    LANES: tl.constexpr,
-    WIDE_LIST: tl.constexpr,
-    WIDE_LANES: tl.constexpr,
+    LINE: tl.constexpr,
 ):
+    S: tl.constexpr = LINE.S
+    R: tl.constexpr = LINE.R
+    LIST: tl.constexpr = LINE.LIST
+    WIDE_LIST: tl.constexpr = LINE.WIDE_LIST
     column = tl.arange(0, R)[None, :]
     re = ()
     im = ()
     for j in tl.static_range(LIST):
-        place = (tl.arange(0, LANES)[:, None] + LANES * j) * R + column
+        place = narrow_index(j, LINE) * R + column
         re = re + (tl.load(source + place),)
         im = im + (tl.load(source + S * R + place),)
-    re, im = to_wide(re, im, table, 1.0, S, R)
+    re, im = to_wide(re, im, table, 1.0, LINE)
     for j in tl.static_range(WIDE_LIST):
-        place = (tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S)) * R + column
+        place = wide_index(j, LINE) * R + column
         tl.store(there + place, re[j])
         tl.store(there + S * R + place, im[j])
-    re, im = to_narrow(re, im, table, -1.0, S, R)
+    re, im = to_narrow(re, im, table, -1.0, LINE)
     for j in tl.static_range(LIST):
-        place = (tl.arange(0, LANES)[:, None] + LANES * j) * R + column
+        place = narrow_index(j, LINE) * R + column
         tl.store(back + place, re[j])
         tl.store(back + S * R + place, im[j])
 
@@ -70,7 +69,7 @@ def test_lines_are_transformed_to_round_off(size: int) -> None:
     lines = Lines(size, CPU)
     source = torch.randn(2, size, 4)
     there, back = torch.empty_like(source), torch.empty_like(source)
-    _there_and_back[(1,)](source, there, back, lines.table, S=size, R=4, **lines.both)
+    _there_and_back[(1,)](source, there, back, lines.table, LINE=lines.taken(4))
     exact = torch.fft.ifft(torch.complex(*source.double()), dim=0, norm="forward")
     assert (torch.complex(*there.double()) - exact).abs().max() < 3e-7 * exact.abs().max()
     assert (back / size - source).abs().max() < 2e-6

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from factformer.kernels._triton.launching import launch
-from factformer.kernels.solvers.fourier import to_narrow, to_wide, wide_offset
+from factformer.kernels.solvers.fourier import narrow_index, to_narrow, to_wide, wide_index
 from factformer.kernels.solvers.lines import Lines
 
 COLUMNS = {16: (16, 2), 64: (16, 4), 96: (32, 4), 512: (8, 16)}  # of a program, and its warps
@@ -33,47 +33,20 @@ def columns_of(line_and_block, HALF: tl.constexpr, PITCH: tl.constexpr, R: tl.co
 
 
 @triton.jit
-def _widen(
-    source,
-    target,
-    table,
-    source_plane,
-    source_line,
-    source_step,
-    target_plane,
-    target_line,
-    target_step,
-    K: tl.constexpr,
-    S: tl.constexpr,
-    HALF: tl.constexpr,
-    PITCH: tl.constexpr,
-    R: tl.constexpr,
-    LIST: tl.constexpr,
-    LANES: tl.constexpr,
-    WIDE_LIST: tl.constexpr,
-    WIDE_LANES: tl.constexpr,
-):
-    line, column, inside = columns_of(tl.program_id(0), HALF, PITCH, R)
-    field = tl.program_id(1).to(tl.int64)
-    source += field * 2 * source_plane + line * source_line
-    re = ()
-    im = ()
-    for j in tl.static_range(LIST):
-        n = tl.arange(0, LANES)[:, None] + LANES * j
-        keep = ((n <= K) | (n >= S - K)) & inside
-        place = tl.where(n <= K, n, n - S + 2 * K + 1) * source_step + column
-        re = re + (tl.load(source + place, mask=keep, other=0.0),)
-        im = im + (tl.load(source + source_plane + place, mask=keep, other=0.0),)
-    re, im = to_wide(re, im, table, 1.0, S, R)
-    target += field * 2 * target_plane + line * target_line
-    for j in tl.static_range(WIDE_LIST):
-        place = (tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S)) * target_step + column
-        tl.store(target + place, re[j], mask=inside)
-        tl.store(target + target_plane + place, im[j], mask=inside)
+def _places(j, step, column, inside, K: tl.constexpr, OF_MODES: tl.constexpr, LINE: tl.constexpr):
+    """Where the numbers lie that element ``j`` of a line holds, and which of them there are."""
+    if OF_MODES:
+        n = narrow_index(j, LINE)
+        keep = ((n <= K) | (n >= LINE.S - K)) & inside
+        place = tl.where(n <= K, n, n - LINE.S + 2 * K + 1) * step + column
+    else:
+        keep = inside
+        place = wide_index(j, LINE) * step + column
+    return place, keep
 
 
 @triton.jit
-def _narrow(
+def _transform_kernel(
     source,
     target,
     table,
@@ -84,30 +57,29 @@ def _narrow(
     target_line,
     target_step,
     K: tl.constexpr,
-    S: tl.constexpr,
     HALF: tl.constexpr,
     PITCH: tl.constexpr,
-    R: tl.constexpr,
-    LIST: tl.constexpr,
-    LANES: tl.constexpr,
-    WIDE_LIST: tl.constexpr,
-    WIDE_LANES: tl.constexpr,
+    INVERSE: tl.constexpr,
+    LINE: tl.constexpr,
 ):
-    line, column, inside = columns_of(tl.program_id(0), HALF, PITCH, R)
+    READ: tl.constexpr = LINE.LIST if INVERSE else LINE.WIDE_LIST
+    WRITTEN: tl.constexpr = LINE.WIDE_LIST if INVERSE else LINE.LIST
+    line, column, inside = columns_of(tl.program_id(0), HALF, PITCH, LINE.R)
     field = tl.program_id(1).to(tl.int64)
     source += field * 2 * source_plane + line * source_line
     re = ()
     im = ()
-    for j in tl.static_range(WIDE_LIST):
-        place = (tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S)) * source_step + column
-        re = re + (tl.load(source + place, mask=inside, other=0.0),)
-        im = im + (tl.load(source + source_plane + place, mask=inside, other=0.0),)
-    re, im = to_narrow(re, im, table, -1.0, S, R)
+    for j in tl.static_range(READ):
+        place, keep = _places(j, source_step, column, inside, K, INVERSE, LINE)
+        re = re + (tl.load(source + place, mask=keep, other=0.0),)
+        im = im + (tl.load(source + source_plane + place, mask=keep, other=0.0),)
+    if INVERSE:
+        re, im = to_wide(re, im, table, 1.0, LINE)
+    else:
+        re, im = to_narrow(re, im, table, -1.0, LINE)
     target += field * 2 * target_plane + line * target_line
-    for j in tl.static_range(LIST):
-        n = tl.arange(0, LANES)[:, None] + LANES * j
-        keep = ((n <= K) | (n >= S - K)) & inside
-        place = tl.where(n <= K, n, n - S + 2 * K + 1) * target_step + column
+    for j in tl.static_range(WRITTEN):
+        place, keep = _places(j, target_step, column, inside, K, not INVERSE, LINE)
         tl.store(target + place, re[j], mask=keep)
         tl.store(target + target_plane + place, im[j], mask=keep)
 
@@ -118,7 +90,6 @@ def transform(source: Tensor, target: Tensor, axis: int, cutoff: int, lines: Lin
 
     The transform is the inverse one where the points are those of ``target``.
     """
-    kernel = _widen if target.shape[axis] == lines.size else _narrow
     others = [m for m in range(2, source.ndim - 1) if m != source.ndim + axis]
     assert len(others) <= 1
     count = source.shape[others[0]] if others else 1
@@ -127,7 +98,7 @@ def transform(source: Tensor, target: Tensor, axis: int, cutoff: int, lines: Lin
         (array.stride(1), array.stride(others[0]) if others else 0, array.stride(axis)) for array in (source, target)
     ]
     launch(
-        kernel,
+        _transform_kernel,
         (triton.cdiv(2 * half, columns) * count, source.shape[0]),
         source,
         target,
@@ -135,11 +106,10 @@ def transform(source: Tensor, target: Tensor, axis: int, cutoff: int, lines: Lin
         *strides[0],
         *strides[1],
         K=cutoff,
-        S=lines.size,
         HALF=half,
         PITCH=source.shape[-1],
-        R=columns,
-        **lines.both,
+        INVERSE=target.shape[axis] == lines.size,
+        LINE=lines.taken(columns),
         num_warps=warps,
     )
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import triton
@@ -30,9 +31,9 @@ from torch import Tensor
 from factformer.kernels._triton.launching import launch
 from factformer.kernels.solvers.axis import columns_of, half_columns, transform
 from factformer.kernels.solvers.divergence_free import finish_divergence_free
-from factformer.kernels.solvers.fourier import to_narrow, to_wide, wide_offset
+from factformer.kernels.solvers.fourier import narrow_index, to_narrow, to_wide, wide_index
 from factformer.kernels.solvers.lines import Lines
-from factformer.kernels.solvers.stages import stage_tables
+from factformer.kernels.solvers.stages import Ending, stage_tables, staged_step
 from factformer.numerics.spectral import Spectrum
 from factformer.numerics.timestepping import Stage
 
@@ -50,19 +51,16 @@ def _spread_first(
     K1: tl.constexpr,
     K2: tl.constexpr,
     K3: tl.constexpr,
-    S1: tl.constexpr,
-    S2: tl.constexpr,
     S3: tl.constexpr,
     HALF: tl.constexpr,
-    R: tl.constexpr,
-    LIST: tl.constexpr,
-    LANES: tl.constexpr,
-    WIDE_LIST: tl.constexpr,
-    WIDE_LANES: tl.constexpr,
+    LINE: tl.constexpr,
 ):
+    LIST: tl.constexpr = LINE.LIST
+    WIDE_LIST: tl.constexpr = LINE.WIDE_LIST
+    S1: tl.constexpr = LINE.S
     N2: tl.constexpr = 2 * K2 + 1
     MODES: tl.constexpr = (2 * K1 + 1) * N2 * (K3 + 1)
-    line, column, inside = columns_of(tl.program_id(0), HALF, S3, R)  # the line is the place of k2
+    line, column, inside = columns_of(tl.program_id(0), HALF, S3, LINE.R)  # the line is the place of k2
     component = tl.program_id(1)
     batch = tl.program_id(2).to(tl.int64)
     mirrored = column > S3 // 2
@@ -83,7 +81,7 @@ def _spread_first(
     re = ()
     im = ()
     for j in tl.static_range(LIST):
-        n = tl.arange(0, LANES)[:, None] + LANES * j
+        n = narrow_index(j, LINE)
         index = tl.where(mirrored, (S1 - n) % S1, n)
         keep = ((index <= K1) | (index >= S1 - K1)) & (k3 <= K3) & inside
         q1 = tl.where(index <= S1 // 2, index, index - S1) * unit1 * sign
@@ -99,14 +97,19 @@ def _spread_first(
         # u + i ω = u - k × u, and conj(u + k × u) for the mirrored half
         re = re + (tl.load(own + mode, mask=keep, other=0.0) - wr,)
         im = im + (sign * (tl.load(own + MODES + mode, mask=keep, other=0.0) - wi),)
-    re, im = to_wide(re, im, table, 1.0, S1, R)
+    re, im = to_wide(re, im, table, 1.0, LINE)
     plane: tl.constexpr = S1 * N2 * S3
     target += (batch * 3 + component) * 2 * plane
     for j in tl.static_range(WIDE_LIST):
-        n = tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S1)
-        place = (n * N2 + line) * S3 + column
+        place = (wide_index(j, LINE) * N2 + line) * S3 + column
         tl.store(target + place, re[j], mask=inside)
         tl.store(target + plane + place, im[j], mask=inside)
+
+
+@triton.jit
+def _in_tile(j, LINE: tl.constexpr):
+    """Where element ``j`` of the rows of a program lies in their tile."""
+    return (tl.arange(0, LINE.WIDE_LANES)[:, None] + LINE.WIDE_LANES * j) * LINE.R + tl.arange(0, LINE.R)[None, :]
 
 
 @triton.jit
@@ -115,33 +118,30 @@ def _widen_rows(
     target,
     table,
     lines,
-    S: tl.constexpr,
     HALF: tl.constexpr,
-    R: tl.constexpr,
-    LIST: tl.constexpr,
-    LANES: tl.constexpr,
-    WIDE_LIST: tl.constexpr,
-    WIDE_LANES: tl.constexpr,
+    LINE: tl.constexpr,
 ):
     """The inverse transform along the last axis.
 
-    Points are left in tiles of R rows, the rows innermost, as a program of `_cross_rows` takes them: in the order of
-    the points every store would touch a few bytes of many rows.
+    Points are left in tiles of a few rows, the rows innermost, as a program of `_cross_rows` takes them: in the order
+    of the points every store would touch a few bytes of many rows.
     """
-    row = tl.program_id(0) * R + tl.arange(0, R)[None, :]
-    plane = lines * S
+    LIST: tl.constexpr = LINE.LIST
+    WIDE_LIST: tl.constexpr = LINE.WIDE_LIST
+    row = tl.program_id(0) * LINE.R + tl.arange(0, LINE.R)[None, :]
+    plane = lines * LINE.S
     first = tl.program_id(1).to(tl.int64) * 2 * plane
     re = ()
     im = ()
     for j in tl.static_range(LIST):
-        n = tl.arange(0, LANES)[:, None] + LANES * j
-        keep = ((n < HALF) | (n >= S - HALF)) & (row < lines)
-        re = re + (tl.load(field + first + row * S + n, mask=keep, other=0.0),)
-        im = im + (tl.load(field + first + plane + row * S + n, mask=keep, other=0.0),)
-    re, im = to_wide(re, im, table, 1.0, S, R)
-    target += first + tl.program_id(0) * R * S
+        n = narrow_index(j, LINE)
+        keep = ((n < HALF) | (n >= LINE.S - HALF)) & (row < lines)
+        re = re + (tl.load(field + first + row * LINE.S + n, mask=keep, other=0.0),)
+        im = im + (tl.load(field + first + plane + row * LINE.S + n, mask=keep, other=0.0),)
+    re, im = to_wide(re, im, table, 1.0, LINE)
+    target += first + tl.program_id(0) * LINE.R * LINE.S
     for j in tl.static_range(WIDE_LIST):
-        place = (tl.arange(0, WIDE_LANES)[:, None] + WIDE_LANES * j) * R + tl.arange(0, R)[None, :]
+        place = _in_tile(j, LINE)
         tl.store(target + place, re[j])
         tl.store(target + plane + place, im[j])
 
@@ -153,24 +153,21 @@ def _cross_rows(
     table,
     lines,
     THIRD: tl.constexpr,
-    S: tl.constexpr,
     HALF: tl.constexpr,
-    R: tl.constexpr,
-    LIST: tl.constexpr,
-    LANES: tl.constexpr,
-    WIDE_LIST: tl.constexpr,
-    WIDE_LANES: tl.constexpr,
+    LINE: tl.constexpr,
 ):
     """The forward transform of the first two products as one, or of the third."""
-    row = tl.program_id(0) * R + tl.arange(0, R)[None, :]
+    LIST: tl.constexpr = LINE.LIST
+    WIDE_LIST: tl.constexpr = LINE.WIDE_LIST
+    row = tl.program_id(0) * LINE.R + tl.arange(0, LINE.R)[None, :]
     inside = row < lines
-    plane = lines * S
+    plane = lines * LINE.S
     field += tl.program_id(1).to(tl.int64) * 6 * plane
     re = ()
     im = ()
-    tile = field + tl.program_id(0) * R * S
+    tile = field + tl.program_id(0) * LINE.R * LINE.S
     for j in tl.static_range(WIDE_LIST):
-        place = (tl.arange(0, WIDE_LANES)[:, None] + WIDE_LANES * j) * R + tl.arange(0, R)[None, :]
+        place = _in_tile(j, LINE)
         ar = tl.load(tile + place)
         ai = tl.load(tile + plane + place)
         br = tl.load(tile + 2 * plane + place)
@@ -183,13 +180,13 @@ def _cross_rows(
             ci = tl.load(tile + 5 * plane + place)
             re = re + (br * ci - bi * cr,)
             im = im + (cr * ai - ci * ar,)
-    re, im = to_narrow(re, im, table, -1.0, S, R)
+    re, im = to_narrow(re, im, table, -1.0, LINE)
     target += (tl.program_id(1).to(tl.int64) * 4 + 2 * THIRD) * plane
     for j in tl.static_range(LIST):
-        n = tl.arange(0, LANES)[:, None] + LANES * j
-        keep = ((n < HALF) | (n >= S - HALF)) & inside
-        tl.store(target + row * S + n, re[j], mask=keep)
-        tl.store(target + plane + row * S + n, im[j], mask=keep)
+        n = narrow_index(j, LINE)
+        keep = ((n < HALF) | (n >= LINE.S - HALF)) & inside
+        tl.store(target + row * LINE.S + n, re[j], mask=keep)
+        tl.store(target + plane + row * LINE.S + n, im[j], mask=keep)
 
 
 def cross_stepper(
@@ -212,7 +209,7 @@ def cross_stepper(
     rows, row_warps = ROWS
     assert size1 * size2 % rows == 0
     row_blocks = size1 * size2 // rows
-    inner = {"S": size3, "HALF": half, "R": rows, **lines3.both, "num_warps": row_warps}
+    inner = {"HALF": half, "LINE": lines3.taken(rows), "num_warps": row_warps}
 
     def products(argument: Tensor) -> Tensor:
         """The packed products ``(batch, 2, 2, *modes)``, columns at their places among the points."""
@@ -232,12 +229,9 @@ def cross_stepper(
             K1=k1,
             K2=k2,
             K3=k3,
-            S1=size1,
-            S2=size2,
             S3=size3,
             HALF=half,
-            R=columns,
-            **lines1.both,
+            LINE=lines1.taken(columns),
             num_warps=warps,
         )
         transform(mixed, points, -2, k2, lines2, half)
@@ -253,23 +247,13 @@ def cross_stepper(
         return result
 
     def step(state: Tensor) -> Tensor:
-        batch = len(state)
-        arguments, rates = [state], [torch.empty_like(state) for _ in stages[:-1]]
-        for number, (stage, table) in enumerate(zip(stages, tables, strict=True)):
-            last = number == len(stages) - 1
-            target = torch.empty_like(state)
-            old = [rates[index] for index, _ in stage.old]
+        def evaluate(argument: Tensor, ending: Ending, constants: dict[str, Any]) -> None:
             launch(
                 finish_divergence_free,
-                (triton.cdiv(modes, 256), batch),
-                products(arguments[-1]),
-                arguments[-1],
-                arguments[stage.base],
-                table,
-                state if last else rates[number],
-                target,
-                *old,
-                *[state] * (3 - len(old)),
+                (triton.cdiv(modes, 256), len(state)),
+                products(argument),
+                argument,
+                ending,
                 unit1,
                 unit2,
                 unit3,
@@ -280,11 +264,10 @@ def cross_stepper(
                 N3=k3 + 1,
                 PITCH=size3,
                 OWN_VISCOSITY=int(len(viscosities) > 1),
-                NUM_OLD=len(old),
-                STORE=not last,
+                **constants,
                 BLOCK=256,
             )
-            arguments.append(target)
-        return arguments[-1]
+
+        return staged_step(state, stages, tables, evaluate)
 
     return step

@@ -17,13 +17,7 @@ from factformer.kernels.solvers.stages import finish_stage
 def finish_divergence_free(
     field,
     argument,
-    base,
-    coefficients,
-    rates,
-    target,
-    old1,
-    old2,
-    old3,
+    ending,
     unit1,
     unit2,
     unit3,
@@ -76,7 +70,5 @@ def finish_divergence_free(
             rr, ri = zr - q3 * pr, zi - q3 * pi
         rr -= damping * tl.load(argument + place, mask=keep, other=0.0)
         ri -= damping * tl.load(argument + MODES + place, mask=keep, other=0.0)
-        finish_stage(rr, base, coefficients, rates, target, old1, old2, old3, place, mode, keep, 0, NUM_OLD, STORE)
-        finish_stage(
-            ri, base, coefficients, rates, target, old1, old2, old3, place + MODES, mode, keep, 0, NUM_OLD, STORE
-        )
+        finish_stage(rr, ending, ending.coefficients, place, mode, keep, 0, NUM_OLD, STORE)
+        finish_stage(ri, ending, ending.coefficients, place + MODES, mode, keep, 0, NUM_OLD, STORE)

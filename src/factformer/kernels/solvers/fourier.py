@@ -23,42 +23,41 @@ import triton.language as tl
 
 
 @triton.jit
-def wide_offset(j, S: tl.constexpr):
-    """The index that lane 0 of element ``j`` holds in the wide order."""
-    if S == 96:
-        return 12 * (j % 8) + 4 * (j // 8)
-    elif S == 64:
-        return 8 * j
-    elif S == 16:
-        return 4 * j
-    else:
-        return 64 * j
+def narrow_index(j, LINE: tl.constexpr):
+    """The indices that element ``j`` holds in the narrow order."""
+    return tl.arange(0, LINE.LANES)[:, None] + LINE.LANES * j
 
 
 @triton.jit
-def to_wide(re, im, table, sign, S: tl.constexpr, R: tl.constexpr):
+def wide_index(j, LINE: tl.constexpr):
+    """The indices that element ``j`` holds in the wide order."""
+    lane = tl.arange(0, LINE.WIDE_LANES)[:, None]
+    if LINE.S == 96:
+        return lane + (12 * (j % 8) + 4 * (j // 8))
+    else:
+        return lane + LINE.WIDE_LANES * j
+
+
+@triton.jit
+def to_wide(re, im, table, sign, LINE: tl.constexpr):
     """The transform of a line in the narrow order; the result is in the wide one."""
-    if S == 96:
-        return _twelve_by_eight(re, im, table, sign, R)
-    elif S == 64:
-        return _eight_by_eight(re, im, table, sign, R)
-    elif S == 16:
-        return _four_by_four(re, im, table, sign, R)
+    if LINE.S == 96:
+        return _twelve_by_eight(re, im, table, sign, LINE.R)
+    elif LINE.S == 64:
+        return _eight_by_eight(re, im, table, sign, LINE.R)
+    elif LINE.S == 16:
+        return _four_by_four(re, im, table, sign, LINE.R)
     else:
-        return _eight_cubed(re, im, table, sign, R)
+        return _eight_cubed(re, im, table, sign, LINE.R)
 
 
 @triton.jit
-def to_narrow(re, im, table, sign, S: tl.constexpr, R: tl.constexpr):
+def to_narrow(re, im, table, sign, LINE: tl.constexpr):
     """The transform of a line in the wide order; the result is in the narrow one."""
-    if S == 96:
-        return _eight_by_twelve(re, im, table, sign, R)
-    elif S == 64:
-        return _eight_by_eight(re, im, table, sign, R)
-    elif S == 16:
-        return _four_by_four(re, im, table, sign, R)
-    else:
-        return _eight_cubed(re, im, table, sign, R)
+    if LINE.S == 96:
+        return _eight_by_twelve(re, im, table, sign, LINE.R)
+    else:  # both orders are the same
+        return to_wide(re, im, table, sign, LINE)
 
 
 @triton.jit

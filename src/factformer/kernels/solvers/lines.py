@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 
 from factformer.kernels.solvers import FACTORS
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a kernel is made for: lines of ``S`` numbers, ``R`` of them at a time, and how they are held (`fourier`)."""
+
+    S: int
+    R: int
+    LIST: int
+    LANES: int
+    WIDE_LIST: int
+    WIDE_LANES: int
 
 
 class Lines:
@@ -16,6 +29,7 @@ class Lines:
         self.size = size
         angle = torch.arange(size, dtype=torch.float64) * (2 * math.pi / size)
         self.table = torch.cat([angle.cos(), angle.sin()]).to(device, torch.float32)
-        length, lanes, wide_length, wide_lanes = FACTORS[size]
-        self.inner = {"LIST": length, "LANES": lanes, "WIDE_LIST": wide_length}
-        self.both = {**self.inner, "WIDE_LANES": wide_lanes}
+
+    def taken(self, number: int) -> Line:
+        """For programs that take this many at a time."""
+        return Line(self.size, number, *FACTORS[self.size])

@@ -20,6 +20,7 @@ Only modes within the cut are read and written. Real and imaginary parts lie in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import triton
@@ -28,9 +29,9 @@ from torch import Tensor
 
 from factformer.kernels._triton.launching import launch
 from factformer.kernels.solvers.axis import half_columns, planes_of, transform
-from factformer.kernels.solvers.fourier import to_narrow, to_wide, wide_offset
+from factformer.kernels.solvers.fourier import narrow_index, to_narrow, to_wide, wide_index
 from factformer.kernels.solvers.lines import Lines
-from factformer.kernels.solvers.stages import finish_stage, stage_tables
+from factformer.kernels.solvers.stages import Ending, finish_stage, stage_tables, staged_step
 from factformer.numerics.spectral import Spectrum
 from factformer.numerics.timestepping import Stage
 
@@ -45,15 +46,14 @@ def _spread_columns(
     table,
     K1: tl.constexpr,
     K2: tl.constexpr,
-    S1: tl.constexpr,
     S2: tl.constexpr,
     HALF: tl.constexpr,
-    R: tl.constexpr,
-    LIST: tl.constexpr,
-    LANES: tl.constexpr,
-    WIDE_LIST: tl.constexpr,
-    WIDE_LANES: tl.constexpr,
+    LINE: tl.constexpr,
 ):
+    LIST: tl.constexpr = LINE.LIST
+    WIDE_LIST: tl.constexpr = LINE.WIDE_LIST
+    S1: tl.constexpr = LINE.S
+    R: tl.constexpr = LINE.R
     MODES: tl.constexpr = (2 * K1 + 1) * (K2 + 1)
     block = tl.program_id(0)
     batch = tl.program_id(1).to(tl.int64)
@@ -67,7 +67,7 @@ def _spread_columns(
     re = ()
     im = ()
     for j in tl.static_range(LIST):
-        n = tl.arange(0, LANES)[:, None] + LANES * j
+        n = narrow_index(j, LINE)
         own = tl.where(mirrored, (S1 - n) % S1, n)
         keep = ((own <= K1) | (own >= S1 - K1)) & (k2 <= K2)
         mode = tl.where(own <= K1, own, own - S1 + 2 * K1 + 1) * (K2 + 1) + k2
@@ -77,45 +77,37 @@ def _spread_columns(
         si = tl.load(symbols + side + MODES + mode, mask=keep, other=0.0)
         re = re + (fr * sr - fi * si,)
         im = im + (sign * (fr * si + fi * sr),)
-    re, im = to_wide(re, im, table, 1.0, S1, R)
+    re, im = to_wide(re, im, table, 1.0, LINE)
     target += batch * 2 * S1 * S2
     for j in tl.static_range(WIDE_LIST):
-        place = (tl.arange(0, WIDE_LANES)[:, None] + wide_offset(j, S1)) * S2 + column
+        place = wide_index(j, LINE) * S2 + column
         tl.store(target + place, re[j])
         tl.store(target + S1 * S2 + place, im[j])
 
 
 @triton.jit
-def _square_rows(
-    field,
-    table,
-    S1: tl.constexpr,
-    S2: tl.constexpr,
-    HALF: tl.constexpr,
-    R: tl.constexpr,
-    LIST: tl.constexpr,
-    LANES: tl.constexpr,
-    WIDE_LIST: tl.constexpr,
-):
-    row = tl.program_id(0) * R + tl.arange(0, R)[None, :]
+def _square_rows(field, table, S1: tl.constexpr, HALF: tl.constexpr, LINE: tl.constexpr):
+    LIST: tl.constexpr = LINE.LIST
+    WIDE_LIST: tl.constexpr = LINE.WIDE_LIST
+    S2: tl.constexpr = LINE.S
+    row = tl.program_id(0) * LINE.R + tl.arange(0, LINE.R)[None, :]
     field += tl.program_id(1).to(tl.int64) * 2 * S1 * S2
-    lane = tl.arange(0, LANES)[:, None]
     re = ()
     im = ()
     for j in tl.static_range(LIST):
-        n = lane + LANES * j
+        n = narrow_index(j, LINE)
         keep = ((n < HALF) | (n >= S2 - HALF)) & (row < S1)
         re = re + (tl.load(field + row * S2 + n, mask=keep, other=0.0),)
         im = im + (tl.load(field + S1 * S2 + row * S2 + n, mask=keep, other=0.0),)
-    re, im = to_wide(re, im, table, 1.0, S2, R)
+    re, im = to_wide(re, im, table, 1.0, LINE)
     new_re = ()
     new_im = ()
     for j in tl.static_range(WIDE_LIST):
         new_re = new_re + (re[j] * re[j] - im[j] * im[j],)
         new_im = new_im + (2 * re[j] * im[j],)
-    re, im = to_narrow(new_re, new_im, table, -1.0, S2, R)
+    re, im = to_narrow(new_re, new_im, table, -1.0, LINE)
     for j in tl.static_range(LIST):
-        n = lane + LANES * j
+        n = narrow_index(j, LINE)
         keep = ((n < HALF) | (n >= S2 - HALF)) & (row < S1)
         tl.store(field + row * S2 + n, re[j], mask=keep)
         tl.store(field + S1 * S2 + row * S2 + n, im[j], mask=keep)
@@ -125,13 +117,7 @@ def _square_rows(
 def _finish(
     field,
     symbols,
-    base,
-    coefficients,
-    rates,
-    target,
-    old1,
-    old2,
-    old3,
+    ending,
     N1: tl.constexpr,
     N2: tl.constexpr,
     PITCH: tl.constexpr,
@@ -150,7 +136,7 @@ def _finish(
     batch = tl.program_id(1).to(tl.int64)
     field += batch * 2 * plane
     symbols += batch * SYMBOLS
-    coefficients += batch * COEFFICIENTS
+    coefficients = ending.coefficients + batch * COEFFICIENTS
     own = line * PITCH + k2
     mirrored = (N1 - line) % N1 * PITCH + (PITCH - k2) % PITCH
     qr = tl.load(field + own, mask=keep, other=0.0)
@@ -164,10 +150,8 @@ def _finish(
     rate_re = ar * qr - ai * qi + br * mr - bi * mi + tl.load(symbols + 4 * MODES + mode, mask=keep, other=0.0)
     rate_im = ar * qi + ai * qr + br * mi + bi * mr + tl.load(symbols + 5 * MODES + mode, mask=keep, other=0.0)
     place = batch * 2 * MODES + mode
-    finish_stage(rate_re, base, coefficients, rates, target, old1, old2, old3, place, mode, keep, MODES, NUM_OLD, STORE)
-    finish_stage(
-        rate_im, base, coefficients, rates, target, old1, old2, old3, place + MODES, mode, keep, MODES, NUM_OLD, STORE
-    )
+    finish_stage(rate_re, ending, coefficients, place, mode, keep, MODES, NUM_OLD, STORE)
+    finish_stage(rate_im, ending, coefficients, place + MODES, mode, keep, MODES, NUM_OLD, STORE)
 
 
 def square_stepper(
@@ -201,24 +185,21 @@ def square_stepper(
         batch = len(state)
         field = state.new_empty((batch, 2, size1, size2))
         modes_of_square = state.new_empty((batch, 2, 2 * k1 + 1, size2))
-        arguments, rates = [state], [torch.empty_like(state) for _ in stages[:-1]]
-        for number, (stage, table) in enumerate(zip(stages, tables, strict=True)):
-            last = number == len(stages) - 1
+
+        def evaluate(argument: Tensor, ending: Ending, constants: dict[str, Any]) -> None:
             columns, warps = SPREAD
             launch(
                 _spread_columns,
                 (2 * half // columns, batch),
-                arguments[-1],
+                argument,
                 field,
                 spread,
                 lines1.table,
                 K1=k1,
                 K2=k2,
-                S1=size1,
                 S2=size2,
                 HALF=half,
-                R=columns,
-                **lines1.both,
+                LINE=lines1.taken(columns),
                 num_warps=warps,
             )
             rows, warps = SQUARE
@@ -228,36 +209,26 @@ def square_stepper(
                 field,
                 lines2.table,
                 S1=size1,
-                S2=size2,
                 HALF=half,
-                R=rows,
-                **lines2.inner,
+                LINE=lines2.taken(rows),
                 num_warps=warps,
             )
             transform(field, modes_of_square, -2, k1, lines1, half)
-            target = torch.empty_like(state)
-            old = [rates[index] for index, _ in stage.old]
             launch(
                 _finish,
                 (triton.cdiv(2 * k1 * (k2 + 1) + k2 + 1, 512), batch),
                 modes_of_square,
                 gather,
-                arguments[stage.base],
-                table,
-                state if last else rates[number],
-                target,
-                *old,
-                *[state] * (3 - len(old)),
+                ending,
                 N1=2 * k1 + 1,
                 N2=k2 + 1,
                 PITCH=size2,
                 **numbers,
-                COEFFICIENTS=table[0].numel() if len(table) > 1 else 0,
-                NUM_OLD=len(old),
-                STORE=not last,
+                COEFFICIENTS=ending.coefficients[0].numel() if len(ending.coefficients) > 1 else 0,
+                **constants,
                 BLOCK=512,
             )
-            arguments.append(target)
-        return arguments[-1]
+
+        return staged_step(state, stages, tables, evaluate)
 
     return step

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -14,46 +15,45 @@ from torch import Tensor
 from factformer.numerics.timestepping import Stage
 
 
+class Ending(NamedTuple):
+    """What `finish_stage` reads and writes; of the last three as many as the stage has old rates."""
+
+    base: Tensor
+    coefficients: Tensor
+    rates: Tensor
+    target: Tensor
+    first: Tensor
+    second: Tensor
+    third: Tensor
+
+
 @triton.jit
 def finish_stage(
-    rate,
-    base,
-    coefficients,
-    rates,
-    target,
-    first,
-    second,
-    third,
-    place,
-    mode,
-    keep,
-    MODES: tl.constexpr,
-    NUM_OLD: tl.constexpr,
-    STORE: tl.constexpr,
+    rate, ending, coefficients, place, mode, keep, MODES: tl.constexpr, NUM_OLD: tl.constexpr, STORE: tl.constexpr
 ):
     """Store ``rate`` and ``carry · base + new · rate + Σ old_j · rates_j`` of one part (real or imaginary).
 
-    ``coefficients`` are those of `stage_tables`; MODES is 0 where they are the same for every mode.
+    ``coefficients`` are those of `stage_tables` for the sample; MODES is 0 where they are the same for every mode.
     """
     where = mode * (1 if MODES > 0 else 0)
     step: tl.constexpr = MODES if MODES > 0 else 1
-    total = tl.load(coefficients + where, mask=keep, other=0.0) * tl.load(base + place, mask=keep, other=0.0)
+    total = tl.load(coefficients + where, mask=keep, other=0.0) * tl.load(ending.base + place, mask=keep, other=0.0)
     total += tl.load(coefficients + step + where, mask=keep, other=0.0) * rate
     if NUM_OLD > 0:
         total += tl.load(coefficients + 2 * step + where, mask=keep, other=0.0) * tl.load(
-            first + place, mask=keep, other=0.0
+            ending.first + place, mask=keep, other=0.0
         )
     if NUM_OLD > 1:
         total += tl.load(coefficients + 3 * step + where, mask=keep, other=0.0) * tl.load(
-            second + place, mask=keep, other=0.0
+            ending.second + place, mask=keep, other=0.0
         )
     if NUM_OLD > 2:
         total += tl.load(coefficients + 4 * step + where, mask=keep, other=0.0) * tl.load(
-            third + place, mask=keep, other=0.0
+            ending.third + place, mask=keep, other=0.0
         )
     if STORE:
-        tl.store(rates + place, rate, mask=keep)
-    tl.store(target + place, total, mask=keep)
+        tl.store(ending.rates + place, rate, mask=keep)
+    tl.store(ending.target + place, total, mask=keep)
 
 
 def stage_tables(stages: Sequence[Stage], device: torch.device, num_axes: int = 0) -> list[Tensor]:
@@ -68,3 +68,22 @@ def stage_tables(stages: Sequence[Stage], device: torch.device, num_axes: int = 
         table = weights.reshape(len(weights), samples, -1).transpose(0, 1)
         tables.append(table.to(device, torch.float32).contiguous())
     return tables
+
+
+def staged_step(
+    state: Tensor,
+    stages: Sequence[Stage],
+    tables: Sequence[Tensor],
+    evaluate: Callable[[Tensor, Ending, dict[str, Any]], None],
+) -> Tensor:
+    """The step from ``state``; ``evaluate(argument, ending, constants)`` ends a stage by `finish_stage`."""
+    arguments, rates = [state], [torch.empty_like(state) for _ in stages[:-1]]
+    for number, (stage, table) in enumerate(zip(stages, tables, strict=True)):
+        last = number == len(stages) - 1
+        target = torch.empty_like(state)
+        old = [rates[index] for index, _ in stage.old]
+        old += [state] * (3 - len(old))
+        ending = Ending(arguments[stage.base], table, state if last else rates[number], target, *old)
+        evaluate(arguments[-1], ending, {"NUM_OLD": len(stage.old), "STORE": not last})
+        arguments.append(target)
+    return arguments[-1]
