@@ -16,8 +16,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -30,8 +29,9 @@ BANDWIDTH = 4.3e12
 """Bytes per second that a copy reaches on an H200."""
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
+    """A layer and the batch it is called with."""
+
     grid: tuple[int, ...]
     batch: int
     heads: int

@@ -20,7 +20,7 @@ from factformer.evaluation.provenance import provenance, write_json
 from factformer.kernels.local import neighbours
 from factformer.kernels.local import op as local
 from factformer.nn.local_branch import LocalBranch
-from lab.kernel_timings.clock import wall
+from lab.kernel_timings.timed_calls import wall
 
 DEVICE = "cuda"
 DIM = 128

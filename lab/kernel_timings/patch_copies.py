@@ -26,7 +26,7 @@ from factformer import Field, Grid, Problem, build_surrogate, engine
 from factformer.evaluation.provenance import provenance, write_json
 from factformer.kernels._triton import in_place
 from factformer.surrogate import Surrogate
-from lab.kernel_timings.clock import wall
+from lab.kernel_timings.timed_calls import wall
 
 STEPS = 2
 WAYS = {"copies": False, "in place": True}
