@@ -15,7 +15,6 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from factformer.grid import Grid
 from factformer.nn.attention.axial_kernel import axial_mean
 from factformer.nn.grid_tables import TableCache, axis_weights
-from factformer.nn.masks import ratio
 from factformer.nn.norms import cached_domain_weights
 
 
@@ -61,8 +60,8 @@ class MaskedDomain:
         """What makes a mean over the points inside of one over all points of a line; zero where nothing lies inside."""
 
         def make() -> Tensor:
-            share = self.line_shares(tables, grid, m)
-            return ratio(torch.ones_like(share), share)
+            inverse = self.line_shares(tables, grid, m).reciprocal()
+            return inverse.nan_to_num(posinf=0.0)
 
         return self.get(("factors", grid.key, m), make)
 

@@ -98,6 +98,8 @@ class Axis(NamedTuple):
     weights: Tensor
     cosine: Tensor | None
     sine: Tensor | None
+    line_factors: Tensor | None
+    """What each row of the mean is multiplied by, where a part of its line lies outside of the domain."""
     heads: int
     eps: float
     dtype: torch.dtype
@@ -130,6 +132,7 @@ class _AxialOperator(torch.autograd.Function):
             phi_kernel,
             (tiles,),
             mean,
+            axis.line_factors,
             *parameters,
             phi,
             lengths,
@@ -139,6 +142,7 @@ class _AxialOperator(torch.autograd.Function):
             dim,
             len(parameters.queries),
             axis.eps,
+            MASKED=axis.line_factors is not None,
             SAVE=save,
             PRECISION=precision(dtype),
             BLOCK_R=block_rows,
@@ -224,6 +228,7 @@ class _AxialOperator(torch.autograd.Function):
             phi_gradient_kernel,
             (tiles,),
             mean,
+            axis.line_factors,
             *parameters[:6],  # up to the matrix of the second layer
             grads,
             factors,
@@ -233,6 +238,7 @@ class _AxialOperator(torch.autograd.Function):
             dim,
             width,
             axis.eps,
+            MASKED=axis.line_factors is not None,
             PRECISION=precision(dtype),
             BLOCK_R=block_rows,
             BLOCK_D=padded(dim),
@@ -299,8 +305,7 @@ def axial_operators(
         with torch.autocast(mean.device.type, enabled=False) if single else contextlib.nullcontext():
             share = None if domain is None else domain.line_shares(kernel.tables, grid, kernel.m)
             return kernel.operators(*kernel.encode_inside(mean, share, grid), grid, mask=mask)
-    if domain is not None:
-        mean = mean * domain.line_factors(kernel.tables, grid, kernel.m)
+    line_factors = None if domain is None else domain.line_factors(kernel.tables, grid, kernel.m)
     weights = axis_weights(kernel.tables, grid, kernel.m, mean)
     cosine = sine = None
     if options.rotary != "off":
@@ -311,6 +316,6 @@ def axial_operators(
             mean,
             lambda: rotary_table(grid, kernel.m, kernel.kernel_dim, options.rotary, options.rotary_scale),
         )
-    axis = Axis(weights, cosine, sine, kernel.heads, kernel.norm.eps, dtype)
+    axis = Axis(weights, cosine, sine, line_factors, kernel.heads, kernel.norm.eps, dtype)
     matrix: Tensor = _AxialOperator.apply(mean, axis, *Parameters.of(kernel))
     return [matrix]

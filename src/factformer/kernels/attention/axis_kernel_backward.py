@@ -98,6 +98,7 @@ def operator_gradient_kernel(
 @triton.jit
 def phi_gradient_kernel(
     mean,
+    line_factors,
     gamma,
     gain,
     bias,
@@ -112,6 +113,7 @@ def phi_gradient_kernel(
     dim,
     width,
     eps,
+    MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -130,7 +132,11 @@ def phi_gradient_kernel(
     left = grads + r[:, None].to(tl.int64) * width + (width - 4 * dim) + d[None, :]
     right = factors + r[:, None] * 4 * dim + d[None, :]
     kind = grads.dtype.element_ty
-    m = tl.load(mean + offset, mask=mask, other=0.0).to(kind)
+    m = tl.load(mean + offset, mask=mask, other=0.0)
+    if MASKED:
+        factor = tl.load(line_factors + r, mask=r < rows, other=0.0)[:, None]
+        m = m * factor
+    m = m.to(kind)
     w_gamma = matrix(gamma, d, d, dim, dim).to(kind)
     a = tl.dot(m, tl.trans(w_gamma), input_precision=PRECISION)
     centred = tl.where(inside[None, :], a - (tl.sum(a, axis=1) / dim)[:, None], 0.0)
@@ -171,7 +177,10 @@ def phi_gradient_kernel(
     tl.store(left + 3 * dim, grad_a, mask=mask)
     if RELOAD:
         w_gamma = matrix(gamma, d, d, dim, dim).to(kind)
-    tl.store(grad_mean + offset, tl.dot(grad_a, w_gamma, input_precision=PRECISION), mask=mask)
+    grad_m = tl.dot(grad_a, w_gamma, input_precision=PRECISION)
+    if MASKED:
+        grad_m = grad_m * factor
+    tl.store(grad_mean + offset, grad_m, mask=mask)
 
 
 @triton.jit

@@ -57,6 +57,7 @@ def _size_of_kernel(lengths, squares, size, number, BLOCK: tl.constexpr):
 @triton.jit
 def phi_kernel(
     mean,
+    line_factors,
     gamma,
     gain,
     bias,
@@ -74,6 +75,7 @@ def phi_kernel(
     dim,
     encoded,
     eps,
+    MASKED: tl.constexpr,
     SAVE: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_R: tl.constexpr,
@@ -90,6 +92,8 @@ def phi_kernel(
     inside = d < dim
     mask = (r < rows)[:, None] & inside[None, :]
     m = tl.load(mean + r[:, None] * dim + d[None, :], mask=mask, other=0.0)
+    if MASKED:
+        m = m * tl.load(line_factors + r, mask=r < rows, other=0.0)[:, None]
     a = against(m, matrix(gamma, d, d, dim, dim), PRECISION)
     centred = tl.where(inside[None, :], a - (tl.sum(a, axis=1) / dim)[:, None], 0.0)
     scale = tl.rsqrt(tl.sum(centred * centred, axis=1) / dim + eps)[:, None]
