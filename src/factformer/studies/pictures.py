@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Drawn = dict[str, "Figure"]
+W = TypeVar("W")
 
 
 def write_pictures(study: StudyResult) -> list[Path]:
@@ -110,25 +111,21 @@ def costs(size_label: str, size_of: Callable[[Costing], int]) -> Callable[[Study
 def looks(study: StudyResult) -> Drawn:
     """Cumulative energy with a line per layer, and the kernels of the first head."""
     drawn: Drawn = {}
-    seen: set[str] = set()
-    for cell, done in zip(study.target.cells, study.ended, strict=True):
-        if not isinstance(cell.work, Looking) or done.result is None or done.folder in seen:
-            continue
-        seen.add(done.folder)
-        for axis in dict.fromkeys(row["axis"] for row in done.result["kernels"]):
-            rows = [row for row in done.result["kernels"] if row["axis"] == axis]
+    for _, folder, result in _finished(study, Looking):
+        for axis in dict.fromkeys(row["axis"] for row in result["kernels"]):
+            rows = [row for row in result["kernels"] if row["axis"] == axis]
             where = "all points" if axis is None else f"axis {axis_name(axis)}"
-            name = f"energy-{done.result['model']}" + ("" if axis is None else f"-axis{axis + 1}")
+            name = f"energy-{result['model']}" + ("" if axis is None else f"-axis{axis + 1}")
             drawn[name] = figures.energy_curves(
                 {f"layer {row['layer'] + 1}": np.asarray(row["cumulative_energy"]) for row in rows},
-                threshold=done.result["energy_share"],
-                title=f"{done.result['model']}, {where}",
+                threshold=result["energy_share"],
+                title=f"{result['model']}, {where}",
             )
-        kernels = Path(done.folder) / "inspection" / "kernels.npz"
+        kernels = folder / "inspection" / "kernels.npz"
         if kernels.is_file():
             with np.load(kernels, allow_pickle=False) as file:
                 maps = {_caption(name): file[name][0] for name in file.files}
-            drawn[f"kernels-{done.result['model']}"] = figures.kernel_maps(maps)
+            drawn[f"kernels-{result['model']}"] = figures.kernel_maps(maps)
     return drawn
 
 
@@ -149,21 +146,26 @@ def field_pages(study: StudyResult) -> Drawn:
     Steady problems have one frame; others are shown over time.
     """
     drawn: Drawn = {}
-    seen: set[str] = set()
-    for cell, done in zip(study.target.cells, study.ended, strict=True):
-        if not isinstance(cell.work, Training) or done.result is None or done.folder in seen:
-            continue
-        seen.add(done.folder)
-        samples = read_rollouts(Path(done.folder) / ROLLOUTS)
-        frame_dt = done.result["frame_dt"] if done.result["num_frames"] > 1 else None
+    for work, folder, result in _finished(study, Training):
+        samples = read_rollouts(folder / ROLLOUTS)
+        frame_dt = result["frame_dt"] if result["num_frames"] > 1 else None
         for component in components(samples.fields):
             for number, rollout in enumerate(samples.rollouts[:2], start=1):
-                name = f"{cell.work.recipe}-{component.group}-{component.channel + 1}-sample{number}"
+                name = f"{work.recipe}-{component.group}-{component.channel + 1}-sample{number}"
                 drawn[name] = figures.comparison(rollout, component, frame_dt=frame_dt, grid=samples.grid)
                 if samples.grid is not None and samples.grid.num_axes > 2:
                     drawn[f"{name}-planes"] = figures.middle_slices(rollout, component, grid=samples.grid)
                     break
     return drawn
+
+
+def _finished(study: StudyResult, kind: type[W]) -> Iterator[tuple[W, Path, dict[str, Any]]]:
+    """Each finished work of a kind once, with its folder and its result."""
+    seen: set[str] = set()
+    for cell, done in zip(study.target.cells, study.ended, strict=True):
+        if isinstance(cell.work, kind) and done.result is not None and done.folder not in seen:
+            seen.add(done.folder)
+            yield cell.work, Path(done.folder), done.result
 
 
 def _caption(name: str) -> str:

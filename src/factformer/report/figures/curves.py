@@ -106,6 +106,13 @@ def errors_by_parameter(values: Sequence[float], errors: Mapping[str, Sequence[f
     return figure
 
 
+def _log_error_axes(axes: Axes, x_label: str, field: str, num_lines: int) -> None:
+    axes.set_yscale("log")
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(f"relative $L^2$ error of {literal(field)}")
+    _legend(axes, num_lines)
+
+
 @styled
 def resolution_study(resolutions: Sequence[int], errors: Mapping[str, Sequence[float | None]], *, field: str) -> Figure:
     """Error against the number of points per axis; a model's missing resolutions are left out of its line."""
@@ -123,10 +130,7 @@ def resolution_study(resolutions: Sequence[int], errors: Mapping[str, Sequence[f
             label=literal(name),
         )
     _categorical_log(axes, resolutions)
-    axes.set_yscale("log")
-    axes.set_xlabel("points per axis")
-    axes.set_ylabel(f"relative $L^2$ error of {literal(field)}")
-    _legend(axes, len(errors))
+    _log_error_axes(axes, "points per axis", field, len(errors))
     return figure
 
 
@@ -267,10 +271,7 @@ def error_against_cost(points: Sequence[CostPoint], *, field: str) -> Figure:
             label=literal(point.name),
         )
     axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("seconds per sequence")
-    axes.set_ylabel(f"relative $L^2$ error of {literal(field)}")
-    _legend(axes, len(points))
+    _log_error_axes(axes, "seconds per sequence", field, len(points))
     return figure
 
 
