@@ -7,9 +7,8 @@ its part of a batch, and gets the part of the predicted frames back.
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
+from factformer._support.signals import handling
 from factformer.batch import Batch
 from factformer.errors import UserError
 from factformer.grid import Grid
@@ -134,15 +134,6 @@ class Members:
         return call
 
 
-@contextmanager
-def _interruptions_left_to_the_first() -> Iterator[None]:
+def _interruptions_left_to_the_first() -> AbstractContextManager[None]:
     """SIGINT and SIGTERM reach all processes of a terminal or job; the first one decides what they mean."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handling(signal.SIG_IGN)

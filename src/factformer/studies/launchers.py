@@ -9,15 +9,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, get_args
 
 from factformer._support.extras import import_extra
+from factformer._support.signals import handling
 from factformer.config import unknown_name
 from factformer.studies.runner import Ended, Say
 
@@ -68,23 +69,14 @@ class SideBySide:
             with self.guard:
                 self.slots.append(slot)
 
-    @contextmanager
-    def _stopping_on_signals(self) -> Iterator[None]:
+    def _stopping_on_signals(self) -> AbstractContextManager[None]:
         def stop(number: int, frame: FrameType | None) -> None:
             self.stopping.set()
             self.say("stopping; start again to resume")
             for process in list(self.processes):
                 process.send_signal(signal.SIGTERM)
 
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return handling(stop)
 
 
 def _environment(slot: int, jobs: int) -> dict[str, str]:

@@ -130,14 +130,13 @@ class Runner:
 
         It is stopped ``reserve`` seconds before the time is over.
         """
-        machine = self.machine
-        machine.check()
+        self.machine.check()
         outcome = train(
             experiment,
             dataset,
             held_out,
             folder=folder,
-            machine=machine,
+            machine=self.machine,
             resume=(folder / CONFIG).is_file(),
             max_minutes=None if self.deadline is None else max(self.left() - reserve, 0.0) / 60,
             command=command,

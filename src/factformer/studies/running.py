@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from factformer import catalog
 from factformer._support.files import write_atomically
 from factformer._support.lock import locked
+from factformer._support.signals import handling
 from factformer.errors import UserError
 from factformer.plugins import bring_plugins
 from factformer.studies.cells import Scale
@@ -146,17 +146,9 @@ def run_study(
     return summary
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible() -> AbstractContextManager[None]:
     """SIGTERM interrupts as Ctrl-C does: what is being done ends, and the study can be resumed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return handling(signal.default_int_handler, (signal.SIGTERM,))
 
 
 def side_by_side(study: Study, place: StudyFolder, launcher: Launcher, jobs: int, device: str | None) -> list[Ended]:

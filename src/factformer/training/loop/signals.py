@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from types import FrameType
+
+from factformer._support.signals import handling
 
 _RECEIVED = "received "
 
@@ -37,16 +37,6 @@ class StopRequest:
         signal.signal(number, signal.SIG_DFL)
 
 
-@contextmanager
-def listening(request: StopRequest) -> Iterator[None]:
+def listening(request: StopRequest) -> AbstractContextManager[None]:
     """SIGINT and SIGTERM reach ``request`` instead of ending the process; the main thread alone can do so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = {number: signal.signal(number, request.receive) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    return handling(request.receive)
