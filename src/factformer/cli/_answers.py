@@ -35,22 +35,16 @@ def number(help: str, *, least: int = 1, most: int = MOST, **options: Any) -> An
     return typer.Option(help=help, min=least, max=most, **options)
 
 
-Fields = Annotated[
-    list[str] | None,
-    typer.Option("--field", metavar="FIELD=ARRAY", help="Array that holds a field, or its components: u=Vx,Vy."),
-]
-Static = Annotated[
-    list[str] | None,
-    typer.Option("--static", metavar="NAME=ARRAY", help="Field known once per trajectory: an array, or a file of one."),
-]
-Forcing = Annotated[
-    list[str] | None,
-    typer.Option("--forcing", metavar="NAME=ARRAY", help="Field known for every frame, past and future."),
-]
-Parameter = Annotated[
-    list[str] | None,
-    typer.Option("--parameter", metavar="NAME=ARRAY", help="Number of each trajectory: an array, or one number."),
-]
+def array(option: str, help: str, metavar: str = "NAME=ARRAY") -> Any:
+    """An option, to be given any number of times, that names an array of a file."""
+    return typer.Option(option, metavar=metavar, help=help)
+
+
+Names = list[str] | None
+Fields = Annotated[Names, array("--field", "Array that holds a field, or its components: u=Vx,Vy.", "FIELD=ARRAY")]
+Static = Annotated[Names, array("--static", "Field known once per trajectory: an array, or a file of one.")]
+Forcing = Annotated[Names, array("--forcing", "Field known for every frame, past and future.")]
+Parameter = Annotated[Names, array("--parameter", "Number of each trajectory: an array, or one number.")]
 Mask = Annotated[
     str | None, typer.Option("--mask", metavar="ARRAY", help="Which points lie inside the domain: 1, and 0 outside.")
 ]

@@ -125,7 +125,24 @@ class Dataset(ABC):
             raise UserError(f"the data do not fit {problem.name!r}: {difference}")
 
 
-class ArrayDataset(Dataset):
+class OwnStatistics(Dataset):
+    """A split that takes its statistics from its own values, if it is the one to train on."""
+
+    _normalizer: Normalizer | None
+
+    def normalizer(self) -> Normalizer:
+        if self._normalizer is None:
+            if self.split != "train":
+                raise UserError(f"statistics come from the training split{self._why_no_statistics()}")
+            self._normalizer = compute_normalizer(self)
+        return self._normalizer
+
+    @abstractmethod
+    def _why_no_statistics(self) -> str:
+        """What ends the sentence of that error."""
+
+
+class ArrayDataset(OwnStatistics):
     """Frames ``(trajectory, frame, *grid, channel)`` in memory, with all other parts that the problem has.
 
     These are shaped as `Dataset.read` gives them; one ``mask (*grid)`` may stand for all trajectories. Statistics
@@ -187,12 +204,8 @@ class ArrayDataset(Dataset):
             return values.clone()
         return values[:, list(range(*frames.indices(self.num_frames)))]  # a step may be negative, as in files
 
-    def normalizer(self) -> Normalizer:
-        if self._normalizer is None:
-            if self.split != "train":
-                raise UserError(f"statistics come from the training split: give {self.split!r} a normalizer")
-            self._normalizer = compute_normalizer(self)
-        return self._normalizer
+    def _why_no_statistics(self) -> str:
+        return f": give {self.split!r} a normalizer"
 
     def known_normalizer(self) -> Normalizer | None:
         return self.normalizer() if self.split == "train" else self._normalizer

@@ -111,12 +111,12 @@ class ProblemDescription(Config):
         if "boundary" in self.said:
             require_open_end(grid, self.boundary)
         return Problem(
-            name=self.name,
-            grid=grid,
-            state=self.state_fields,
-            static=self.static_fields,
-            forcing=self.forcing_fields,
-            parameters=self.parameter_names,
+            self.name,
+            grid,
+            self.state_fields,
+            self.static_fields,
+            self.forcing_fields,
+            self.parameter_names,
             masked=self.masked,
             frame_dt=self.frame_dt if frame_dt is None or "frame_dt" in self.said else frame_dt,
             num_context_frames=context,

@@ -38,18 +38,10 @@ def attention_over_kernel_dim(
     **sizes: int,
 ) -> list[Case]:
     """Factorized against linear attention on a plane while the kernel grows (the paper's appendix)."""
-    problem = find_pde("kolmogorov_flow").problem(size)
+    problem, given = find_pde("kolmogorov_flow").problem(size), {**PLANE_SIZES, **sizes}
+    place: Any = {"batch_size": batch_size, "marching_steps": 4, "device": device, "precision": precision}
     return [
-        Case(
-            f"{model}, kernel dimension {kernel_dim}",
-            problem,
-            model,
-            {**PLANE_SIZES, **sizes, "kernel_dim": kernel_dim},
-            batch_size=batch_size,
-            marching_steps=4,
-            device=device,
-            precision=precision,
-        )
+        Case(f"{model}, kernel dimension {kernel_dim}", problem, model, {**given, "kernel_dim": kernel_dim}, **place)
         for kernel_dim in kernel_dims
         for model in ATTENTION_MODELS
     ]
@@ -65,17 +57,9 @@ def attention_over_grid(
 ) -> list[Case]:
     """Factorized against linear attention in a cube while the grid grows (the paper's appendix)."""
     turbulence = find_pde("isotropic_turbulence")
+    place: Any = {"batch_size": batch_size, "marching_steps": 2, "device": device, "precision": precision}
     return [
-        Case(
-            f"{model}, {size}³ points",
-            turbulence.problem(size),
-            model,
-            {**VOLUME_SIZES, **sizes},
-            batch_size=batch_size,
-            marching_steps=2,
-            device=device,
-            precision=precision,
-        )
+        Case(f"{model}, {size}³ points", turbulence.problem(size), model, {**VOLUME_SIZES, **sizes}, **place)
         for size in grid_sizes
         for model in ATTENTION_MODELS
     ]

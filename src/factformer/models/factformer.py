@@ -21,8 +21,8 @@ from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.problem import Problem
 
 
-class AttentionConfig(PositionsConfig):
-    """Options of the factorized attention and its positional encoding."""
+class HeadsConfig(PositionsConfig):
+    """Options of heads, whose kernels see positions through a rotary encoding."""
 
     heads: int = Field(8, ge=1, le=1024)
     head_dim: int = Field(64, ge=1, le=4096)
@@ -31,6 +31,11 @@ class AttentionConfig(PositionsConfig):
     """Functions per head that span the kernel of an axis."""
     rotary: Rotary = "paper"
     rotary_scale: float = Field(64.0, gt=0, le=1e6)
+
+
+class AttentionConfig(HeadsConfig):
+    """Options of the factorized attention and its positional encoding."""
+
     scaling: bool = False
     """Products over √kernel_dim. The normalisation of the heads takes it out again: it matters with softmax alone."""
     softmax: bool = False

@@ -17,22 +17,16 @@ from torch import Tensor, nn
 
 from factformer.grid import Grid
 from factformer.models._backbone import Stack
-from factformer.models._positions import PositionsConfig
+from factformer.models.factformer import HeadsConfig
 from factformer.nn.attention.linear import LinearAttention
-from factformer.nn.attention.rotary import Rotary
 from factformer.nn.conditions import UNCONDITIONED, Conditions
 from factformer.problem import Problem
 
 
-class Config(PositionsConfig):
+class Config(HeadsConfig):
     name: Literal["linear_attention"] = "linear_attention"
-    heads: int = Field(8, ge=1, le=1024)
-    head_dim: int = Field(64, ge=1, le=4096)
-    """Channels of the values per head."""
     kernel_dim: int = Field(128, ge=2, le=4096)
     """Functions per head that span the kernel; they are divided among the axes by the rotary encoding."""
-    rotary: Rotary = "paper"
-    rotary_scale: float = Field(64.0, gt=0, le=1e6)
     explicit_kernel: bool = False
     """Form the kernel between all points, at quadratic cost: the same result, for analysis."""
 

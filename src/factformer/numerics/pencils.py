@@ -179,31 +179,43 @@ WHOLE = Pencils()
 """One process that holds whole fields."""
 
 
-class PeriodicPart(Grid):
-    """The points of a periodic grid that this process holds. Coordinates and lengths are those of the whole grid."""
-
-    pencils: Pencils
-
-    def __init__(self, whole: Grid, pencils: Pencils) -> None:
-        kept = pencils.points(whole.shape)
-        for name, value in (
-            ("shape", tuple(_length(points) for points in kept)),
-            ("extent", whole.extent),
-            ("periodic", whole.periodic),
-            ("points", whole.points),
-            ("coordinates", whole.coordinates),
-            ("_whole", whole),
-            ("slices", kept),
-            ("pencils", pencils),
-        ):
-            object.__setattr__(self, name, value)
+class Piece(Grid):
+    """The points of a grid in a slice of each axis. Coordinates and lengths are those of the whole grid."""
 
     _whole: Grid
     slices: tuple[slice, ...]
 
+    def __init__(self, whole: Grid, slices: Sequence[slice], **own: Any) -> None:
+        axes = zip(whole.coordinates, slices, strict=True)
+        values = {
+            "shape": tuple(_length(points) for points in slices),
+            "extent": whole.extent,
+            "periodic": whole.periodic,
+            "points": whole.points,
+            "coordinates": tuple(None if axis is None else axis[points] for axis, points in axes),
+            "_whole": whole,
+            "slices": tuple(slices),
+        }
+        for name, value in {**values, **own}.items():
+            object.__setattr__(self, name, value)
+
     @property
     def whole(self) -> Grid:
         return self._whole
+
+    def axis(
+        self, m: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
+    ) -> Float[Tensor, "points"]:
+        return self.whole.axis(m, dtype=dtype, device=device)[self.slices[m]]
+
+
+class PeriodicPart(Piece):
+    """The points of a periodic grid that this process holds."""
+
+    pencils: Pencils
+
+    def __init__(self, whole: Grid, pencils: Pencils) -> None:
+        super().__init__(whole, pencils.points(whole.shape), pencils=pencils)
 
     @property
     def cut_axes(self) -> tuple[int, ...]:
@@ -212,11 +224,6 @@ class PeriodicPart(Grid):
     @property
     def key(self) -> str:
         return repr((self.whole.key, self.slices))
-
-    def axis(
-        self, m: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
-    ) -> Float[Tensor, "points"]:
-        return self.whole.axis(m, dtype=dtype, device=device)[self.slices[m]]
 
     def cut(self, x: Tensor, first_dim: int) -> Tensor:
         for m, points in enumerate(self.slices):

@@ -18,6 +18,7 @@ from factformer.batch import Batch, Window
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.nn.convolution import pad_axis
+from factformer.numerics.pencils import Piece
 from factformer.parallel import collectives, traffic
 from factformer.parallel.groups import Group, Places
 
@@ -33,7 +34,7 @@ def cut_points(size: int, parts: int, multiple: int = 1) -> tuple[int, ...]:
     return tuple(min(size, multiple * (units * index // parts)) for index in range(parts + 1))
 
 
-class GridPart(Grid):
+class GridPart(Piece):
     """The points of ``whole`` that the one with this place in a mesh of processes holds.
 
     The mesh has a dimension for each axis of the grid, of size 1 where the axis is not cut. Weights and coordinates are
@@ -42,22 +43,7 @@ class GridPart(Grid):
 
     def __init__(self, whole: Grid, places: Places, cuts: Sequence[tuple[int, ...]]) -> None:
         kept = [slice(points[at], points[at + 1]) for points, at in zip(cuts, places.place, strict=True)]
-        coordinates = tuple(
-            None if axis is None else axis[points] for axis, points in zip(whole.coordinates, kept, strict=True)
-        )
-        sizes = tuple(points.stop - points.start for points in kept)
-        for name, value in (
-            ("shape", sizes),
-            ("extent", whole.extent),
-            ("periodic", whole.periodic),
-            ("points", whole.points),
-            ("coordinates", coordinates),
-            ("_whole", whole),
-            ("slices", tuple(kept)),
-            ("cuts", tuple(cuts)),
-            ("places", places),
-        ):
-            object.__setattr__(self, name, value)
+        super().__init__(whole, kept, cuts=tuple(cuts), places=places)
 
     @classmethod
     def of(cls, whole: Grid, mesh: DeviceMesh | Places, multiples: Sequence[int]) -> GridPart:
@@ -73,14 +59,8 @@ class GridPart(Grid):
         cuts = [tuple(-(-at // step) for at in points) for points, step in zip(self.cuts, steps, strict=True)]
         return GridPart(whole, self.places, cuts)
 
-    _whole: Grid
-    slices: tuple[slice, ...]
     cuts: tuple[tuple[int, ...], ...]
     places: Places
-
-    @property
-    def whole(self) -> Grid:
-        return self._whole
 
     @property
     def cut_axes(self) -> tuple[int, ...]:
@@ -89,11 +69,6 @@ class GridPart(Grid):
     @cached_property
     def key(self) -> str:
         return repr((self.whole.key, self.slices, self.places.name))
-
-    def axis(
-        self, m: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
-    ) -> Float[Tensor, "points"]:
-        return self.whole.axis(m, dtype=dtype, device=device)[self.slices[m]]
 
     def weights(
         self, m: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None

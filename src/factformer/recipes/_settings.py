@@ -62,7 +62,7 @@ def assemble(
     settings: Settings,
     presets: Mapping[str, str] | None = None,
 ) -> Experiment:
-    """The experiment of a recipe; ``presets`` names what makes the data by scale, where it is not the preset so named."""
+    """The experiment of a recipe; ``presets`` names by scale what makes the data, where it is not the scale itself."""
     check_scale(scale)
     preset = (presets or {}).get(scale, scale)
     better = settings.own.get(model, {}).get(scale, {})

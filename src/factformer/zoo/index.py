@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from factformer._support.documents import parse_json, read_json
 from factformer.errors import UserError
@@ -27,8 +27,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 CHECKSUM = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     """One file of a bundle."""
 
     sha256: str

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from factformer.arrays import as_mask
 from factformer.config import fingerprint
-from factformer.data.dataset import Dataset, Selection, compute_normalizer, positions
+from factformer.data.dataset import OwnStatistics, Selection, positions
 from factformer.data.formats.arrays import LazyArray, describe_arrays, is_complex
 from factformer.data.identity import identity
 from factformer.data.layout import AXIS_NAMES
@@ -57,7 +57,7 @@ class Column:
         return values if "c" in self.layout else values[..., None]
 
 
-class ImportedDataset(Dataset):
+class ImportedDataset(OwnStatistics):
     """Arrays of a foreign file, read as asked for. ``path`` names them in messages.
 
     ``columns`` hold the state, static fields, forcing and mask. A column without an axis of trajectories is of the only
@@ -131,12 +131,8 @@ class ImportedDataset(Dataset):
             values = np.where(outside[:, None, ..., None], values.dtype.type(0), values)
         return values[:, 0] if once else values
 
-    def normalizer(self) -> Normalizer:
-        if self._normalizer is None:
-            if self.split != "train":
-                raise UserError(f"statistics come from the training split, {self.path} is {self.split}")
-            self._normalizer = compute_normalizer(self)
-        return self._normalizer
+    def _why_no_statistics(self) -> str:
+        return f", {self.path} is {self.split}"
 
     def known_normalizer(self) -> Normalizer | None:
         return self._normalizer

@@ -8,6 +8,7 @@ what a collective moves, over the slowest connection of the devices that take pa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from factformer.parallel.traffic import moved
 from factformer.training.footprint.counted import Footprint, FusedWork
@@ -26,8 +27,8 @@ class PredictedTime:
     """Seconds of an update on a device."""
 
     device: Device
-    way: str
-    """How it is executed: plain or fused."""
+    way: Literal["plain", "fused"]
+    """How it is executed."""
     work: float
     """Operations on the device."""
     exchange: dict[str, float]
@@ -41,7 +42,7 @@ class PredictedTime:
 def predict_update(footprint: Footprint, device: Device, precision: str, per_node: int | None = None) -> PredictedTime:
     """The longest update of an experiment that was counted; ``per_node`` devices are in a computer, by default all."""
     share, rate, fused = footprint.share, device.rates[precision], footprint.fused_work
-    way = "plain"
+    way: Literal["plain", "fused"] = "plain"
     if fused is not None and "fused" in device.reached:
         way, work = "fused", fused_seconds(fused, device, rate)
     else:
