@@ -54,6 +54,28 @@ def use_scheme(browser, scheme):
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
+@contextmanager
+def on_a_phone(page):
+    """The page as a phone shows it, without sideways scrolling."""
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        wait(page, lambda: page.execute_script("return document.documentElement.clientWidth") == 390)
+        assert page.execute_script("return document.documentElement.scrollWidth") == 390
+        yield
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def unnamed_controls(page):
+    """What a screen reader finds no name for."""
+    return page.execute_script(
+        "return [...document.querySelectorAll('button, select, input, canvas, img, svg[role=img]')].filter(e =>"
+        "!(e.getAttribute('aria-label') || e.getAttribute('alt') || e.textContent.trim() || e.closest('label')))"
+        ".map(e => e.outerHTML)"
+    )
+
+
 def wait(browser, condition, seconds=20):
     WebDriverWait(browser, seconds, poll_frequency=0.02).until(lambda _: condition())
 

@@ -22,10 +22,10 @@ class Heat(PDE):
     """∂u/∂t = a ∇²u on a periodic box, and its gradient beside it."""
 
     name = "heat"
-    parameters = Parameters
-    varying = ("diffusivity",)
     dimensions = (2, 1, 3, 4)
     num_initial_channels = 1
+    parameters = Parameters
+    varying = ("diffusivity",)
     task = Task(0.5, num_context_frames=1, horizon=2)
     presets = {"tiny": Preset(4, 4, 3, 0.5, {"train": 2}, batch_size=2)}  # noqa: RUF012
 

@@ -138,17 +138,18 @@ def test_an_unknown_protocol_lists_the_choices(problem):
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "closest"),
+    ("given", "closest"),
     [
-        ("autoregressive", "marching_steps", "unroll"),
-        ("latent_marching", "unroll", "calls"),
-        ("steady", "pushforward", "coarse"),
-        ("autoregressive", "unrol", "did you mean 'protocol.unroll'"),
+        ({"name": "autoregressive", "marching_steps": 2}, "unroll"),
+        ({"name": "latent_marching", "unroll": 2}, "calls"),
+        ({"name": "steady", "pushforward": 2}, "coarse"),
+        ({"name": "autoregressive", "unrol": 2}, "did you mean 'protocol.unroll'"),
     ],
 )
-def test_a_key_that_a_protocol_does_not_read_is_an_error_that_names_the_protocol(name, key, closest):
+def test_a_key_that_a_protocol_does_not_read_is_an_error_that_names_the_protocol(given, closest):
+    name, (_, key) = given["name"], given
     with pytest.raises(UserError, match=rf"unknown key 'protocol\.{key}'.*{closest}.*\(protocol\.name={name}\)"):
-        parse_protocol({"name": name, key: 2})
+        parse_protocol(given)
 
 
 def test_a_protocol_saved_by_the_first_edition_loses_what_it_never_read():

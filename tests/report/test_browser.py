@@ -22,7 +22,7 @@ from player_pages import canvas, choose, data, expected, frame, pixels, text
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from tests.browsers import use_scheme, wait
+from tests.browsers import on_a_phone, unnamed_controls, use_scheme, wait
 
 FIELDS = (Field("pressure"), Field("velocity", 3))
 
@@ -246,27 +246,16 @@ def test_dark_pages_get_a_dark_centre(page, runs):
 
 
 def test_a_phone_needs_no_sideways_scrolling(page):
-    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
-        wait(page, lambda: page.execute_script("return document.documentElement.clientWidth") == 390)
-        assert page.execute_script("return document.documentElement.scrollWidth") == 390
+    with on_a_phone(page):
         sizes = page.execute_script(
             "return [...document.querySelectorAll('button, select, input')].filter(e => e.offsetParent)"
             ".map(e => parseFloat(getComputedStyle(e).fontSize))"
         )
         assert min(sizes) >= 12
-    finally:
-        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_every_control_has_a_name(page):
-    unnamed = page.execute_script(
-        "return [...document.querySelectorAll('button, select, input, canvas, img, svg[role=img]')].filter(e =>"
-        "!(e.getAttribute('aria-label') || e.getAttribute('alt') || e.textContent.trim() || e.closest('label')))"
-        ".map(e => e.outerHTML)"
-    )
-    assert unnamed == []
+    assert unnamed_controls(page) == []
 
 
 def test_a_grid_of_one_axis_draws_lines(browser, tmp_path):

@@ -25,7 +25,7 @@ from selenium.webdriver.common.actions.pointer_input import PointerInput
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
-from tests.browsers import requested, use_scheme, wait
+from tests.browsers import on_a_phone, requested, unnamed_controls, use_scheme, wait
 
 
 @pytest.fixture(scope="module")
@@ -202,11 +202,7 @@ def test_keys_do_what_the_page_says(page):
 
 
 def test_a_phone_stirs_by_touch_and_needs_no_sideways_scrolling(page):
-    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
-        wait(page, lambda: page.execute_script("return document.documentElement.clientWidth") == 390)
-        assert page.execute_script("return document.documentElement.scrollWidth") == 390
+    with on_a_phone(page):
         page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element(page, "canvas-prediction"))
         before = context(page)
         finger = ActionBuilder(page, mouse=PointerInput("touch", "finger"))
@@ -215,16 +211,10 @@ def test_a_phone_stirs_by_touch_and_needs_no_sideways_scrolling(page):
         finger.perform()
         settle(page)
         assert not torch.equal(context(page), before)
-    finally:
-        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_every_control_has_a_name(page):
-    unnamed = page.execute_script(
-        "return [...document.querySelectorAll('button, select, input, canvas, svg[role=img]')].filter(e =>"
-        "!(e.getAttribute('aria-label') || e.textContent.trim() || e.closest('label'))).map(e => e.outerHTML)"
-    )
-    assert unnamed == []
+    assert unnamed_controls(page) == []
 
 
 def test_labels_of_small_numbers(page):

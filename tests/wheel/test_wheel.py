@@ -32,10 +32,8 @@ def run(command, folder, environment, **options):
         cwd=folder,
         env=environment,
         capture_output=True,
-        text=True,
         encoding="utf-8",
         timeout=DEADLINE,
-        check=False,
         **options,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
