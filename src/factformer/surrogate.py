@@ -76,12 +76,10 @@ class Surrogate(Network):
         points = 1 if self.patches is None else self.patches.size
         home = self.latent_grid(problem.grid)
         self.walls = WallCloseness(problem.grid) if problem.masked else None
-        channels = self.encoder_statistics().shape[1]
-        self.encoder = FrameEncoder(max(1, problem.num_context_frames), channels, config.dim)
-        self.still_encoder: FrameEncoder | None = None
+        of_frames, still = (points * self._num_channels(kinds) for kinds in (self._of_frames(), self._still()))
+        self.encoder = FrameEncoder(max(1, problem.num_context_frames), of_frames, config.dim)
+        self.still_encoder = FrameEncoder(1, still, config.dim, bias=False) if still else None
         """Of what no frame changes."""
-        if self._still():
-            self.still_encoder = FrameEncoder(1, self.encoder_statistics(self._still()).shape[1], config.dim)
         self.backbone: Backbone = backbone_of(config)(config, problem.with_grid(home))
         self.conditioned = self.backbone.takes_conditions
         self.residual = config.residual
@@ -163,7 +161,7 @@ class Surrogate(Network):
         encoded once; those of a steady problem are its one frame.
         """
         z = self._encoded(self.encoder, self._of_frames(), batch, grid)
-        return z if self.still_encoder is None else z + self._encoded(self.still_encoder, self._still(), batch, grid)
+        return z if self.still_encoder is None else self._encoded(self.still_encoder, self._still(), batch, grid, z)
 
     def conditions(self, batch: Batch, grid: Grid) -> Conditions:
         """What the layers of the backbone know beside the field, on the latent grid of ``grid``."""
@@ -230,12 +228,20 @@ class Surrogate(Network):
             filled[kind] = torch.where(spread(batch.mask, kind), part, mean)
         return batch._replace(**filled)
 
-    def _encoded(self, encoder: FrameEncoder, kinds: tuple[str, ...], batch: Batch, grid: Grid) -> Tensor:
+    def _encoded(
+        self, encoder: FrameEncoder, kinds: tuple[str, ...], batch: Batch, grid: Grid, onto: Tensor | None = None
+    ) -> Tensor:
         """The latent field of parts of a batch, which are channels of the frames that an encoder takes."""
         parts = [self._part(kind, encoder.num_frames, batch, grid) for kind in kinds]
         frames = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-        latent: Tensor = encoder(frames, self.encoder_statistics(kinds), self.patches, grid)
+        statistics = None if kinds == ("walls",) else self.encoder_statistics(kinds)
+        latent: Tensor = encoder(frames, statistics, self.patches, grid, onto)
         return latent
+
+    def _num_channels(self, kinds: tuple[str, ...]) -> int:
+        walls = 0 if self.walls is None else self.walls.num_channels
+        means = (getattr(self.normalizer, f"{kind.removeprefix('next ')}_mean", None) for kind in kinds)
+        return sum(walls if mean is None else len(mean) for mean in means)
 
     def _part(self, kind: str, frames: int, batch: Batch, grid: Grid) -> Float[Tensor, "batch frame *grid channel"]:
         if kind == "walls":

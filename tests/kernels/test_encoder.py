@@ -26,12 +26,13 @@ def relative(a, b):
     return float(((a.double() - b.double()).norm() / b.double().norm()).detach())
 
 
-def run(encoder, frames, mode, statistics=None):
+def run(encoder, frames, mode, statistics=None, onto=None):
     engine.attach(encoder, mode)
     frames = frames.clone().requires_grad_()
-    result = encoder(frames, statistics)
+    given = [] if onto is None else [onto.to(frames.dtype).requires_grad_()]
+    result = encoder(frames, statistics, None, None, *given)
     probe = torch.randn(result.shape, generator=torch.Generator().manual_seed(2)).to(result.dtype)
-    return result, torch.autograd.grad((result * probe).sum(), [frames, *encoder.parameters()])
+    return result, torch.autograd.grad((result * probe).sum(), [frames, *given, *encoder.parameters()])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -47,6 +48,19 @@ def test_agrees_with_the_plain_encoder(name, normalized):
     assert fused.shape == plain.shape
     assert relative(fused, plain) < 1e-5
     for a, b in zip(fused_grads, plain_grads, strict=True):
+        assert a.shape == b.shape
+        assert relative(a, b) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["plane of one channel", "box of four channels", "steady problem"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_what_is_encoded_is_added_to_another_field(name, bias):
+    batch, num_frames, shape, channels, dim = CASES[name]
+    encoder = FrameEncoder(num_frames, channels, dim, bias=bias)
+    frames, onto = torch.randn(batch, num_frames, *shape, channels), torch.randn(batch, *shape, dim)
+    fused, fused_grads = run(encoder, frames, "force", onto=onto)
+    plain, plain_grads = run(encoder.double(), frames.double(), "off", onto=onto.clone())
+    for a, b in zip((fused, *fused_grads), (plain, *plain_grads), strict=True):
         assert a.shape == b.shape
         assert relative(a, b) < 1e-5
 

@@ -26,6 +26,7 @@ def run(
     statistics: Float[Tensor, "2 channels"] | None,
     patches: Patches | None = None,
     grid: Grid | None = None,
+    onto: Tensor | None = None,
     *,
     dtype: torch.dtype,
 ) -> Float[Tensor, "batch *latent_grid dim"]:
@@ -43,4 +44,4 @@ def run(
             if lift is not None:
                 block = linear(block.flatten(0, 1), *lift, "gelu")
             out[rows] = linear(block.reshape(len(out[rows]), -1), *compress)
-    return latent
+    return latent if onto is None else latent.add_(onto)

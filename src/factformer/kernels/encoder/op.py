@@ -111,8 +111,8 @@ class _Stack(torch.autograd.Function):
 class _Lift(torch.autograd.Function):
     """Frames ``(batch, frame, point, channel)`` to ``(batch, point, dim)`` through a hidden layer of each frame.
 
-    With ``places`` the numbers of a frame lie in the order of the fine grid. Lifted frames are made a few samples at a
-    time, for the library's product to read, and not kept.
+    What it starts from is the bias or a whole field, ``start``. With ``places`` the numbers of a frame lie in the order
+    of the fine grid. Lifted frames are made a few samples at a time, for the library's product to read, and not kept.
     """
 
     @staticmethod
@@ -123,20 +123,21 @@ class _Lift(torch.autograd.Function):
         lift: Tensor,
         lift_bias: Tensor,
         weight: Tensor,
-        bias: Tensor,
+        start: Tensor,
         dtype: torch.dtype,
         places: Places | None,
     ) -> Tensor:
         frames = rows_of(frames)
         batch, num_frames, points, _ = frames.shape
-        dim, compress, constant = len(weight), working(weight, dtype), working(bias, dtype)
+        dim, compress, start = len(weight), working(weight, dtype), working(start, dtype)
         result = frames.new_empty(batch, points, dim, dtype=dtype)
         with torch.autocast(frames.device.type, enabled=False):
             for rows in _portions(batch, points * num_frames * dim):
                 lifted = _lifted(frames[rows], statistics, lift, lift_bias, dtype, places)
-                torch.addmm(constant, lifted, compress.t(), out=result[rows].view(-1, dim))
+                added = start if start.ndim == 1 else start[rows].flatten(0, 1)
+                torch.addmm(added, lifted, compress.t(), out=result[rows].view(-1, dim))
         ctx.save_for_backward(frames, statistics, lift, lift_bias, compress)
-        ctx.places = places
+        ctx.places, ctx.is_bias = places, start.ndim == 1
         return result
 
     @staticmethod
@@ -187,8 +188,8 @@ class _Lift(torch.autograd.Function):
                 )
                 grad_lift = _added(grad_lift, parts.sum(0))
             assert grad_lift is not None
-            grad_bias = column_sums(grad.flatten(0, 1))
-        return grad_frames, None, grad_lift[:, :-1], grad_lift[:, -1], grad_weight, grad_bias, None, None
+            grad_start = column_sums(grad.flatten(0, 1)) if ctx.is_bias else grad
+        return grad_frames, None, grad_lift[:, :-1], grad_lift[:, -1], grad_weight, grad_start, None, None
 
 
 def _portions(batch: int, size: int) -> list[slice]:
@@ -243,9 +244,11 @@ def encode_frames(
     dtype: torch.dtype,
     patches: Patches | None = None,
     grid: Grid | None = None,
+    onto: Tensor | None = None,
 ) -> Tensor:
     """What `FrameEncoder.forward` computes, in ``dtype``; ``statistics`` holds means and deviations of the channels."""
-    compress, shape = encoder.compress, frames.shape[2:-1]
+    compress: Any = encoder.compress
+    shape = frames.shape[2:-1]
     places = None
     if patches is not None and grid is not None:
         shape = torch.Size(patches.grid(grid).shape)
@@ -256,10 +259,16 @@ def encode_frames(
         flat = frames.flatten(2, -2)
     else:  # as many numbers for each patch, in another order
         flat = frames.reshape(*frames.shape[:2], places.num_points, places.num_channels)
-    if isinstance(encoder.lift, torch.nn.Identity):
-        result: Tensor = _Stack.apply(flat.squeeze(-1), statistics, compress.weight, compress.bias, dtype)
+    lift: Any = encoder.lift
+    lifted, start = not isinstance(lift, torch.nn.Identity), compress.bias
+    if lifted and onto is not None:  # the product begins with what it is added to
+        start, onto = (onto if start is None else onto + start).to(dtype).flatten(1, -2), None
+    if start is None:
+        start = compress.weight.new_zeros(compress.out_features)
+    if lifted:
+        weights = (lift[0].weight, lift[0].bias, compress.weight, start)
+        result: Tensor = _Lift.apply(flat, statistics, *weights, dtype, places)
     else:
-        linear: Any = encoder.lift[0]
-        weights = (linear.weight, linear.bias, compress.weight, compress.bias)
-        result = _Lift.apply(flat, statistics, *weights, dtype, places)
-    return result.view(len(frames), *shape, compress.out_features)
+        result = _Stack.apply(flat.squeeze(-1), statistics, compress.weight, start, dtype)
+    result = result.view(len(frames), *shape, compress.out_features)
+    return result if onto is None else result + onto
