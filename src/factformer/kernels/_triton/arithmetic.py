@@ -35,6 +35,12 @@ def rows_of(x: Tensor) -> Tensor:
 
 
 @triton.jit
+def zeros(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """A tile to add to."""
+    return tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+
+
+@triton.jit
 def to_nearest(x, PRECISION: tl.constexpr):
     """``x`` as a product in TF32 takes it, rounded to the nearest: tensor cores cut the last bits off.
 

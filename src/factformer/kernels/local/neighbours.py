@@ -11,8 +11,9 @@ Reference implementation: `factformer.nn.convolution.Convolution`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -23,30 +24,44 @@ RUN = 4
 """Points of a run. Those of a dilated kernel see different neighbours, so they are taken one by one."""
 
 
+class Axes(NamedTuple):
+    """Sizes of four axes, the first ones of length 1, and the step between neighbours."""
+
+    size0: int
+    size1: int
+    size2: int
+    size3: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Stencil:
+    """What a kernel is made for: a bit for each axis that wraps around, how many axes are absent, a line's neighbours.
+
+    ``RUN`` points are taken as one.
+    """
+
+    WRAPS: int
+    ABSENT: int
+    WIDTH: int
+    RUN: int
+
+
 def surroundings(
     shape: Sequence[int], kinds: Sequence[Boundary], kernel_size: int, dilation: int = 1
-) -> dict[str, Any]:
-    """Arguments by which a kernel finds the neighbours of a point: sizes of four axes, the first ones of length 1."""
+) -> tuple[Axes, Stencil]:
+    """By which a kernel finds the neighbours of a point."""
     absent = 4 - len(shape)
+    wraps = sum(1 << (absent + m) for m, kind in enumerate(kinds) if kind == "periodic")
     sizes = [1] * absent + list(shape)
-    wraps = [kind == "periodic" for kind in kinds]
-    return {
-        "size1": sizes[1],
-        "size2": sizes[2],
-        "size3": sizes[3],
-        "size0": sizes[0],
-        "step": dilation,
-        "WRAPS": sum(1 << (absent + m) for m, wrap in enumerate(wraps) if wrap),
-        "REACH": kernel_size // 2,
-        "ABSENT": absent,
-        "RUN": RUN if dilation == 1 else 1,
-    }
+    axes = Axes(sizes[0], sizes[1], sizes[2], sizes[3], dilation)
+    return axes, Stencil(wraps, absent, 2 * (kernel_size // 2) + 1, RUN if dilation == 1 else 1)
 
 
-def runs(around: Mapping[str, Any]) -> int:
+def num_runs(axes: Axes, stencil: Stencil) -> int:
     """How many there are in a field."""
-    length: int = triton.cdiv(around["size3"], around["RUN"])
-    return int(around["size0"] * around["size1"] * around["size2"] * length)
+    length: int = triton.cdiv(axes.size3, stencil.RUN)
+    return axes.size0 * axes.size1 * axes.size2 * length
 
 
 @triton.jit
@@ -60,39 +75,27 @@ def moved_places(place, by, size, wraps: tl.constexpr):
 
 
 @triton.jit
-def neighbours(
-    rest,
-    outer,
-    size0,
-    size1,
-    size2,
-    size3,
-    step,
-    SIGN: tl.constexpr,
-    WRAPS: tl.constexpr,
-    REACH: tl.constexpr,
-    ABSENT: tl.constexpr,
-):
+def neighbours(rest, outer, axes, SIGN: tl.constexpr, STENCIL: tl.constexpr):
     """First place of the rows that the rows ``rest`` see at the ``outer``-th offset along all axes but the last."""
-    WIDTH: tl.constexpr = 2 * REACH + 1
+    REACH: tl.constexpr = STENCIL.WIDTH // 2
     by = 0
     number = outer
-    if ABSENT < 3:
-        by = SIGN * step * (number % WIDTH - REACH)
-        number //= WIDTH
-    c2, inside = moved_places(rest % size2, by, size2, (WRAPS >> 2) & 1)
-    rest //= size2
+    if STENCIL.ABSENT < 3:
+        by = SIGN * axes.step * (number % STENCIL.WIDTH - REACH)
+        number //= STENCIL.WIDTH
+    c2, inside = moved_places(rest % axes.size2, by, axes.size2, (STENCIL.WRAPS >> 2) & 1)
+    rest //= axes.size2
     by = 0
-    if ABSENT < 2:
-        by = SIGN * step * (number % WIDTH - REACH)
-        number //= WIDTH
-    c1, within = moved_places(rest % size1, by, size1, (WRAPS >> 1) & 1)
+    if STENCIL.ABSENT < 2:
+        by = SIGN * axes.step * (number % STENCIL.WIDTH - REACH)
+        number //= STENCIL.WIDTH
+    c1, within = moved_places(rest % axes.size1, by, axes.size1, (STENCIL.WRAPS >> 1) & 1)
     inside &= within
     by = 0
-    if ABSENT < 1:
-        by = SIGN * step * (number - REACH)
-    c0, within = moved_places(rest // size1, by, size0, WRAPS & 1)
-    return ((c0 * size1 + c1) * size2 + c2) * size3, inside & within
+    if STENCIL.ABSENT < 1:
+        by = SIGN * axes.step * (number - REACH)
+    c0, within = moved_places(rest // axes.size1, by, axes.size0, STENCIL.WRAPS & 1)
+    return ((c0 * axes.size1 + c1) * axes.size2 + c2) * axes.size3, inside & within
 
 
 @triton.jit
@@ -103,48 +106,32 @@ def run_of(number, size3, RUN: tl.constexpr):
 
 
 @triton.jit
-def correlate(
-    source,
-    domain,
-    weight,
-    number,
-    d,
-    runs,
-    dim,
-    totals,
-    size0,
-    size1,
-    size2,
-    size3,
-    step,
-    SIGN: tl.constexpr,
-    WRAPS: tl.constexpr,
-    REACH: tl.constexpr,
-    ABSENT: tl.constexpr,
-    RUN: tl.constexpr,
-):
+def correlate(source, domain, weight, number, d, runs, dim, totals, axes, SIGN: tl.constexpr, STENCIL: tl.constexpr):
     """``totals + Σ_o w_o source(p + SIGN · step · o)`` of the points of runs and channels ``d``, in float32.
 
     A tile of runs for each place in them. ``weight`` is ``(offset, dim)``. With ``SIGN = -1`` this is the transpose of
     the convolution. Of a ``domain``, bytes of the points or ``None``, only what lies inside is read.
     """
-    WIDTH: tl.constexpr = 2 * REACH + 1
+    RUN: tl.constexpr = STENCIL.RUN
+    WIDTH: tl.constexpr = STENCIL.WIDTH
+    REACH: tl.constexpr = WIDTH // 2
+    OUTER_AXES: tl.constexpr = 3 - STENCIL.ABSENT
     inside_d = d < dim
-    rows, first = run_of(number, size3, RUN)
+    rows, first = run_of(number, axes.size3, RUN)
     # In every row of a tile, so that all threads load what they multiply and need not wait for each other.
     channels = tl.broadcast_to(d[None, :], totals[0].shape)
     outer_offsets = 1
-    for _ in tl.static_range(3 - ABSENT):
+    for _ in tl.static_range(OUTER_AXES):
         outer_offsets *= WIDTH
     for outer in range(outer_offsets):
-        row, inside = neighbours(rows, outer, size0, size1, size2, size3, step, SIGN, WRAPS, REACH, ABSENT)
+        row, inside = neighbours(rows, outer, axes, SIGN, STENCIL)
         inside &= number < runs
         taps = ()
         for inner in tl.static_range(WIDTH):
             where = weight + (outer * WIDTH + inner) * dim + channels
             taps = taps + (tl.load(where, mask=channels < dim, other=0.0),)
         for place in tl.static_range(RUN + 2 * REACH):
-            column, within = moved_places(first, step * (place - REACH), size3, (WRAPS >> 3) & 1)
+            column, within = moved_places(first, axes.step * (place - REACH), axes.size3, (STENCIL.WRAPS >> 3) & 1)
             if domain is not None:
                 within &= tl.load(domain + row + column, mask=inside & within, other=0) != 0
             mask = (inside & within)[:, None] & inside_d[None, :]

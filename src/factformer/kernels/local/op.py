@@ -24,8 +24,8 @@ from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.products import gram
 from factformer.kernels._triton.weights import working
 from factformer.kernels.local.backward import depthwise_weight_kernel, pointwise_gradient_kernel
-from factformer.kernels.local.forward import convolution_kernel, network_kernel
-from factformer.kernels.local.neighbours import runs, surroundings
+from factformer.kernels.local.forward import Network, Sizes, Tiles, convolution_kernel, network_kernel
+from factformer.kernels.local.neighbours import Axes, Stencil, num_runs, surroundings
 from factformer.nn.masks import ratio
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ class _Local(torch.autograd.Function):
     def forward(
         ctx: Any,
         field: Tensor,
-        around: dict[str, Any],
+        axes: Axes,
+        stencil: Stencil,
         eps: float,
         domain: Tensor | None,
         factor: Tensor | None,
@@ -71,60 +72,34 @@ class _Local(torch.autograd.Function):
         points, hidden = field[0, ..., 0].numel(), first.shape[0]
         offsets = weight.flatten(1).t().contiguous()
         convolved, result = torch.empty_like(field), torch.empty_like(field)
-        first, second = working(first, dtype), working(second, dtype)
-        launch(
-            convolution_kernel,
-            (triton.cdiv(runs(around), CONVOLVED_RUNS), batch),
-            field,
-            offsets,
-            bias,
-            convolved,
-            domain,
-            factor,
-            points,
-            dim,
-            **around,
-            TRANSPOSED=False,
-            MASKED=domain is not None,
-            BLOCK_R=CONVOLVED_RUNS,
-            BLOCK_D=padded(dim),
-            num_warps=CONVOLVED_WARPS,
-        )
+        network = Network(gain, shift, working(first, dtype), first_bias, working(second, dtype))
+        _convolve(field, offsets, bias, convolved, domain, factor, axes, stencil, transposed=False)
         rows = batch * points
         launch(
             network_kernel,
             (triton.cdiv(rows, NETWORK_POINTS),),
             field,
             convolved,
-            gain,
-            shift,
-            first,
-            first_bias,
-            second,
+            network,
             second_bias,
             result,
-            rows,
-            dim,
-            hidden,
-            eps,
-            PRECISION=precision(dtype),
-            BLOCK_P=NETWORK_POINTS,
-            BLOCK_D=padded(dim),
-            BLOCK_H=min(padded(hidden), NETWORK_HIDDEN),
+            Sizes(rows, dim, hidden, eps),
+            TILES=Tiles(precision(dtype), NETWORK_POINTS, padded(dim), min(padded(hidden), NETWORK_HIDDEN)),
             num_warps=NETWORK_WARPS,
             num_stages=2,
         )
-        ctx.save_for_backward(field, convolved, offsets, gain, shift, first, first_bias, second, domain, factor)
-        ctx.around, ctx.eps, ctx.shape = around, eps, weight.shape
+        ctx.save_for_backward(field, convolved, offsets, domain, factor, *network)
+        ctx.axes, ctx.stencil, ctx.eps, ctx.shape = axes, stencil, eps, weight.shape
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        field, convolved, offsets, gain, shift, first, first_bias, second, domain, factor = ctx.saved_tensors
+        field, convolved, offsets, domain, factor, *tensors = ctx.saved_tensors
+        network, axes, stencil = Network(*tensors), ctx.axes, ctx.stencil
         grad = rows_of(grad)
         batch, dim, dtype = field.shape[0], field.shape[-1], field.dtype
-        points, hidden = field[0, ..., 0].numel(), first.shape[0]
+        points, hidden = field[0, ..., 0].numel(), len(network.first)
         rows = batch * points
         tiles = triton.cdiv(rows, GRADIENT_POINTS)
         normed, grad_convolved, grad_field = (torch.empty_like(field) for _ in range(3))
@@ -135,52 +110,25 @@ class _Local(torch.autograd.Function):
             (tiles,),
             grad,
             convolved,
-            gain,
-            shift,
-            first,
-            first_bias,
-            second,
+            network,
             normed,
             activated,
             grad_hidden,
             grad_convolved,
             parts,
             factor,
-            rows,
-            dim,
-            hidden,
-            ctx.eps,
-            PRECISION=precision(dtype),
-            BLOCK_P=GRADIENT_POINTS,
-            BLOCK_D=padded(dim),
-            BLOCK_H=min(padded(hidden), GRADIENT_HIDDEN),
+            Sizes(rows, dim, hidden, ctx.eps),
+            TILES=Tiles(precision(dtype), GRADIENT_POINTS, padded(dim), min(padded(hidden), GRADIENT_HIDDEN)),
             num_warps=GRADIENT_WARPS,
             num_stages=2,
         )
         grad_second = gram(grad.view(1, rows, dim), activated).squeeze(0)
         grad_first = gram(grad_hidden, normed.view(1, rows, dim)).squeeze(0)
         del activated, grad_hidden, normed
-        launch(
-            convolution_kernel,
-            (triton.cdiv(runs(ctx.around), CONVOLVED_RUNS), batch),
-            grad_convolved,
-            offsets,
-            grad,
-            grad_field,
-            None,  # what comes back from points outside whose convolution sees the domain counts
-            domain,
-            points,
-            dim,
-            **ctx.around,
-            TRANSPOSED=True,
-            MASKED=domain is not None,
-            BLOCK_R=CONVOLVED_RUNS,
-            BLOCK_D=padded(dim),
-            num_warps=CONVOLVED_WARPS,
-        )
-        width = 2 * ctx.around["REACH"] + 1
-        outer = len(offsets) // width
-        tiles = triton.cdiv(runs(ctx.around), WEIGHED_RUNS) * batch
+        # What comes back from points outside whose convolution sees the domain counts.
+        _convolve(grad_convolved, offsets, grad, grad_field, None, domain, axes, stencil, transposed=True)
+        outer = len(offsets) // stencil.WIDTH
+        tiles = triton.cdiv(num_runs(axes, stencil), WEIGHED_RUNS) * batch
         per_program = triton.cdiv(tiles, pieces(tiles, outer, waves=6))
         number = triton.cdiv(tiles, per_program)
         weight_parts = field.new_empty(number, len(offsets), dim, dtype=torch.float32)
@@ -195,7 +143,8 @@ class _Local(torch.autograd.Function):
             dim,
             tiles,
             per_program,
-            **ctx.around,
+            axes,
+            STENCIL=stencil,
             BLOCK_R=WEIGHED_RUNS,
             BLOCK_D=padded(dim),
             num_warps=WEIGHED_WARPS,
@@ -212,7 +161,42 @@ class _Local(torch.autograd.Function):
             second=grad_second,
             second_bias=grad_second_bias,
         )
-        return grad_field, None, None, None, None, *learned
+        return grad_field, None, None, None, None, None, *learned
+
+
+def _convolve(
+    source: Tensor,
+    offsets: Tensor,
+    start: Tensor,
+    result: Tensor,
+    domain: Tensor | None,
+    factor: Tensor | None,
+    axes: Axes,
+    stencil: Stencil,
+    *,
+    transposed: bool,
+) -> None:
+    """``start`` and the convolution of ``source``, or its transpose, into ``result``; see `convolution_kernel`."""
+    dim = source.shape[-1]
+    launch(
+        convolution_kernel,
+        (triton.cdiv(num_runs(axes, stencil), CONVOLVED_RUNS), len(source)),
+        source,
+        offsets,
+        start,
+        result,
+        domain,
+        factor,
+        source[0, ..., 0].numel(),
+        dim,
+        axes,
+        STENCIL=stencil,
+        TRANSPOSED=transposed,
+        MASKED=factor is not None,
+        BLOCK_R=CONVOLVED_RUNS,
+        BLOCK_D=padded(dim),
+        num_warps=CONVOLVED_WARPS,
+    )
 
 
 def local_block(
@@ -226,7 +210,7 @@ def local_block(
         known = masked_domain(mask)
         key = ("stencil", weight.shape[2:], step, convolution.padding, None if grid is None else grid.key)
         domain, factor = known.bytes, known.get(key, lambda: _factor(convolution, mask, grid))
-    around = surroundings(field.shape[1:-1], convolution.padding, weight.shape[-1], step)
+    axes, stencil = surroundings(field.shape[1:-1], convolution.padding, weight.shape[-1], step)
     first: Any = mlp[0]
     second: Any = mlp[2]
     parameters = Parameters(
@@ -239,7 +223,7 @@ def local_block(
         second=second.weight,
         second_bias=second.bias,
     )
-    result: Tensor = _Local.apply(field.to(dtype), around, norm.eps, domain, factor, *parameters)
+    result: Tensor = _Local.apply(field.to(dtype), axes, stencil, norm.eps, domain, factor, *parameters)
     return result
 
 

@@ -113,14 +113,7 @@ def _in_tile(j, LINE: tl.constexpr):
 
 
 @triton.jit
-def _widen_rows(
-    field,
-    target,
-    table,
-    lines,
-    HALF: tl.constexpr,
-    LINE: tl.constexpr,
-):
+def _widen_rows(field, target, table, lines, HALF: tl.constexpr, LINE: tl.constexpr):
     """The inverse transform along the last axis.
 
     Points are left in tiles of a few rows, the rows innermost, as a program of `_cross_rows` takes them: in the order
@@ -147,15 +140,7 @@ def _widen_rows(
 
 
 @triton.jit
-def _cross_rows(
-    field,
-    target,
-    table,
-    lines,
-    THIRD: tl.constexpr,
-    HALF: tl.constexpr,
-    LINE: tl.constexpr,
-):
+def _cross_rows(field, target, table, lines, THIRD: tl.constexpr, HALF: tl.constexpr, LINE: tl.constexpr):
     """The forward transform of the first two products as one, or of the third."""
     LIST: tl.constexpr = LINE.LIST
     WIDE_LIST: tl.constexpr = LINE.WIDE_LIST
