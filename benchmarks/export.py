@@ -47,13 +47,15 @@ def calls(surrogate: Surrogate, folder: Path, batch_size: int, said: dict[str, A
         if format == "onnx" and device.type != "cpu":
             continue
         path = folder / f"{format}{ending}"
-        try:
-            if not path.exists():
+        about = folder / f"{format}.json"
+        if not about.exists():
+            try:
                 done = export(surrogate, path, format, device=device)  # type: ignore[arg-type]
-                write_json(folder / f"{format}.json", {"error": done.error, "num_bytes": done.num_bytes})
-            said[way] = json.loads((folder / f"{format}.json").read_text(encoding="utf-8"))
-        except UserError as error:
-            said[way] = {"status": str(error)}
+                write_json(about, {"error": done.error, "num_bytes": done.num_bytes})
+            except UserError as error:
+                write_json(about, {"status": str(error)})
+        said[way] = json.loads(about.read_text(encoding="utf-8"))
+        if "status" in said[way]:
             continue
         helper = read_helper(folder / f"{path.name.replace('.', '_')}_rollout.py")
         model = helper.load(path)
