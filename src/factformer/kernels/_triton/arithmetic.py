@@ -35,9 +35,9 @@ def rows_of(x: Tensor) -> Tensor:
 
 
 @triton.jit
-def zeros(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """A tile to add to."""
-    return tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+def zeros(ROWS: tl.constexpr, COLUMNS: tl.constexpr = None):
+    """A vector or a tile to add to."""
+    return tl.zeros((ROWS,) if COLUMNS is None else (ROWS, COLUMNS), dtype=tl.float32)
 
 
 @triton.jit

@@ -23,17 +23,7 @@ def width(layer: LatentMarching) -> int:
     return hidden
 
 
-def fits(
-    layer: LatentMarching,
-    z: Tensor,
-    num_steps: int,
-    decoder: Decoder,
-    grid: Grid,
-    forcing: Tensor | None = None,
-    mask: Tensor | None = None,
-    patches: Patches | None = None,
-    fine: Grid | None = None,
-) -> bool:
+def fits(layer: LatentMarching, z: Tensor, num_steps: int, decoder: Decoder, *_: object) -> bool:
     """The kernels hold the hidden layer of a tile of points in registers."""
     return width(layer) <= 128 and layer.expand.out_features <= 256 and decoder.project.out_features <= 64
 

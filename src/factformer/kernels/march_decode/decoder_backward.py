@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.kernels._triton.arithmetic import gelu, gelu_and_slope, gelu_slope, pieces, precision
+from factformer.kernels._triton.arithmetic import gelu, gelu_and_slope, gelu_slope, pieces, zeros
 from factformer.kernels._triton.in_place import Places, in_patches
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.limits import chosen
@@ -48,102 +48,55 @@ def _decode_gradient_kernel(
     per_program,
     batch,
     num_steps,
-    AXES: tl.constexpr,
-    LATENT: tl.constexpr,
-    WIDE: tl.constexpr,
-    NARROW: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_W: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    STAGES: tl.constexpr,
+    S: tl.constexpr,
 ):
     """Gradients before both activations, the first activated layer, and what the last matrix needs."""
     sample = tl.program_id(1)
-    n, f = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_C)
-    inside_n, inside_f = n < NARROW, f < CHANNELS
-    w3 = tl.load(third + f[:, None] * NARROW + n[None, :], mask=inside_f[:, None] & inside_n[None, :], other=0.0)
-    dtype: tl.constexpr = states.dtype if DESCRIBED else states.dtype.element_ty
+    n, f = tl.arange(0, S.BLOCK_N), tl.arange(0, S.BLOCK_C)
+    inside_n, inside_f = n < S.NARROW, f < S.CHANNELS
+    w3 = tl.load(third + f[:, None] * S.NARROW + n[None, :], mask=inside_f[:, None] & inside_n[None, :], other=0.0)
+    dtype: tl.constexpr = states.dtype if S.DESCRIBED else states.dtype.element_ty
     w3 = w3.to(dtype)
     at = sample + batch
     turned = ((sample % batch) * num_steps + sample // batch).to(tl.int64)
-    of_third = tl.zeros((BLOCK_N, BLOCK_C), dtype=tl.float32)
-    sums_third = tl.zeros((BLOCK_C,), dtype=tl.float32)
+    of_third = zeros(S.BLOCK_N, S.BLOCK_C)
+    sums_third = zeros(S.BLOCK_C)
     begin = tl.program_id(0) * per_program
     for tile in range(begin, min(tiles, begin + per_program)):
-        p = tile * BLOCK_P
-        h2 = tl.zeros((BLOCK_P, BLOCK_N), dtype=tl.float32)
-        for j in tl.range(0, CHUNKS, num_stages=STAGES):
-            h = first_layer(
-                states,
-                first,
-                first_bias,
-                at,
-                sample,
-                p,
-                j,
-                points,
-                LATENT,
-                WIDE,
-                CHUNKS,
-                DESCRIBED,
-                PRECISION,
-                BLOCK_P,
-                BLOCK_K,
-                BLOCK_W,
-            )
+        p = tile * S.BLOCK_P
+        h2 = zeros(S.BLOCK_P, S.BLOCK_N)
+        for j in tl.range(0, S.CHUNKS, num_stages=S.STAGES):
+            h = first_layer(states, first, first_bias, at, sample, p, j, points, S)
             active = gelu(h).to(dtype)
-            q = j * (WIDE // CHUNKS)
-            end = q + WIDE // CHUNKS
-            store_tile(activated, active, sample, p, q, points, WIDE, DESCRIBED, BLOCK_P, BLOCK_W, end)
-            w2 = load_tile(second, 0, 0, q, NARROW, WIDE, DESCRIBED, BLOCK_N, BLOCK_W, end)
-            h2 = tl.dot(active, tl.trans(w2), h2, input_precision=PRECISION)
-        r = p + tl.arange(0, BLOCK_P)
+            q = j * (S.WIDE // S.CHUNKS)
+            end = q + S.WIDE // S.CHUNKS
+            store_tile(activated, active, sample, p, q, points, S.WIDE, S.DESCRIBED, S.BLOCK_P, S.BLOCK_W, end)
+            w2 = load_tile(second, 0, 0, q, S.NARROW, S.WIDE, S.DESCRIBED, S.BLOCK_N, S.BLOCK_W, end)
+            h2 = tl.dot(active, tl.trans(w2), h2, input_precision=S.PRECISION)
+        r = p + tl.arange(0, S.BLOCK_P)
         inside = (r < points)[:, None] & inside_f[None, :]
-        if AXES:
-            at_grad = grad + turned * points * CHANNELS + in_patches(r, f, CHANNELS, places, AXES)
+        if S.AXES:
+            at_grad = grad + turned * points * S.CHANNELS + in_patches(r, f, S.CHANNELS, places, S.AXES)
         else:
-            at_grad = grad + (turned * points + r)[:, None] * CHANNELS + f[None, :]
+            at_grad = grad + (turned * points + r)[:, None] * S.CHANNELS + f[None, :]
         y = tl.load(at_grad, mask=inside, other=0.0)
         sums_third += tl.sum(y, axis=0)
         y = y.to(dtype)
         value, slope = gelu_and_slope(h2 + tl.load(second_bias + n, mask=inside_n, other=0.0)[None, :])
-        grad2 = (tl.dot(y, w3, input_precision=PRECISION) * slope).to(dtype)
-        store_tile(grad_second, grad2, sample, p, 0, points, NARROW, DESCRIBED, BLOCK_P, BLOCK_N)
-        of_third = tl.dot(tl.trans(value.to(dtype)), y, of_third, input_precision=PRECISION)
-        for j in tl.range(0, CHUNKS, num_stages=STAGES):
+        grad2 = (tl.dot(y, w3, input_precision=S.PRECISION) * slope).to(dtype)
+        store_tile(grad_second, grad2, sample, p, 0, points, S.NARROW, S.DESCRIBED, S.BLOCK_P, S.BLOCK_N)
+        of_third = tl.dot(tl.trans(value.to(dtype)), y, of_third, input_precision=S.PRECISION)
+        for j in tl.range(0, S.CHUNKS, num_stages=S.STAGES):
             # The layer once more: keeping it takes registers that are not there.
-            h = first_layer(
-                states,
-                first,
-                first_bias,
-                at,
-                sample,
-                p,
-                j,
-                points,
-                LATENT,
-                WIDE,
-                CHUNKS,
-                DESCRIBED,
-                PRECISION,
-                BLOCK_P,
-                BLOCK_K,
-                BLOCK_W,
-            )
-            q = j * (WIDE // CHUNKS)
-            end = q + WIDE // CHUNKS
-            w2 = load_tile(second, 0, 0, q, NARROW, WIDE, DESCRIBED, BLOCK_N, BLOCK_W, end)
-            grad1 = tl.dot(grad2, w2, input_precision=PRECISION) * gelu_slope(h)
-            store_tile(grad_first, grad1, sample, p, q, points, WIDE, DESCRIBED, BLOCK_P, BLOCK_W, end)
-    parts += (sample * tl.num_programs(0) + tl.program_id(0)) * CHANNELS * (NARROW + 1)
-    tl.store(parts + f[None, :] * NARROW + n[:, None], of_third, mask=inside_n[:, None] & inside_f[None, :])
-    tl.store(parts + CHANNELS * NARROW + f, sums_third, mask=inside_f)
+            h = first_layer(states, first, first_bias, at, sample, p, j, points, S)
+            q = j * (S.WIDE // S.CHUNKS)
+            end = q + S.WIDE // S.CHUNKS
+            w2 = load_tile(second, 0, 0, q, S.NARROW, S.WIDE, S.DESCRIBED, S.BLOCK_N, S.BLOCK_W, end)
+            grad1 = tl.dot(grad2, w2, input_precision=S.PRECISION) * gelu_slope(h)
+            store_tile(grad_first, grad1, sample, p, q, points, S.WIDE, S.DESCRIBED, S.BLOCK_P, S.BLOCK_W, end)
+    parts += (sample * tl.num_programs(0) + tl.program_id(0)) * S.CHANNELS * (S.NARROW + 1)
+    tl.store(parts + f[None, :] * S.NARROW + n[:, None], of_third, mask=inside_n[:, None] & inside_f[None, :])
+    tl.store(parts + S.CHANNELS * S.NARROW + f, sums_third, mask=inside_f)
 
 
 @triton.jit(do_not_specialize=["points", "batch", "rows_per_program"])
@@ -157,67 +110,61 @@ def _decoder_weights_kernel(
     points,
     batch,
     rows_per_program,
-    LATENT: tl.constexpr,
-    WIDE: tl.constexpr,
-    NARROW: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_W: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    STAGES: tl.constexpr,
+    S: tl.constexpr,
 ):
     """``zᵀ ∂h`` of each chunk of groups, the gradient of the second matrix, and sums over a program's points."""
+    CHUNKS: tl.constexpr = S.CHUNKS
     sample = tl.program_id(1).to(tl.int64)
-    k, o, n = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_W), tl.arange(0, BLOCK_N)
-    inside_k, inside_o, inside_n = k < LATENT // CHUNKS, o < WIDE // CHUNKS, n < NARROW
+    k, o, n = tl.arange(0, S.BLOCK_K), tl.arange(0, S.BLOCK_W), tl.arange(0, S.BLOCK_N)
+    inside_k, inside_o, inside_n = k < S.LATENT // CHUNKS, o < S.WIDE // CHUNKS, n < S.NARROW
     dtype = states.dtype.element_ty
-    states += (sample + batch) * points * LATENT
-    grad_first += sample * points * WIDE
-    activated += sample * points * WIDE
-    grad_second += sample * points * NARROW
+    states += (sample + batch) * points * S.LATENT
+    grad_first += sample * points * S.WIDE
+    activated += sample * points * S.WIDE
+    grad_second += sample * points * S.NARROW
     # Products with ones are sums; as many rows of them as the tensor cores take.
-    rows_of_ones = tl.full((BLOCK_K, BLOCK_P), 1.0, dtype=tl.float32).to(dtype)
-    columns_of_ones = tl.full((BLOCK_P, 16), 1.0, dtype=tl.float32).to(dtype)
+    rows_of_ones = tl.full((S.BLOCK_K, S.BLOCK_P), 1.0, dtype=tl.float32).to(dtype)
+    columns_of_ones = tl.full((S.BLOCK_P, 16), 1.0, dtype=tl.float32).to(dtype)
     of_first, of_second, sums_first = (), (), ()
     for _ in tl.static_range(CHUNKS):
-        of_first = of_first + (tl.zeros((BLOCK_K, BLOCK_W), dtype=tl.float32),)
-        of_second = of_second + (tl.zeros((BLOCK_N, BLOCK_W), dtype=tl.float32),)
-        sums_first = sums_first + (tl.zeros((BLOCK_K, BLOCK_W), dtype=tl.float32),)
-    sums_second = tl.zeros((BLOCK_N, 16), dtype=tl.float32)
+        of_first = of_first + (zeros(S.BLOCK_K, S.BLOCK_W),)
+        of_second = of_second + (zeros(S.BLOCK_N, S.BLOCK_W),)
+        sums_first = sums_first + (zeros(S.BLOCK_K, S.BLOCK_W),)
+    sums_second = zeros(S.BLOCK_N, 16)
     begin = tl.program_id(0) * rows_per_program
-    for start in tl.range(begin, min(points, begin + rows_per_program), BLOCK_P, num_stages=STAGES):
-        p = start + tl.arange(0, BLOCK_P)
+    for start in tl.range(begin, min(points, begin + rows_per_program), S.BLOCK_P, num_stages=S.STAGES):
+        p = start + tl.arange(0, S.BLOCK_P)
         inside = (p < points)[:, None]
-        g = tl.load(grad_second + p[:, None] * NARROW + n[None, :], mask=inside & inside_n[None, :], other=0.0)
-        sums_second = tl.dot(tl.trans(g), columns_of_ones, sums_second, input_precision=PRECISION)
+        g = tl.load(grad_second + p[:, None] * S.NARROW + n[None, :], mask=inside & inside_n[None, :], other=0.0)
+        sums_second = tl.dot(tl.trans(g), columns_of_ones, sums_second, input_precision=S.PRECISION)
         new_first, new_second, new_sums = (), (), ()
         for j in tl.static_range(CHUNKS):
-            c, w = j * (LATENT // CHUNKS) + k, j * (WIDE // CHUNKS) + o
+            c, w = j * (S.LATENT // CHUNKS) + k, j * (S.WIDE // CHUNKS) + o
             mask = inside & inside_o[None, :]
-            z = tl.load(states + p[:, None] * LATENT + c[None, :], mask=inside & inside_k[None, :], other=0.0)
-            x = tl.load(grad_first + p[:, None] * WIDE + w[None, :], mask=mask, other=0.0)
-            y = tl.load(activated + p[:, None] * WIDE + w[None, :], mask=mask, other=0.0)
-            new_first = new_first + (tl.dot(tl.trans(z), x, of_first[j], input_precision=PRECISION),)
-            new_second = new_second + (tl.dot(tl.trans(g), y, of_second[j], input_precision=PRECISION),)
-            new_sums = new_sums + (tl.dot(rows_of_ones, x, sums_first[j], input_precision=PRECISION),)
+            z = tl.load(states + p[:, None] * S.LATENT + c[None, :], mask=inside & inside_k[None, :], other=0.0)
+            x = tl.load(grad_first + p[:, None] * S.WIDE + w[None, :], mask=mask, other=0.0)
+            y = tl.load(activated + p[:, None] * S.WIDE + w[None, :], mask=mask, other=0.0)
+            new_first = new_first + (tl.dot(tl.trans(z), x, of_first[j], input_precision=S.PRECISION),)
+            new_second = new_second + (tl.dot(tl.trans(g), y, of_second[j], input_precision=S.PRECISION),)
+            new_sums = new_sums + (tl.dot(rows_of_ones, x, sums_first[j], input_precision=S.PRECISION),)
         of_first, of_second, sums_first = new_first, new_second, new_sums
     program = sample * tl.num_programs(0) + tl.program_id(0)
-    first_parts += program * (LATENT // CHUNKS + 1) * WIDE
-    second_parts += program * NARROW * (WIDE + 1)
+    first_parts += program * (S.LATENT // CHUNKS + 1) * S.WIDE
+    second_parts += program * S.NARROW * (S.WIDE + 1)
     top = (k == 0)[:, None]
     for j in tl.static_range(CHUNKS):
-        column = j * (WIDE // CHUNKS) + o
+        column = j * (S.WIDE // CHUNKS) + o
         tl.store(
-            first_parts + k[:, None] * WIDE + column[None, :], of_first[j], mask=inside_k[:, None] & inside_o[None, :]
+            first_parts + k[:, None] * S.WIDE + column[None, :], of_first[j], mask=inside_k[:, None] & inside_o[None, :]
         )
-        last = first_parts + LATENT // CHUNKS * WIDE + column[None, :] + k[:, None] * 0
+        last = first_parts + S.LATENT // CHUNKS * S.WIDE + column[None, :] + k[:, None] * 0
         tl.store(last, sums_first[j], mask=top & inside_o[None, :])
         tl.store(
-            second_parts + n[:, None] * WIDE + column[None, :], of_second[j], mask=inside_n[:, None] & inside_o[None, :]
+            second_parts + n[:, None] * S.WIDE + column[None, :],
+            of_second[j],
+            mask=inside_n[:, None] & inside_o[None, :],
         )
-    last = second_parts + NARROW * WIDE + n[:, None] + tl.arange(0, 16)[None, :] * 0
+    last = second_parts + S.NARROW * S.WIDE + n[:, None] + tl.arange(0, 16)[None, :] * 0
     tl.store(last, sums_second, mask=inside_n[:, None] & (tl.arange(0, 16) == 0)[None, :])
 
 
@@ -240,8 +187,8 @@ def decode_backward(grad: Tensor, states: Tensor, layers: Layers, places: Places
     slots, batch, points, latent = states.shape
     tile = chosen(TILE, SMALLER_TILE)
     weights_tile = chosen(WEIGHTS_TILE, SMALLER_WEIGHTS_TILE)
-    samples, sizes = (slots - 1) * batch, layers.sizes()
-    wide, narrow, channels = sizes["WIDE"], sizes["NARROW"], sizes["CHANNELS"]
+    samples, sizes = (slots - 1) * batch, layers.sizes(states, tile, places)
+    wide, narrow, channels = sizes.WIDE, sizes.NARROW, sizes.CHANNELS
     tiles = triton.cdiv(points, tile.points)
     per_program = triton.cdiv(tiles, pieces(tiles, samples, waves=4))
     programs = triton.cdiv(tiles, per_program)
@@ -249,15 +196,14 @@ def decode_backward(grad: Tensor, states: Tensor, layers: Layers, places: Places
     activated = torch.empty_like(hidden)
     grad_second = states.new_empty(samples, points, narrow)
     third_parts = states.new_empty(samples * programs, channels * (narrow + 1), dtype=torch.float32)
-    described = layers.can_move(states)
     launch(
         _decode_gradient_kernel,
         (programs, samples),
         grad,
-        *layers.moved(states, tile.points, described),
-        moved(hidden, samples, tile.points, sizes["BLOCK_W"], described),
-        moved(grad_second, samples, tile.points, sizes["BLOCK_N"], described),
-        moved(activated, samples, tile.points, sizes["BLOCK_W"], described),
+        *layers.moved(states, sizes),
+        moved(hidden, samples, tile.points, sizes.BLOCK_W, sizes.DESCRIBED),
+        moved(grad_second, samples, tile.points, sizes.BLOCK_N, sizes.DESCRIBED),
+        moved(activated, samples, tile.points, sizes.BLOCK_W, sizes.DESCRIBED),
         layers.first_bias,
         layers.second_bias,
         layers.third,
@@ -268,19 +214,14 @@ def decode_backward(grad: Tensor, states: Tensor, layers: Layers, places: Places
         per_program,
         batch,
         slots - 1,
-        AXES=0 if places is None else places.axes,
-        DESCRIBED=described,
-        PRECISION=precision(states.dtype),
-        BLOCK_P=tile.points,
-        STAGES=tile.stages,
+        S=sizes,
         num_warps=tile.warps,
-        **sizes,
     )
     third, third_bias = third_parts.sum(0).split([channels * narrow, channels])
     count = triton.cdiv(points, weights_tile.points)
     rows = triton.cdiv(count, pieces(count, samples, waves=1)) * weights_tile.points
     programs = triton.cdiv(points, rows)
-    first_parts = states.new_empty(samples, programs, latent // sizes["CHUNKS"] + 1, wide, dtype=torch.float32)
+    first_parts = states.new_empty(samples, programs, latent // sizes.CHUNKS + 1, wide, dtype=torch.float32)
     second_parts = states.new_empty(samples * programs, narrow * (wide + 1), dtype=torch.float32)
     launch(
         _decoder_weights_kernel,
@@ -294,12 +235,9 @@ def decode_backward(grad: Tensor, states: Tensor, layers: Layers, places: Places
         points,
         batch,
         rows,
-        PRECISION=precision(states.dtype),
-        BLOCK_P=weights_tile.points,
-        STAGES=weights_tile.stages,
+        S=layers.sizes(states, weights_tile),
         num_warps=weights_tile.warps,
         num_stages=weights_tile.stages,
-        **{name: size for name, size in sizes.items() if name not in ("CHANNELS", "BLOCK_C")},
     )
     second, second_bias = second_parts.sum(0).split([narrow * wide, narrow])
     return DecoderGradient(

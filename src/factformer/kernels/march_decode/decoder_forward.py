@@ -11,6 +11,7 @@ Reference implementation: `factformer.nn.decoder.Decoder`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from factformer.kernels._triton.arithmetic import gelu, padded, precision
+from factformer.kernels._triton.arithmetic import gelu, padded, precision, zeros
 from factformer.kernels._triton.in_place import Places, in_patches
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.limits import chosen
@@ -28,6 +29,29 @@ from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved
 TILE = Tile(128, 4, 2)
 SMALLER_TILE = Tile(64, 4, 2)
 GROUPS_AT_A_TIME = 2
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the kernels of the decoder are made for: its layers, tiles of points (P) and of each layer's channels.
+
+    ``CHUNKS`` of groups are taken one by one. ``AXES`` are those of patches that lie in place, or 0.
+    """
+
+    LATENT: int
+    WIDE: int
+    NARROW: int
+    CHANNELS: int
+    CHUNKS: int
+    AXES: int
+    DESCRIBED: bool
+    PRECISION: str
+    BLOCK_P: int
+    BLOCK_K: int
+    BLOCK_W: int
+    BLOCK_N: int
+    BLOCK_C: int
+    STAGES: int
 
 
 class Layers(NamedTuple):
@@ -41,66 +65,48 @@ class Layers(NamedTuple):
     third_bias: Tensor
     num_groups: int
 
-    def sizes(self) -> dict[str, int]:
-        """The sizes that the kernels are made for."""
+    def sizes(self, states: Tensor, tile: Tile, places: Places | None = None) -> Sizes:
+        """With tiles that TMA moves where it can: they must end where the chunks of groups do."""
         chunks = max(1, self.num_groups // GROUPS_AT_A_TIME)
         (wide, latent), (channels, narrow) = self.first.shape[1:], self.third.shape
-        return {
-            "LATENT": latent,
-            "WIDE": wide,
-            "NARROW": narrow,
-            "CHANNELS": channels,
-            "CHUNKS": chunks,
-            "BLOCK_K": padded(latent // chunks),
-            "BLOCK_W": padded(wide // chunks),
-            "BLOCK_N": padded(narrow),
-            "BLOCK_C": padded(channels),
-        }
+        block_wide, block_narrow = padded(wide // chunks), padded(narrow)
+        whole = block_wide * chunks == wide and block_narrow == narrow
+        return Sizes(
+            LATENT=latent,
+            WIDE=wide,
+            NARROW=narrow,
+            CHANNELS=channels,
+            CHUNKS=chunks,
+            AXES=0 if places is None else places.axes,
+            DESCRIBED=whole and can_move(states, self.first, self.second, columns=latent // chunks),
+            PRECISION=precision(states.dtype),
+            BLOCK_P=tile.points,
+            BLOCK_K=padded(latent // chunks),
+            BLOCK_W=block_wide,
+            BLOCK_N=block_narrow,
+            BLOCK_C=padded(channels),
+            STAGES=tile.stages,
+        )
 
-    def can_move(self, states: Tensor) -> bool:
-        """Whether TMA serves: its tiles must end where the chunks of groups do."""
-        sizes = self.sizes()
-        if sizes["BLOCK_W"] * sizes["CHUNKS"] != sizes["WIDE"] or sizes["BLOCK_N"] != sizes["NARROW"]:
-            return False
-        return can_move(states, self.first, self.second, columns=sizes["LATENT"] // sizes["CHUNKS"])
-
-    def moved(self, states: Tensor, points: int, described: bool) -> tuple[Tensor | TensorDescriptor, ...]:
+    def moved(self, states: Tensor, sizes: Sizes) -> tuple[Tensor | TensorDescriptor, ...]:
         """Arguments of `load_tile` for the states and for the first two matrices."""
-        sizes = self.sizes()
-        block_k, block_w, block_n = (sizes[f"BLOCK_{letter}"] for letter in "KWN")
+        samples, described = states.shape[0] * states.shape[1], sizes.DESCRIBED
         return (
-            moved(states, states.shape[0] * states.shape[1], points, block_k, described),
-            moved(self.first, self.first.shape[0], block_w, block_k, described),
-            moved(self.second, 1, block_n, block_w, described),
+            moved(states, samples, sizes.BLOCK_P, sizes.BLOCK_K, described),
+            moved(self.first, self.first.shape[0], sizes.BLOCK_W, sizes.BLOCK_K, described),
+            moved(self.second, 1, sizes.BLOCK_N, sizes.BLOCK_W, described),
         )
 
 
 @triton.jit
-def first_layer(
-    states,
-    first,
-    first_bias,
-    at,
-    sample,
-    p,
-    j,
-    points,
-    LATENT: tl.constexpr,
-    WIDE: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_W: tl.constexpr,
-):
+def first_layer(states, first, first_bias, at, sample, p, j, points, S: tl.constexpr):
     """The first layer of a chunk of groups before its activation; what it does not see of the state has weight zero."""
-    c, q = j * (LATENT // CHUNKS), j * (WIDE // CHUNKS)
-    z = load_tile(states, at, p, c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
-    w = load_tile(first, sample, q, c, WIDE, LATENT, DESCRIBED, BLOCK_W, BLOCK_K)
-    h = tl.dot(z, tl.trans(w), input_precision=PRECISION)
-    o = q + tl.arange(0, BLOCK_W)
-    return h + tl.load(first_bias + sample * WIDE + o, mask=o < WIDE, other=0.0)[None, :]
+    c, q = j * (S.LATENT // S.CHUNKS), j * (S.WIDE // S.CHUNKS)
+    z = load_tile(states, at, p, c, points, S.LATENT, S.DESCRIBED, S.BLOCK_P, S.BLOCK_K)
+    w = load_tile(first, sample, q, c, S.WIDE, S.LATENT, S.DESCRIBED, S.BLOCK_W, S.BLOCK_K)
+    h = tl.dot(z, tl.trans(w), input_precision=S.PRECISION)
+    o = q + tl.arange(0, S.BLOCK_W)
+    return h + tl.load(first_bias + sample * S.WIDE + o, mask=o < S.WIDE, other=0.0)[None, :]
 
 
 @triton.jit(do_not_specialize=["points", "batch", "num_steps"])
@@ -117,63 +123,33 @@ def _decode_kernel(
     points,
     batch,
     num_steps,
-    AXES: tl.constexpr,
-    LATENT: tl.constexpr,
-    WIDE: tl.constexpr,
-    NARROW: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_W: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    STAGES: tl.constexpr,
+    S: tl.constexpr,
 ):
-    p, sample = tl.program_id(0) * BLOCK_P, tl.program_id(1)
-    n, f = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_C)
-    dtype: tl.constexpr = states.dtype if DESCRIBED else states.dtype.element_ty
-    h2 = tl.zeros((BLOCK_P, BLOCK_N), dtype=tl.float32)
-    for j in tl.range(0, CHUNKS, num_stages=STAGES):
+    p, sample = tl.program_id(0) * S.BLOCK_P, tl.program_id(1)
+    n, f = tl.arange(0, S.BLOCK_N), tl.arange(0, S.BLOCK_C)
+    dtype: tl.constexpr = states.dtype if S.DESCRIBED else states.dtype.element_ty
+    h2 = zeros(S.BLOCK_P, S.BLOCK_N)
+    for j in tl.range(0, S.CHUNKS, num_stages=S.STAGES):
         # The first slot of the states is where the marching starts from.
-        h = first_layer(
-            states,
-            first,
-            first_bias,
-            sample + batch,
-            sample,
-            p,
-            j,
-            points,
-            LATENT,
-            WIDE,
-            CHUNKS,
-            DESCRIBED,
-            PRECISION,
-            BLOCK_P,
-            BLOCK_K,
-            BLOCK_W,
-        )
-        q = j * (WIDE // CHUNKS)
-        w2 = load_tile(second, 0, 0, q, NARROW, WIDE, DESCRIBED, BLOCK_N, BLOCK_W, q + WIDE // CHUNKS)
-        h2 = tl.dot(gelu(h).to(dtype), tl.trans(w2), h2, input_precision=PRECISION)
-    h2 += tl.load(second_bias + n, mask=n < NARROW, other=0.0)[None, :]
-    mask = (f < CHANNELS)[:, None] & (n < NARROW)[None, :]
-    w3 = tl.load(third + f[:, None] * NARROW + n[None, :], mask=mask, other=0.0).to(dtype)
-    fields = tl.dot(gelu(h2).to(dtype), tl.trans(w3), input_precision=PRECISION)
-    fields += tl.load(third_bias + f, mask=f < CHANNELS, other=0.0)[None, :]
+        h = first_layer(states, first, first_bias, sample + batch, sample, p, j, points, S)
+        q = j * (S.WIDE // S.CHUNKS)
+        w2 = load_tile(second, 0, 0, q, S.NARROW, S.WIDE, S.DESCRIBED, S.BLOCK_N, S.BLOCK_W, q + S.WIDE // S.CHUNKS)
+        h2 = tl.dot(gelu(h).to(dtype), tl.trans(w2), h2, input_precision=S.PRECISION)
+    h2 += tl.load(second_bias + n, mask=n < S.NARROW, other=0.0)[None, :]
+    mask = (f < S.CHANNELS)[:, None] & (n < S.NARROW)[None, :]
+    w3 = tl.load(third + f[:, None] * S.NARROW + n[None, :], mask=mask, other=0.0).to(dtype)
+    fields = tl.dot(gelu(h2).to(dtype), tl.trans(w3), input_precision=S.PRECISION)
+    fields += tl.load(third_bias + f, mask=f < S.CHANNELS, other=0.0)[None, :]
     # Fields lie sample by sample.
-    r = p + tl.arange(0, BLOCK_P)
+    r = p + tl.arange(0, S.BLOCK_P)
     turned = ((sample % batch) * num_steps + sample // batch).to(tl.int64)
     row = turned * points + r
-    mask = (r < points)[:, None] & (f < CHANNELS)[None, :]
-    if AXES:
-        result += turned * points * CHANNELS
-        tl.store(result + in_patches(r, f, CHANNELS, places, AXES), fields, mask=mask)
+    mask = (r < points)[:, None] & (f < S.CHANNELS)[None, :]
+    if S.AXES:
+        result += turned * points * S.CHANNELS
+        tl.store(result + in_patches(r, f, S.CHANNELS, places, S.AXES), fields, mask=mask)
     else:
-        tl.store(result + row[:, None] * CHANNELS + f[None, :], fields, mask=mask)
+        tl.store(result + row[:, None] * S.CHANNELS + f[None, :], fields, mask=mask)
 
 
 def decode(states: Tensor, layers: Layers, places: Places | None = None) -> Tensor:
@@ -185,12 +161,11 @@ def decode(states: Tensor, layers: Layers, places: Places | None = None) -> Tens
     tile = chosen(TILE, SMALLER_TILE)
     samples = (slots - 1) * batch
     result = states.new_empty(batch, slots - 1, points, layers.third.shape[0], dtype=torch.float32)
-    sizes = layers.sizes()
-    described = layers.can_move(states)
+    sizes = layers.sizes(states, tile, places)
     launch(
         _decode_kernel,
         (triton.cdiv(points, tile.points), samples),
-        *layers.moved(states, tile.points, described),
+        *layers.moved(states, sizes),
         layers.first_bias,
         layers.second_bias,
         layers.third,
@@ -200,12 +175,7 @@ def decode(states: Tensor, layers: Layers, places: Places | None = None) -> Tens
         points,
         batch,
         slots - 1,
-        AXES=0 if places is None else places.axes,
-        DESCRIBED=described,
-        PRECISION=precision(states.dtype),
-        BLOCK_P=tile.points,
-        STAGES=tile.stages,
+        S=sizes,
         num_warps=tile.warps,
-        **sizes,
     )
     return result

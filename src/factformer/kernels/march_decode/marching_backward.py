@@ -15,11 +15,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.kernels._triton.arithmetic import gelu_and_slope, padded, precision
+from factformer.kernels._triton.arithmetic import gelu_and_slope, padded, zeros
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, row_of, store_tile
 from factformer.kernels.march_decode.marching_forward import latent_block
-from factformer.kernels.march_decode.network import Forcing, Network
+from factformer.kernels.march_decode.network import Case, Forcing, Network, Sizes
 
 HIDDEN_TILE = Tile(64, 8, 2)
 STATE_TILE = Tile(64, 4, 2)
@@ -40,41 +40,34 @@ def _hidden_gradient_kernel(
     sums,
     points,
     step,
-    LATENT: tl.constexpr,
-    HIDDEN: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_H: tl.constexpr,
-    STAGES: tl.constexpr,
+    S: tl.constexpr,
 ):
     """The hidden layer of one step behind its activation, and the gradient before it."""
-    start, d = tl.program_id(0) * BLOCK_P, tl.arange(0, BLOCK_H)
-    h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
-    grad_h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
-    for c in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
-        z = load_tile(states, step, start, c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
-        w1 = load_tile(first, 0, 0, c, HIDDEN, LATENT, DESCRIBED, BLOCK_H, BLOCK_K)
-        h = tl.dot(z, tl.trans(w1), h, input_precision=PRECISION)
-        grad = load_tile(grads, step + 1, start, c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
-        w2 = load_tile(second, 0, c, 0, LATENT, HIDDEN, DESCRIBED, BLOCK_K, BLOCK_H)
-        grad_h = tl.dot(grad, w2, grad_h, input_precision=PRECISION)
-    p = start + tl.arange(0, BLOCK_P)
+    start, d = tl.program_id(0) * S.BLOCK_P, tl.arange(0, S.BLOCK_H)
+    h = zeros(S.BLOCK_P, S.BLOCK_H)
+    grad_h = zeros(S.BLOCK_P, S.BLOCK_H)
+    for c in tl.range(0, S.LATENT, S.BLOCK_K, num_stages=S.STAGES):
+        z = load_tile(states, step, start, c, points, S.LATENT, S.DESCRIBED, S.BLOCK_P, S.BLOCK_K)
+        w1 = load_tile(first, 0, 0, c, S.HIDDEN, S.LATENT, S.DESCRIBED, S.BLOCK_H, S.BLOCK_K)
+        h = tl.dot(z, tl.trans(w1), h, input_precision=S.PRECISION)
+        grad = load_tile(grads, step + 1, start, c, points, S.LATENT, S.DESCRIBED, S.BLOCK_P, S.BLOCK_K)
+        w2 = load_tile(second, 0, c, 0, S.LATENT, S.HIDDEN, S.DESCRIBED, S.BLOCK_K, S.BLOCK_H)
+        grad_h = tl.dot(grad, w2, grad_h, input_precision=S.PRECISION)
+    p = start + tl.arange(0, S.BLOCK_P)
     row = step.to(tl.int64) * points + p
     mean = tl.load(rows + row * 2, mask=p < points, other=0.0)
     scale = tl.load(rows + row * 2 + 1, mask=p < points, other=0.0)
-    summed = tl.load(first_sum + d, mask=d < HIDDEN, other=0.0)[None, :]
-    h += tl.load(first_shift + step * HIDDEN + d, mask=d < HIDDEN, other=0.0)[None, :]
+    summed = tl.load(first_sum + d, mask=d < S.HIDDEN, other=0.0)[None, :]
+    h += tl.load(first_shift + step * S.HIDDEN + d, mask=d < S.HIDDEN, other=0.0)[None, :]
     h = (h - mean[:, None] * summed) * scale[:, None]
-    active, slope = gelu_and_slope(h + tl.load(first_bias + d, mask=d < HIDDEN, other=0.0)[None, :])
-    store_tile(activated, active, step, start, 0, points, HIDDEN, DESCRIBED, BLOCK_P, BLOCK_H)
+    active, slope = gelu_and_slope(h + tl.load(first_bias + d, mask=d < S.HIDDEN, other=0.0)[None, :])
+    store_tile(activated, active, step, start, 0, points, S.HIDDEN, S.DESCRIBED, S.BLOCK_P, S.BLOCK_H)
     # Times ρ: what goes through W₁ and into its gradient.
     grad_h = grad_h * slope * scale[:, None]
-    store_tile(grad_hidden, grad_h, step, start, 0, points, HIDDEN, DESCRIBED, BLOCK_P, BLOCK_H)
+    store_tile(grad_hidden, grad_h, step, start, 0, points, S.HIDDEN, S.DESCRIBED, S.BLOCK_P, S.BLOCK_H)
     # The two means that the LayerNorm's gradient needs, from the hidden layer instead of the state.
-    level = tl.sum(grad_h * summed, axis=1) / LATENT
-    along = scale * tl.sum(grad_h * h, axis=1) / LATENT
+    level = tl.sum(grad_h * summed, axis=1) / S.LATENT
+    along = scale * tl.sum(grad_h * h, axis=1) / S.LATENT
     where = sums + row[:, None] * 2 + tl.arange(0, 2)[None, :]
     tl.store(where, tl.join(level, along), mask=(p < points)[:, None])
 
@@ -99,67 +92,62 @@ def _state_gradient_kernel(
     batch,
     num_steps,
     slot,
-    LATENT: tl.constexpr,
-    HIDDEN: tl.constexpr,
     WIDE: tl.constexpr,
     GROUPS: tl.constexpr,
-    HAS_WEIGHTS: tl.constexpr,
-    OF_SAMPLES: tl.constexpr,
-    FORCED: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
-    STAGES: tl.constexpr,
+    S: tl.constexpr,
+    CASE: tl.constexpr,
 ):
     """Of one state: what the step behind it wants of it and, ``∂h F + w (α + β z)``, the decoder.
 
     The last state has no step behind it, the first no decoder: tiles from beyond the field are zero and cost nothing.
     """
-    start, sample = tl.program_id(0) * BLOCK_P, tl.program_id(1)
+    start, sample = tl.program_id(0) * S.BLOCK_P, tl.program_id(1)
     marched, decoded = slot < num_steps, slot > 0
     step, at = tl.minimum(slot, num_steps - 1) * batch + sample, (tl.maximum(slot, 1) - 1) * batch + sample
     of_step, of_decoder = tl.where(marched, start, points), tl.where(decoded, start, points)
-    p, k = start + tl.arange(0, BLOCK_P), tl.arange(0, BLOCK_K)
+    p, k = start + tl.arange(0, S.BLOCK_P), tl.arange(0, S.BLOCK_K)
     row = step.to(tl.int64) * points + p
     inside = (p < points) & marched
     mean = tl.load(rows + row * 2, mask=inside, other=0.0)
     level = tl.load(sums + row * 2, mask=inside, other=0.0)
     along = tl.load(sums + row * 2 + 1, mask=inside, other=0.0)
-    measure = tl.full((BLOCK_P,), 1.0, dtype=tl.float32)
-    if OF_SAMPLES:
+    measure = tl.full((S.BLOCK_P,), 1.0, dtype=tl.float32)
+    if CASE.OF_SAMPLES:
         weights += row_of(sample, points)
-    if HAS_WEIGHTS:
+    if CASE.HAS_WEIGHTS:
         measure = tl.load(weights + p, mask=p < points, other=0.0)
-    hidden = load_tile(grad_hidden, step, of_step, 0, points, HIDDEN, DESCRIBED, BLOCK_P, BLOCK_H)
-    for start_c in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
+    hidden = load_tile(grad_hidden, step, of_step, 0, points, S.HIDDEN, S.DESCRIBED, S.BLOCK_P, S.BLOCK_H)
+    for start_c in tl.range(0, S.LATENT, S.BLOCK_K, num_stages=S.STAGES):
         c = start_c + k
         # Of the decoder's grouped layer only the rows of the groups that these channels belong to.
-        r = start_c // (LATENT // GROUPS) * (WIDE // GROUPS)
-        z = load_tile(states, slot * batch + sample, start, start_c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
-        grad = load_tile(grads, step + batch, of_step, start_c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
-        w = load_tile(first, 0, 0, start_c, HIDDEN, LATENT, DESCRIBED, BLOCK_H, BLOCK_K)
-        x = load_tile(grad_decoded, at, of_decoder, r, points, WIDE, DESCRIBED, BLOCK_P, BLOCK_W)
-        f = load_tile(scaled, at, r, start_c, WIDE, LATENT, DESCRIBED, BLOCK_W, BLOCK_K)
+        r = start_c // (S.LATENT // GROUPS) * (WIDE // GROUPS)
+        z = load_tile(
+            states, slot * batch + sample, start, start_c, points, S.LATENT, S.DESCRIBED, S.BLOCK_P, S.BLOCK_K
+        )
+        grad = load_tile(grads, step + batch, of_step, start_c, points, S.LATENT, S.DESCRIBED, S.BLOCK_P, S.BLOCK_K)
+        w = load_tile(first, 0, 0, start_c, S.HIDDEN, S.LATENT, S.DESCRIBED, S.BLOCK_H, S.BLOCK_K)
+        x = load_tile(grad_decoded, at, of_decoder, r, points, WIDE, S.DESCRIBED, S.BLOCK_P, BLOCK_W)
+        f = load_tile(scaled, at, r, start_c, WIDE, S.LATENT, S.DESCRIBED, BLOCK_W, S.BLOCK_K)
         z = z.to(tl.float32)
-        e = tl.load(embeddings + step // batch * LATENT + c, mask=c < LATENT, other=0.0)[None, :]
+        e = tl.load(embeddings + step // batch * S.LATENT + c, mask=c < S.LATENT, other=0.0)[None, :]
         seen = z
-        if FORCED:
-            seen = load_tile(entering, step, of_step, start_c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+        if CASE.FORCED:
+            seen = load_tile(entering, step, of_step, start_c, points, S.LATENT, S.DESCRIBED, S.BLOCK_P, S.BLOCK_K)
             seen = seen.to(tl.float32)
         new = grad.to(tl.float32) - level[:, None] - (seen + e - mean[:, None]) * along[:, None]
-        if FORCED:  # what the forcing gets is the gradient of the step alone
-            new = tl.dot(hidden, w, new, input_precision=PRECISION)
-            store_tile(grad_entering, new, step, of_step, start_c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
-        base, own = terms + at * 2 * LATENT + c, (c < LATENT) & decoded
+        if CASE.FORCED:  # what the forcing gets is the gradient of the step alone
+            new = tl.dot(hidden, w, new, input_precision=S.PRECISION)
+            store_tile(grad_entering, new, step, of_step, start_c, points, S.LATENT, S.DESCRIBED, S.BLOCK_P, S.BLOCK_K)
+        base, own = terms + at * 2 * S.LATENT + c, (c < S.LATENT) & decoded
         offset = tl.load(base, mask=own, other=0.0)[None, :]
-        new += (offset + tl.load(base + LATENT, mask=own, other=0.0)[None, :] * z) * measure[:, None]
-        if not FORCED:
-            new = tl.dot(hidden, w, new, input_precision=PRECISION)
-        new = tl.dot(x, f, new, input_precision=PRECISION)
-        store_tile(result, new, slot * batch + sample, start, start_c, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+        new += (offset + tl.load(base + S.LATENT, mask=own, other=0.0)[None, :] * z) * measure[:, None]
+        if not CASE.FORCED:
+            new = tl.dot(hidden, w, new, input_precision=S.PRECISION)
+        new = tl.dot(x, f, new, input_precision=S.PRECISION)
+        store_tile(
+            result, new, slot * batch + sample, start, start_c, points, S.LATENT, S.DESCRIBED, S.BLOCK_P, S.BLOCK_K
+        )
 
 
 class MarchingGradient(NamedTuple):
@@ -200,14 +188,8 @@ def march_backward(
     window = _window(latent, wide, groups, block)
     described = can_move(states, grad_hidden, grad_decoded, scaled, network.first, network.second)
     described &= can_move(grad_decoded, columns=wide // groups)
-    sizes = {
-        "LATENT": latent,
-        "HIDDEN": hidden,
-        "DESCRIBED": described,
-        "PRECISION": precision(states.dtype),
-        "BLOCK_K": block,
-        "BLOCK_H": block_hidden,
-    }
+    case = Case.of(states, weights, forcing)
+    of_hidden, of_states = (Sizes.of(states, hidden, block, tile, described) for tile in (HIDDEN_TILE, STATE_TILE))
     first = moved(network.first, 1, block_hidden, block, described)
     of_state = (
         *(moved(x, slots * batch, STATE_TILE.points, block, described) for x in (states, grads, grads)),
@@ -247,9 +229,7 @@ def march_backward(
                 (triton.cdiv(batch * points, HIDDEN_TILE.points),),
                 *into_hidden,
                 slot,
-                **sizes,
-                BLOCK_P=HIDDEN_TILE.points,
-                STAGES=HIDDEN_TILE.stages,
+                S=of_hidden,
                 num_warps=HIDDEN_TILE.warps,
             )
         launch(
@@ -257,15 +237,11 @@ def march_backward(
             (triton.cdiv(points, STATE_TILE.points), batch),
             *of_state,
             slot,
-            **sizes,
             WIDE=wide,
             GROUPS=groups,
-            HAS_WEIGHTS=weights is not None,
-            OF_SAMPLES=weights is not None and weights.numel() > points,
-            FORCED=forcing is not None,
             BLOCK_W=window,
-            BLOCK_P=STATE_TILE.points,
-            STAGES=STATE_TILE.stages,
+            S=of_states,
+            CASE=case,
             num_warps=STATE_TILE.warps,
         )
     return MarchingGradient(grads, grad_hidden, activated, sums, entering)

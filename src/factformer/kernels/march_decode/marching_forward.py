@@ -15,11 +15,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.kernels._triton.arithmetic import gelu, padded, precision
+from factformer.kernels._triton.arithmetic import gelu, padded, zeros
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.limits import chosen
 from factformer.kernels._triton.tiles import Tile, can_move, load_tile, moved, row_of, store_tile
-from factformer.kernels.march_decode.network import Forcing, Network
+from factformer.kernels.march_decode.network import Case, Forcing, Network, Sizes
 
 TILE = Tile(128, 4, 3)
 SMALLER_TILE = Tile(64, 4, 2)
@@ -37,30 +37,18 @@ def latent_block(latent: int) -> int:
 
 
 @triton.jit
-def _row_moments(
-    states,
-    embedding,
-    at,
-    start,
-    points,
-    eps,
-    LATENT: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+def _row_moments(states, embedding, at, start, points, eps, S: tl.constexpr):
     """Mean and reciprocal deviation of the states of a tile of points with the embedding added."""
-    k = tl.arange(0, BLOCK_K)
-    total = tl.zeros((BLOCK_P,), dtype=tl.float32)
-    length = tl.zeros((BLOCK_P,), dtype=tl.float32)
-    for begin in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
-        z = load_tile(states, at, start, begin, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K).to(tl.float32)
-        z += tl.load(embedding + begin + k, mask=begin + k < LATENT, other=0.0)[None, :]
+    k = tl.arange(0, S.BLOCK_K)
+    total = zeros(S.BLOCK_P)
+    length = zeros(S.BLOCK_P)
+    for begin in tl.range(0, S.LATENT, S.BLOCK_K, num_stages=S.STAGES):
+        z = load_tile(states, at, start, begin, points, S.LATENT, S.DESCRIBED, S.BLOCK_P, S.BLOCK_K).to(tl.float32)
+        z += tl.load(embedding + begin + k, mask=begin + k < S.LATENT, other=0.0)[None, :]
         total += tl.sum(z, axis=1)
         length += tl.sum(z * z, axis=1)
-    mean = total / LATENT
-    return mean, tl.rsqrt(tl.maximum(length / LATENT - mean * mean, 0.0) + eps)
+    mean = total / S.LATENT
+    return mean, tl.rsqrt(tl.maximum(length / S.LATENT - mean * mean, 0.0) + eps)
 
 
 @triton.jit(do_not_specialize=["points", "batch", "step", "num_steps"])
@@ -84,83 +72,70 @@ def _march_kernel(
     num_steps,
     eps,
     step,
-    LATENT: tl.constexpr,
-    HIDDEN: tl.constexpr,
     CHANNELS: tl.constexpr,
-    HAS_WEIGHTS: tl.constexpr,
-    OF_SAMPLES: tl.constexpr,
-    FORCED: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_H: tl.constexpr,
     BLOCK_G: tl.constexpr,
-    STAGES: tl.constexpr,
+    S: tl.constexpr,
+    CASE: tl.constexpr,
 ):
     """One step of one tile of points. ``FORCED`` states are not those that the step before has seen the sums of."""
     tile, sample = tl.program_id(0), tl.program_id(1)
-    start, at = tile * BLOCK_P, step * batch + sample
-    k, d, group = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_H), tl.arange(0, BLOCK_G)
-    inside_d = d < HIDDEN
-    p = start + tl.arange(0, BLOCK_P)
+    start, at = tile * S.BLOCK_P, step * batch + sample
+    k, d, group = tl.arange(0, S.BLOCK_K), tl.arange(0, S.BLOCK_H), tl.arange(0, BLOCK_G)
+    inside_d = d < S.HIDDEN
+    p = start + tl.arange(0, S.BLOCK_P)
     inside = p < points
     row = rows + (at.to(tl.int64) * points + p) * 2
-    if FORCED:
-        mean, scale = _row_moments(
-            states, embeddings + step * LATENT, at, start, points, eps, LATENT, DESCRIBED, BLOCK_P, BLOCK_K, STAGES
-        )
+    if CASE.FORCED:
+        mean, scale = _row_moments(states, embeddings + step * S.LATENT, at, start, points, eps, S)
         tl.store(row, mean, mask=inside)
         tl.store(row + 1, scale, mask=inside)
     elif step == 0:
-        mean, scale = _row_moments(
-            states, embeddings, at, start, points, eps, LATENT, DESCRIBED, BLOCK_P, BLOCK_K, STAGES
-        )
+        mean, scale = _row_moments(states, embeddings, at, start, points, eps, S)
         tl.store(row, mean, mask=inside)
         tl.store(row + 1, scale, mask=inside)
     else:
         mean = tl.load(row, mask=inside, other=0.0)
         scale = tl.load(row + 1, mask=inside, other=0.0)
-    h = tl.zeros((BLOCK_P, BLOCK_H), dtype=tl.float32)
-    for begin in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
-        z = load_tile(states, at, start, begin, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
-        w = load_tile(first, 0, 0, begin, HIDDEN, LATENT, DESCRIBED, BLOCK_H, BLOCK_K)
-        h = tl.dot(z, tl.trans(w), h, input_precision=PRECISION)
-    h += tl.load(first_shift + step * HIDDEN + d, mask=inside_d, other=0.0)[None, :]
+    h = zeros(S.BLOCK_P, S.BLOCK_H)
+    for begin in tl.range(0, S.LATENT, S.BLOCK_K, num_stages=S.STAGES):
+        z = load_tile(states, at, start, begin, points, S.LATENT, S.DESCRIBED, S.BLOCK_P, S.BLOCK_K)
+        w = load_tile(first, 0, 0, begin, S.HIDDEN, S.LATENT, S.DESCRIBED, S.BLOCK_H, S.BLOCK_K)
+        h = tl.dot(z, tl.trans(w), h, input_precision=S.PRECISION)
+    h += tl.load(first_shift + step * S.HIDDEN + d, mask=inside_d, other=0.0)[None, :]
     h -= mean[:, None] * tl.load(first_sum + d, mask=inside_d, other=0.0)[None, :]
     h = h * scale[:, None] + tl.load(first_bias + d, mask=inside_d, other=0.0)[None, :]
-    active = gelu(h).to(result.dtype if DESCRIBED else result.dtype.element_ty)
-    sums = tl.zeros((BLOCK_P, BLOCK_G), dtype=tl.float32)
-    squares = tl.zeros((BLOCK_P, BLOCK_G), dtype=tl.float32)
-    cross = tl.zeros((BLOCK_P,), dtype=tl.float32)
-    for begin in tl.range(0, LATENT, BLOCK_K, num_stages=STAGES):
+    active = gelu(h).to(result.dtype if S.DESCRIBED else result.dtype.element_ty)
+    sums = zeros(S.BLOCK_P, BLOCK_G)
+    squares = zeros(S.BLOCK_P, BLOCK_G)
+    cross = zeros(S.BLOCK_P)
+    for begin in tl.range(0, S.LATENT, S.BLOCK_K, num_stages=S.STAGES):
         c = begin + k
-        inside_c = c < LATENT
-        z = load_tile(states, at, start, begin, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
-        w = load_tile(second, 0, begin, 0, LATENT, HIDDEN, DESCRIBED, BLOCK_K, BLOCK_H)
-        y = z.to(tl.float32) + tl.load(constant + step * LATENT + c, mask=inside_c, other=0.0)[None, :]
-        y = tl.dot(active, tl.trans(w), y, input_precision=PRECISION)
+        inside_c = c < S.LATENT
+        z = load_tile(states, at, start, begin, points, S.LATENT, S.DESCRIBED, S.BLOCK_P, S.BLOCK_K)
+        w = load_tile(second, 0, begin, 0, S.LATENT, S.HIDDEN, S.DESCRIBED, S.BLOCK_K, S.BLOCK_H)
+        y = z.to(tl.float32) + tl.load(constant + step * S.LATENT + c, mask=inside_c, other=0.0)[None, :]
+        y = tl.dot(active, tl.trans(w), y, input_precision=S.PRECISION)
         rounded = y.to(active.dtype)
-        store_tile(result, rounded, at + batch, start, begin, points, LATENT, DESCRIBED, BLOCK_P, BLOCK_K)
+        store_tile(result, rounded, at + batch, start, begin, points, S.LATENT, S.DESCRIBED, S.BLOCK_P, S.BLOCK_K)
         # Sums over a group of channels on tensor cores: what rounding does to so many squares averages out.
         members = tl.where((c // CHANNELS)[:, None] == group[None, :], 1.0, 0.0).to(active.dtype)
-        sums = tl.dot(rounded, members, sums, input_precision=PRECISION)
-        squares = tl.dot((y * y).to(active.dtype), members, squares, input_precision=PRECISION)
-        e = tl.load(embeddings + (step + 1) * LATENT + c, mask=inside_c, other=0.0)
+        sums = tl.dot(rounded, members, sums, input_precision=S.PRECISION)
+        squares = tl.dot((y * y).to(active.dtype), members, squares, input_precision=S.PRECISION)
+        e = tl.load(embeddings + (step + 1) * S.LATENT + c, mask=inside_c, other=0.0)
         cross += tl.sum(y * e[None, :], axis=1)
     # Of the state with the next embedding added, for the next LayerNorm.
-    mean = (tl.sum(sums, axis=1) + tl.load(embedding_sums + (step + 1) * 2)) / LATENT
+    mean = (tl.sum(sums, axis=1) + tl.load(embedding_sums + (step + 1) * 2)) / S.LATENT
     length = tl.sum(squares, axis=1) + 2.0 * cross + tl.load(embedding_sums + (step + 1) * 2 + 1)
-    scale = tl.rsqrt(tl.maximum(length / LATENT - mean * mean, 0.0) + eps)
+    scale = tl.rsqrt(tl.maximum(length / S.LATENT - mean * mean, 0.0) + eps)
     row += batch.to(tl.int64) * points * 2
     following = inside & (step + 1 < num_steps)
     tl.store(row, mean, mask=following)
     tl.store(row + 1, scale, mask=following)
     measure = tl.where(inside, 1.0, 0.0)
-    if OF_SAMPLES:
+    if CASE.OF_SAMPLES:
         weights += row_of(sample, points)
         counts += sample * tl.num_programs(0)
-    if HAS_WEIGHTS:
+    if CASE.HAS_WEIGHTS:
         measure = tl.load(weights + p, mask=inside, other=0.0)
     tl.store(counts + tile, tl.sum(measure, axis=0))
     part = parts + (at.to(tl.int64) * tl.num_programs(0) + tile) * 2 * BLOCK_G + group
@@ -234,11 +209,12 @@ def march(
     block_groups = padded(num_groups)
     rows = states.new_empty(num_steps, batch, points, 2, dtype=torch.float32)
     parts = states.new_empty(num_steps * batch, tiles, 2, block_groups, dtype=torch.float32)
-    of_samples = weights is not None and weights.numel() > points
-    counts = states.new_empty(batch if of_samples else 1, tiles, dtype=torch.float32)
-    block, block_hidden = latent_block(latent), padded(hidden)
-    entering = states if forcing is None else forcing.states
+    case = Case.of(states, weights, forcing)
+    counts = states.new_empty(batch if case.OF_SAMPLES else 1, tiles, dtype=torch.float32)
     described = can_move(states, network.first, network.second)
+    sizes = Sizes.of(states, hidden, latent_block(latent), tile, described)
+    block, block_hidden = sizes.BLOCK_K, sizes.BLOCK_H
+    entering = states if forcing is None else forcing.states
     arguments = (
         *(moved(x, len(x) * batch, tile.points, block, described) for x in (entering, states)),
         moved(network.first, 1, block_hidden, block, described),
@@ -266,19 +242,10 @@ def march(
             (tiles, batch),
             *arguments,
             step,
-            LATENT=latent,
-            HIDDEN=hidden,
             CHANNELS=latent // num_groups,
-            HAS_WEIGHTS=weights is not None,
-            OF_SAMPLES=of_samples,
-            FORCED=forcing is not None,
-            DESCRIBED=described,
-            PRECISION=precision(states.dtype),
-            BLOCK_P=tile.points,
-            BLOCK_K=block,
-            BLOCK_H=block_hidden,
             BLOCK_G=block_groups,
-            STAGES=tile.stages,
+            S=sizes,
+            CASE=case,
             num_warps=tile.warps,
         )
     statistics = states.new_empty(num_steps * batch, num_groups, 2, dtype=torch.float32)
@@ -291,9 +258,9 @@ def march(
         tiles,
         num_groups,
         latent // num_groups,
-        batch if of_samples else None,
+        batch if case.OF_SAMPLES else None,
         group_eps,
-        OF_SAMPLES=of_samples,
+        OF_SAMPLES=case.OF_SAMPLES,
         BLOCK_T=min(padded(tiles), MERGED_TILES),
         BLOCK_G=block_groups,
     )

@@ -11,12 +11,14 @@ products with a few columns more, the numbers in them in two parts, which keeps 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.kernels._triton.arithmetic import padded, pieces, precision
+from factformer.kernels._triton.arithmetic import padded, pieces, precision, zeros
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.limits import chosen
 from factformer.kernels._triton.tiles import Tile
@@ -27,6 +29,20 @@ TILE = Tile(64, 4, 3)
 SMALLER_TILE = Tile(64, 8, 3)
 BLOCK_COLUMNS = 128
 FINISH_COLUMNS = 16
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the kernel of the products is made for: tiles of rows (R), hidden (H) and latent channels (C)."""
+
+    LATENT: int
+    HIDDEN: int
+    PRECISION: str
+    BLOCK_R: int
+    BLOCK_H: int
+    BLOCK_C: int
+    CHUNKS: int
+    STAGES: int
 
 
 @triton.jit
@@ -50,59 +66,52 @@ def _march_weights_kernel(
     points,
     batch,
     rows_per_program,
-    LATENT: tl.constexpr,
-    HIDDEN: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_H: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    STAGES: tl.constexpr,
+    S: tl.constexpr,
 ):
-    is_second, block = tl.program_id(0) // CHUNKS, tl.program_id(0) % CHUNKS
+    is_second, block = tl.program_id(0) // S.CHUNKS, tl.program_id(0) % S.CHUNKS
     part, sample = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    d, c, column = tl.arange(0, BLOCK_H), block * BLOCK_C + tl.arange(0, BLOCK_C), tl.arange(0, 16)[None, :]
-    inside_d, inside_c = d < HIDDEN, c < LATENT
+    d, c, column = tl.arange(0, S.BLOCK_H), block * S.BLOCK_C + tl.arange(0, S.BLOCK_C), tl.arange(0, 16)[None, :]
+    inside_d, inside_c = d < S.HIDDEN, c < S.LATENT
     left, right = grad_hidden, states
     if is_second == 1:
-        left, right = activated, grads + batch.to(tl.int64) * points * LATENT
-    left += sample * points * HIDDEN
-    right += sample * points * LATENT
-    total = tl.zeros((BLOCK_H, BLOCK_C), dtype=tl.float32)
-    of_left = tl.zeros((BLOCK_H, 16), dtype=tl.float32)
-    of_right = tl.zeros((BLOCK_C, 16), dtype=tl.float32)
-    of_rows = tl.zeros((BLOCK_R, 2), dtype=tl.float32)
+        left, right = activated, grads + batch.to(tl.int64) * points * S.LATENT
+    left += sample * points * S.HIDDEN
+    right += sample * points * S.LATENT
+    total = zeros(S.BLOCK_H, S.BLOCK_C)
+    of_left = zeros(S.BLOCK_H, 16)
+    of_right = zeros(S.BLOCK_C, 16)
+    of_rows = zeros(S.BLOCK_R, 2)
     first = part * rows_per_program
-    for start in tl.range(first, min(points, first + rows_per_program), BLOCK_R, num_stages=STAGES):
-        r = start + tl.arange(0, BLOCK_R)
+    for start in tl.range(first, min(points, first + rows_per_program), S.BLOCK_R, num_stages=S.STAGES):
+        r = start + tl.arange(0, S.BLOCK_R)
         inside = r < points
-        x = tl.load(left + r[:, None] * HIDDEN + d[None, :], mask=inside[:, None] & inside_d[None, :], other=0.0)
-        y = tl.load(right + r[:, None] * LATENT + c[None, :], mask=inside[:, None] & inside_c[None, :], other=0.0)
+        x = tl.load(left + r[:, None] * S.HIDDEN + d[None, :], mask=inside[:, None] & inside_d[None, :], other=0.0)
+        y = tl.load(right + r[:, None] * S.LATENT + c[None, :], mask=inside[:, None] & inside_c[None, :], other=0.0)
         row = sample * points + r
         mean = tl.load(row_statistics + row * 2, mask=inside, other=0.0)
         scale = tl.load(row_statistics + row * 2 + 1, mask=inside, other=1.0)
         along = tl.load(sums + row * 2 + 1, mask=inside, other=0.0)
-        v = tl.full((BLOCK_R, 16), 0.0, dtype=x.dtype)
-        v = tl.where(column == 0, tl.full((BLOCK_R, 16), 1.0, dtype=x.dtype), v)
+        v = tl.full((S.BLOCK_R, 16), 0.0, dtype=x.dtype)
+        v = tl.where(column == 0, tl.full((S.BLOCK_R, 16), 1.0, dtype=x.dtype), v)
         v = _column(v, column, mean, 1)
         v = _column(v, column, 1.0 / scale, 3)
         v = _column(v, column, along, 5)
-        total = tl.dot(tl.trans(x), y, total, input_precision=PRECISION)
-        of_left = tl.dot(tl.trans(x), v, of_left, input_precision=PRECISION)
-        of_right = tl.dot(tl.trans(y), v, of_right, input_precision=PRECISION)
+        total = tl.dot(tl.trans(x), y, total, input_precision=S.PRECISION)
+        of_left = tl.dot(tl.trans(x), v, of_left, input_precision=S.PRECISION)
+        of_right = tl.dot(tl.trans(y), v, of_right, input_precision=S.PRECISION)
         of_rows += tl.where(tl.arange(0, 2)[None, :] == 0, along[:, None], (along * mean)[:, None])
     number = sample * tl.num_programs(1) + part
-    base = parts + (is_second * tl.num_programs(2) * tl.num_programs(1) + number) * HIDDEN * LATENT
-    tl.store(base + d[:, None] * LATENT + c[None, :], total, mask=inside_d[:, None] & inside_c[None, :])
-    base = vectors + number * (3 * HIDDEN + 2 * LATENT + 2)
+    base = parts + (is_second * tl.num_programs(2) * tl.num_programs(1) + number) * S.HIDDEN * S.LATENT
+    tl.store(base + d[:, None] * S.LATENT + c[None, :], total, mask=inside_d[:, None] & inside_c[None, :])
+    base = vectors + number * (3 * S.HIDDEN + 2 * S.LATENT + 2)
     own = inside_d & (tl.program_id(0) == 0)
     tl.store(base + d, tl.sum(tl.where(column == 0, of_left, 0.0), axis=1), mask=own)
-    tl.store(base + HIDDEN + d, tl.sum(tl.where((column == 1) | (column == 2), of_left, 0.0), axis=1), mask=own)
-    tl.store(base + 2 * HIDDEN + d, tl.sum(tl.where((column == 3) | (column == 4), of_left, 0.0), axis=1), mask=own)
+    tl.store(base + S.HIDDEN + d, tl.sum(tl.where((column == 1) | (column == 2), of_left, 0.0), axis=1), mask=own)
+    tl.store(base + 2 * S.HIDDEN + d, tl.sum(tl.where((column == 3) | (column == 4), of_left, 0.0), axis=1), mask=own)
     wanted = tl.where(is_second == 1, column == 0, (column == 5) | (column == 6))
-    base += 3 * HIDDEN
-    tl.store(base + is_second * LATENT + c, tl.sum(tl.where(wanted, of_right, 0.0), axis=1), mask=inside_c)
-    base += 2 * LATENT
+    base += 3 * S.HIDDEN
+    tl.store(base + is_second * S.LATENT + c, tl.sum(tl.where(wanted, of_right, 0.0), axis=1), mask=inside_c)
+    base += 2 * S.LATENT
     tl.store(base + tl.arange(0, 2), tl.sum(of_rows, axis=0), mask=(tl.arange(0, 2) < 2) & (tl.program_id(0) == 0))
 
 
@@ -116,13 +125,7 @@ def _finish_kernel(
     gain,
     bias,
     first,
-    grad_steps,
-    grad_gain,
-    grad_bias,
-    grad_first,
-    grad_first_bias,
-    grad_second,
-    grad_second_bias,
+    grads,
     num_steps,
     all_steps,
     LATENT: tl.constexpr,
@@ -156,18 +159,18 @@ def _finish_kernel(
         of_second_bias += of_state
         through = tl.sum(ones[:, None] * w, axis=0)
         tl.store(
-            grad_steps + step * LATENT + c, of_state + through - with_along - e * along + along_mean, mask=inside_c
+            grads.steps + step * LATENT + c, of_state + through - with_along - e * along + along_mean, mask=inside_c
         )
     v = tl.load(first + where, mask=mask, other=0.0)
-    tl.store(grad_gain + c, tl.sum(tl.where(mask, grad, 0.0) * v, axis=0), mask=inside_c)
-    tl.store(grad_bias + c, tl.sum(of_bias[:, None] * v, axis=0), mask=inside_c)
+    tl.store(grads.gain + c, tl.sum(tl.where(mask, grad, 0.0) * v, axis=0), mask=inside_c)
+    tl.store(grads.bias + c, tl.sum(of_bias[:, None] * v, axis=0), mask=inside_c)
     factor = tl.load(gain + c, mask=inside_c, other=0.0)[None, :]
     moved = tl.load(bias + c, mask=inside_c, other=0.0)[None, :]
-    tl.store(grad_first + where, grad * factor + of_bias[:, None] * moved, mask=mask)
-    tl.store(grad_first_bias + d, of_bias, mask=inside_d & (tl.program_id(0) == 0))
+    tl.store(grads.first + where, grad * factor + of_bias[:, None] * moved, mask=mask)
+    tl.store(grads.first_bias + d, of_bias, mask=inside_d & (tl.program_id(0) == 0))
     other = tl.load(products + HIDDEN * LATENT + where, mask=mask, other=0.0)
-    tl.store(grad_second + c[None, :] * HIDDEN + d[:, None], other, mask=mask)
-    tl.store(grad_second_bias + c, of_second_bias, mask=inside_c)
+    tl.store(grads.second + c[None, :] * HIDDEN + d[:, None], other, mask=mask)
+    tl.store(grads.second_bias + c, of_second_bias, mask=inside_c)
 
 
 def march_weights_backward(
@@ -198,21 +201,14 @@ def march_weights_backward(
         points,
         batch,
         per_program,
-        LATENT=latent,
-        HIDDEN=hidden,
-        PRECISION=precision(states.dtype),
-        BLOCK_R=tile.points,
-        BLOCK_H=padded(hidden),
-        BLOCK_C=block,
-        CHUNKS=chunks,
-        STAGES=tile.stages,
+        S=Sizes(latent, hidden, precision(states.dtype), tile.points, padded(hidden), block, chunks, tile.stages),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
     steps = torch.empty_like(parameters.steps)
     gain, bias, second_bias = steps.new_empty(3, latent).unbind(0)
     first, second = torch.empty_like(parameters.first), torch.empty_like(parameters.second)
-    first_bias = torch.empty_like(parameters.first_bias)
+    result = Weights(steps, gain, bias, first, torch.empty_like(parameters.first_bias), second, second_bias)
     launch(
         _finish_kernel,
         (triton.cdiv(latent, FINISH_COLUMNS),),
@@ -224,13 +220,7 @@ def march_weights_backward(
         parameters.gain,
         parameters.bias,
         parameters.first,
-        steps,
-        gain,
-        bias,
-        first,
-        first_bias,
-        second,
-        second_bias,
+        result,
         slots - 1,
         len(steps),
         LATENT=latent,
@@ -238,4 +228,4 @@ def march_weights_backward(
         BLOCK_C=FINISH_COLUMNS,
         BLOCK_H=padded(hidden),
     )
-    return Weights(steps, gain, bias, first, first_bias, second, second_bias)
+    return result

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -10,21 +11,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.kernels._triton.arithmetic import padded
+from factformer.kernels._triton.arithmetic import padded, precision
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.tiles import Tile
 
 BLOCK_ROWS = 16
 
 
 @triton.jit(do_not_specialize=["num_steps"])
 def _network_kernel(
-    steps,
-    gain,
-    bias,
-    first,
-    first_bias,
-    second,
-    second_bias,
+    weights,
     embeddings,
     embedding_sums,
     folded,
@@ -43,26 +39,60 @@ def _network_kernel(
     c = tl.arange(0, BLOCK_K)
     inside_r, inside_c = r < HIDDEN, c < LATENT
     mask = inside_r[:, None] & inside_c[None, :]
-    w = tl.load(first + r[:, None] * LATENT + c[None, :], mask=mask, other=0.0)
-    f = (w * tl.load(gain + c, mask=inside_c, other=0.0)[None, :]).to(folded.dtype.element_ty)
+    w = tl.load(weights.first + r[:, None] * LATENT + c[None, :], mask=mask, other=0.0)
+    f = (w * tl.load(weights.gain + c, mask=inside_c, other=0.0)[None, :]).to(folded.dtype.element_ty)
     tl.store(folded + r[:, None] * LATENT + c[None, :], f, mask=mask)
-    b = tl.sum(w * tl.load(bias + c, mask=inside_c, other=0.0)[None, :], axis=1)
-    tl.store(folded_bias + r, b + tl.load(first_bias + r, mask=inside_r, other=0.0), mask=inside_r)
+    b = tl.sum(w * tl.load(weights.bias + c, mask=inside_c, other=0.0)[None, :], axis=1)
+    tl.store(folded_bias + r, b + tl.load(weights.first_bias + r, mask=inside_r, other=0.0), mask=inside_r)
     # With the rounded matrix, so that a constant state still gives exactly nothing.
     exact = f.to(tl.float32)
     tl.store(folded_sum + r, tl.sum(exact, axis=1), mask=inside_r)
     other = c[:, None] * HIDDEN + r[None, :]
     turned = inside_c[:, None] & inside_r[None, :]
-    v = tl.load(second + other, mask=turned, other=0.0)
+    v = tl.load(weights.second + other, mask=turned, other=0.0)
     tl.store(rounded + other, v.to(rounded.dtype.element_ty), mask=turned)
     own = inside_c & (tl.program_id(0) == 0)
     for step in range(num_steps + 1):
-        e = tl.load(steps + step * LATENT + c, mask=inside_c & (step < num_steps), other=0.0)
+        e = tl.load(weights.steps + step * LATENT + c, mask=inside_c & (step < num_steps), other=0.0)
         tl.store(folded_shift + step * HIDDEN + r, tl.sum(exact * e[None, :], axis=1), mask=inside_r)
         tl.store(embeddings + step * LATENT + c, e, mask=own)
-        tl.store(constant + step * LATENT + c, e + tl.load(second_bias + c, mask=inside_c, other=0.0), mask=own)
+        tl.store(constant + step * LATENT + c, e + tl.load(weights.second_bias + c, mask=inside_c, other=0.0), mask=own)
         tl.store(embedding_sums + step * 2, tl.sum(e, axis=0), mask=tl.program_id(0) == 0)
         tl.store(embedding_sums + step * 2 + 1, tl.sum(e * e, axis=0), mask=tl.program_id(0) == 0)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the kernels of a step are made for: channels, and tiles of points (P), of latent (K) and hidden ones (H)."""
+
+    LATENT: int
+    HIDDEN: int
+    DESCRIBED: bool
+    PRECISION: str
+    BLOCK_P: int
+    BLOCK_K: int
+    BLOCK_H: int
+    STAGES: int
+
+    @classmethod
+    def of(cls, states: Tensor, hidden: int, block: int, tile: Tile, described: bool) -> Sizes:
+        """Of states ``(…, latent)``, ``block`` of their channels at a time."""
+        latent = states.shape[-1]
+        return cls(latent, hidden, described, precision(states.dtype), tile.points, block, padded(hidden), tile.stages)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Whether points have weights, each sample its own, and whether a forcing drives the marching."""
+
+    HAS_WEIGHTS: bool
+    OF_SAMPLES: bool
+    FORCED: bool
+
+    @classmethod
+    def of(cls, states: Tensor, weights: Tensor | None, forcing: Forcing | None) -> Case:
+        """Of states ``(…, point, latent)``."""
+        return cls(weights is not None, weights is not None and weights.numel() > states.shape[-2], forcing is not None)
 
 
 class Forcing(NamedTuple):
@@ -130,7 +160,7 @@ class Network(NamedTuple):
         launch(
             _network_kernel,
             (triton.cdiv(hidden, BLOCK_ROWS),),
-            *weights,
+            weights,
             embeddings,
             embedding_sums,
             folded,
