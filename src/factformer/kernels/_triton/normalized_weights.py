@@ -8,6 +8,8 @@ so that the product runs on the values as they lie in memory, at full speed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
@@ -19,16 +21,7 @@ from factformer.kernels._triton.launching import launch
 
 @triton.jit
 def _fold_kernel(
-    weight,
-    statistics,
-    folded,
-    constant,
-    rows,
-    columns,
-    groups,
-    channels,
-    BLOCK_R: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    weight, statistics, folded, constant, rows, columns, groups, channels, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr
 ):
     sample = tl.program_id(1).to(tl.int64)
     r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
@@ -48,39 +41,39 @@ def _fold_kernel(
     tl.store(constant + sample * rows + r, total, mask=r < rows)
 
 
+@dataclass(frozen=True)
+class Grouped:
+    """What the kernels of a grouped matrix are made for: its sizes, and tiles of channels (K) and outputs (R)."""
+
+    GROUPS: int
+    CHANNELS: int
+    OUTPUTS: int
+    BLOCK_K: int
+    BLOCK_R: int
+
+
 @triton.jit
-def _fold_grouped_kernel(
-    grouped,
-    statistics,
-    gain,
-    shift,
-    bias,
-    folded,
-    constant,
-    GROUPS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):
+def _fold_grouped_kernel(grouped, statistics, gain, shift, bias, folded, constant, S: tl.constexpr):
+    COLUMNS: tl.constexpr = S.GROUPS * S.CHANNELS
+    BLOCK_K: tl.constexpr = S.BLOCK_K
     group, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    o, c = tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_K)
-    inside_o = o < OUTPUTS
-    row = group * OUTPUTS + o
-    mean = tl.load(statistics + (sample * GROUPS + group) * 2)
-    scale = tl.load(statistics + (sample * GROUPS + group) * 2 + 1)
+    o, c = tl.arange(0, S.BLOCK_R), tl.arange(0, BLOCK_K)
+    inside_o = o < S.OUTPUTS
+    row = group * S.OUTPUTS + o
+    mean = tl.load(statistics + (sample * S.GROUPS + group) * 2)
+    scale = tl.load(statistics + (sample * S.GROUPS + group) * 2 + 1)
     total = tl.load(bias + row, mask=inside_o, other=0.0)
-    folded += (sample * GROUPS * OUTPUTS + row[:, None]) * (GROUPS * CHANNELS)
-    for start in tl.static_range(0, GROUPS * CHANNELS, BLOCK_K):
+    folded += (sample * S.GROUPS * S.OUTPUTS + row[:, None]) * COLUMNS
+    for start in tl.static_range(0, COLUMNS, BLOCK_K):
         column = start + c
-        own = (column // CHANNELS == group) & (column < GROUPS * CHANNELS)
+        own = (column // S.CHANNELS == group) & (column < COLUMNS)
         mask = inside_o[:, None] & own[None, :]
-        w = tl.load(grouped + column[None, :] * OUTPUTS + o[:, None], mask=mask, other=0.0)
+        w = tl.load(grouped + column[None, :] * S.OUTPUTS + o[:, None], mask=mask, other=0.0)
         total += tl.sum(w * tl.load(shift + column, mask=own, other=0.0)[None, :], axis=1)
         f = (w * (scale * tl.load(gain + column, mask=own, other=0.0))[None, :]).to(folded.dtype.element_ty)
-        tl.store(folded + column[None, :], f, mask=inside_o[:, None] & (column < GROUPS * CHANNELS)[None, :])
+        tl.store(folded + column[None, :], f, mask=inside_o[:, None] & (column < COLUMNS)[None, :])
         total -= mean * tl.sum(f.to(tl.float32), axis=1)
-    tl.store(constant + sample * GROUPS * OUTPUTS + row, total, mask=inside_o)
+    tl.store(constant + sample * S.GROUPS * S.OUTPUTS + row, total, mask=inside_o)
 
 
 def fold_grouped(
@@ -99,11 +92,7 @@ def fold_grouped(
         *affine,
         folded,
         constant,
-        GROUPS=groups,
-        CHANNELS=channels,
-        OUTPUTS=outputs,
-        BLOCK_R=padded(outputs),
-        BLOCK_K=min(padded(groups * channels), 256),
+        S=Grouped(groups, channels, outputs, min(padded(groups * channels), 256), padded(outputs)),
     )
     return folded, constant
 

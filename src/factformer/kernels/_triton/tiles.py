@@ -50,6 +50,14 @@ def row_of(sample, rows):
 
 
 @triton.jit
+def _places(sample, row, column, rows, columns, end, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Where the entries of a tile lie, and which of them there are."""
+    r, c = row + tl.arange(0, BLOCK_R), column + tl.arange(0, BLOCK_C)
+    mask = (r < rows)[:, None] & (c < (columns if end is None else end))[None, :]
+    return (row_of(sample, rows) + r)[:, None] * columns + c[None, :], mask
+
+
+@triton.jit
 def load_tile(
     source,
     sample,
@@ -69,9 +77,7 @@ def load_tile(
     if DESCRIBED:
         tile = source.load([sample, row, column]).reshape(BLOCK_R, BLOCK_C)
     else:
-        r, c = row + tl.arange(0, BLOCK_R), column + tl.arange(0, BLOCK_C)
-        mask = (r < rows)[:, None] & (c < (columns if end is None else end))[None, :]
-        where = (row_of(sample, rows) + r)[:, None] * columns + c[None, :]
+        where, mask = _places(sample, row, column, rows, columns, end, BLOCK_R, BLOCK_C)
         tile = tl.load(source + where, mask=mask, other=0.0)
     return tile
 
@@ -93,7 +99,5 @@ def store_tile(
     if DESCRIBED:
         target.store([sample, row, column], tile.to(target.dtype).reshape(1, BLOCK_R, BLOCK_C))
     else:
-        r, c = row + tl.arange(0, BLOCK_R), column + tl.arange(0, BLOCK_C)
-        mask = (r < rows)[:, None] & (c < (columns if end is None else end))[None, :]
-        where = (row_of(sample, rows) + r)[:, None] * columns + c[None, :]
+        where, mask = _places(sample, row, column, rows, columns, end, BLOCK_R, BLOCK_C)
         tl.store(target + where, tile.to(target.dtype.element_ty), mask=mask)

@@ -9,58 +9,46 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.kernels._triton.arithmetic import padded
+from factformer.kernels._triton.arithmetic import padded, zeros
 from factformer.kernels._triton.launching import launch
+from factformer.kernels._triton.normalized_weights import Grouped
 
 
 @triton.jit
 def _group_norm_kernel(
-    raw,
-    statistics,
-    grouped,
-    gain,
-    shift,
-    terms,
-    result,
-    measure,
-    GROUPS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    AT_A_TIME: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_R: tl.constexpr,
+    raw, statistics, grouped, gain, shift, terms, result, measure, AT_A_TIME: tl.constexpr, S: tl.constexpr
 ):
     group, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    c, o = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_R)
-    inside_c, inside_o = c < CHANNELS, o < OUTPUTS
+    c, o = tl.arange(0, S.BLOCK_K), tl.arange(0, S.BLOCK_R)
+    inside_c, inside_o = c < S.CHANNELS, o < S.OUTPUTS
     mask = inside_c[:, None] & inside_o[None, :]
-    raw += sample * (AT_A_TIME * CHANNELS + 1) * GROUPS * OUTPUTS + group * OUTPUTS
-    row = (group % AT_A_TIME) * CHANNELS + c
-    product = tl.load(raw + row[:, None] * GROUPS * OUTPUTS + o[None, :], mask=mask, other=0.0)
-    sums = tl.load(raw + AT_A_TIME * CHANNELS * GROUPS * OUTPUTS + o, mask=inside_o, other=0.0)
-    mean = tl.load(statistics + (sample * GROUPS + group) * 2)
-    scale = tl.load(statistics + (sample * GROUPS + group) * 2 + 1)
-    w = tl.load(grouped + (group * CHANNELS + c)[:, None] * OUTPUTS + o[None, :], mask=mask, other=0.0)
-    factor = tl.load(gain + group * CHANNELS + c, mask=inside_c, other=0.0)[:, None]
-    moved = tl.load(shift + group * CHANNELS + c, mask=inside_c, other=0.0)[:, None]
+    raw += sample * (AT_A_TIME * S.CHANNELS + 1) * S.GROUPS * S.OUTPUTS + group * S.OUTPUTS
+    row = (group % AT_A_TIME) * S.CHANNELS + c
+    product = tl.load(raw + row[:, None] * S.GROUPS * S.OUTPUTS + o[None, :], mask=mask, other=0.0)
+    sums = tl.load(raw + AT_A_TIME * S.CHANNELS * S.GROUPS * S.OUTPUTS + o, mask=inside_o, other=0.0)
+    mean = tl.load(statistics + (sample * S.GROUPS + group) * 2)
+    scale = tl.load(statistics + (sample * S.GROUPS + group) * 2 + 1)
+    w = tl.load(grouped + (group * S.CHANNELS + c)[:, None] * S.OUTPUTS + o[None, :], mask=mask, other=0.0)
+    factor = tl.load(gain + group * S.CHANNELS + c, mask=inside_c, other=0.0)[:, None]
+    moved = tl.load(shift + group * S.CHANNELS + c, mask=inside_c, other=0.0)[:, None]
     # Of the matrix on the normalised state, before gain and shift.
     grad = (product - sums[None, :] * mean) * scale
     along = tl.sum(tl.sum(grad * w * factor, axis=1), axis=0)
     level = tl.sum(tl.sum(sums[None, :] * w * factor, axis=1), axis=0)
-    slope = -scale * scale * along * measure / CHANNELS
-    result += sample * GROUPS * (CHANNELS * (OUTPUTS + 2) + OUTPUTS)
-    at = group * CHANNELS + c
-    offset = -scale * level * measure / CHANNELS - slope * mean
-    terms += sample * 2 * GROUPS * CHANNELS + at
-    tl.store(terms, tl.zeros((BLOCK_K,), dtype=tl.float32) + offset, mask=inside_c)
-    tl.store(terms + GROUPS * CHANNELS, tl.zeros((BLOCK_K,), dtype=tl.float32) + slope, mask=inside_c)
-    tl.store(result + at[:, None] * OUTPUTS + o[None, :], grad * factor + sums[None, :] * moved, mask=mask)
-    result += GROUPS * CHANNELS * OUTPUTS
+    slope = -scale * scale * along * measure / S.CHANNELS
+    result += sample * S.GROUPS * (S.CHANNELS * (S.OUTPUTS + 2) + S.OUTPUTS)
+    at = group * S.CHANNELS + c
+    offset = -scale * level * measure / S.CHANNELS - slope * mean
+    terms += sample * 2 * S.GROUPS * S.CHANNELS + at
+    tl.store(terms, zeros(S.BLOCK_K) + offset, mask=inside_c)
+    tl.store(terms + S.GROUPS * S.CHANNELS, zeros(S.BLOCK_K) + slope, mask=inside_c)
+    tl.store(result + at[:, None] * S.OUTPUTS + o[None, :], grad * factor + sums[None, :] * moved, mask=mask)
+    result += S.GROUPS * S.CHANNELS * S.OUTPUTS
     tl.store(result + at, tl.sum(grad * w, axis=1), mask=inside_c)
-    result += GROUPS * CHANNELS
+    result += S.GROUPS * S.CHANNELS
     tl.store(result + at, tl.sum(sums[None, :] * w, axis=1), mask=inside_c)
-    result += GROUPS * CHANNELS
-    tl.store(result + group * OUTPUTS + o, sums, mask=inside_o)
+    result += S.GROUPS * S.CHANNELS
+    tl.store(result + group * S.OUTPUTS + o, sums, mask=inside_o)
 
 
 class GroupNormGradient(NamedTuple):
@@ -98,12 +86,8 @@ def group_norm_backward(
         terms,
         result,
         measure,
-        GROUPS=groups,
-        CHANNELS=channels,
-        OUTPUTS=outputs,
         AT_A_TIME=(raw.shape[1] - 1) // channels,
-        BLOCK_K=padded(channels),
-        BLOCK_R=padded(outputs),
+        S=Grouped(groups, channels, outputs, padded(channels), padded(outputs)),
     )
     latent = groups * channels
     split = result.sum(0).split([latent * outputs, latent, latent, groups * outputs])

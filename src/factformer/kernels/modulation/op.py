@@ -42,16 +42,7 @@ def _modulate_kernel(field, both, result, points, dim, BLOCK_P: tl.constexpr, BL
 
 @triton.jit
 def _modulate_gradient_kernel(
-    grad,
-    field,
-    both,
-    grad_field,
-    parts,
-    points,
-    dim,
-    per_program,
-    BLOCK_P: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    grad, field, both, grad_field, parts, points, dim, per_program, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr
 ):
     sample, d = tl.program_id(1).to(tl.int64), tl.arange(0, BLOCK_D)
     scale = tl.load(both + sample * 2 * dim + d, mask=d < dim, other=0.0)
