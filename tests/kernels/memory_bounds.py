@@ -14,6 +14,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 def _ranges(arguments):
     for argument in arguments:
+        if isinstance(argument, tuple):
+            yield from _ranges(argument)
         if isinstance(argument, TensorDescriptor):
             argument = argument.base
         if isinstance(argument, torch.Tensor) and argument.numel():

@@ -3,11 +3,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import triton
 import triton.language as tl
 
 from factformer.kernels._triton.arithmetic import gelu
 from factformer.kernels._triton.in_place import offsets
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What the kernels are made for: tiles of points (P), frames or channels with a one behind (C), and outputs (D)."""
+
+    PRECISION: str
+    BLOCK_P: int
+    BLOCK_C: int
+    BLOCK_D: int
 
 
 @triton.jit
@@ -34,55 +46,28 @@ def channel_statistics(statistics, c, channels):
 
 
 @triton.jit
-def stack_kernel(
-    frames,
-    statistics,
-    weight,
-    bias,
-    result,
-    points,
-    num_frames,
-    dim,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_T: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):
+def stack_kernel(frames, statistics, weight, bias, result, sizes, S: tl.constexpr):
+    points, num_frames, dim = sizes
     sample = tl.program_id(1).to(tl.int64)
-    p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
-    t, d = tl.arange(0, BLOCK_T), tl.arange(0, BLOCK_D)
+    p = tl.program_id(0) * S.BLOCK_P + tl.arange(0, S.BLOCK_P)
+    t, d = tl.arange(0, S.BLOCK_C), tl.arange(0, S.BLOCK_D)
     inside = (p < points)[:, None]
     dtype: tl.constexpr = result.dtype.element_ty
     mean, deviation = tl.load(statistics), tl.load(statistics + 1)
     offset = sample * num_frames * points + t[None, :] * points + p[:, None]
     x = with_one(frames, offset, t, inside, num_frames, mean, deviation, dtype)
     w = with_bias(weight, bias, d, t, dim, num_frames, dtype)
-    z = tl.dot(x, tl.trans(w), input_precision=PRECISION)
+    z = tl.dot(x, tl.trans(w), input_precision=S.PRECISION)
     mask = inside & (d < dim)[None, :]
     tl.store(result + (sample * points + p)[:, None] * dim + d[None, :], z.to(dtype), mask=mask)
 
 
 @triton.jit
-def lift_kernel(
-    frames,
-    statistics,
-    lift,
-    lift_bias,
-    lifted,
-    places,
-    points,
-    num_frames,
-    channels,
-    dim,
-    AXES: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):
+def lift_kernel(frames, statistics, lift, lift_bias, lifted, places, sizes, AXES: tl.constexpr, S: tl.constexpr):
+    points, num_frames, channels, dim = sizes
     sample = tl.program_id(1).to(tl.int64)
-    p = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
-    c, d = tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_D)
+    p = tl.program_id(0) * S.BLOCK_P + tl.arange(0, S.BLOCK_P)
+    c, d = tl.arange(0, S.BLOCK_C), tl.arange(0, S.BLOCK_D)
     inside = (p < points)[:, None]
     dtype: tl.constexpr = lifted.dtype.element_ty
     mean, deviation = channel_statistics(statistics, c, channels)
@@ -94,7 +79,7 @@ def lift_kernel(
     offset = offsets(p, c, channels, places, AXES)
     for _ in range(num_frames):
         x = with_one(frames, offset, c, inside, channels, mean, deviation, dtype)
-        h = tl.dot(x, up, input_precision=PRECISION)
+        h = tl.dot(x, up, input_precision=S.PRECISION)
         tl.store(lifted + where, gelu(h).to(dtype), mask=mask)
         frames += points * channels
         lifted += dim

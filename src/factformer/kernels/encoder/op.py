@@ -25,7 +25,7 @@ from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.sums import column_sums
 from factformer.kernels._triton.weights import product, working
 from factformer.kernels.encoder.backward import lift_gradient_kernel, stack_gradient_kernel
-from factformer.kernels.encoder.forward import lift_kernel, stack_kernel
+from factformer.kernels.encoder.forward import Tiles, lift_kernel, stack_kernel
 
 if TYPE_CHECKING:
     from factformer.grid import Grid
@@ -57,13 +57,8 @@ class _Stack(torch.autograd.Function):
             weight,
             bias,
             result,
-            points,
-            num_frames,
-            dim,
-            PRECISION=precision(dtype),
-            BLOCK_P=BLOCK_POINTS,
-            BLOCK_T=padded(num_frames + 1),
-            BLOCK_D=padded(dim),
+            (points, num_frames, dim),
+            S=_tiles(dtype, num_frames, dim),
             num_warps=4,
         )
         ctx.save_for_backward(frames, statistics, weight)
@@ -90,17 +85,12 @@ class _Stack(torch.autograd.Function):
             weight,
             grad_frames if of_frames else frames,
             parts,
-            points,
-            num_frames,
-            dim,
+            (points, num_frames, dim),
             tiles,
             total,
             per_program,
             OF_FRAMES=of_frames,
-            PRECISION=precision(grad.dtype),
-            BLOCK_P=BLOCK_POINTS,
-            BLOCK_T=padded(num_frames + 1),
-            BLOCK_D=padded(dim),
+            S=_tiles(grad.dtype, num_frames, dim),
             num_warps=4,
         )
         whole = parts.sum(0)
@@ -171,25 +161,23 @@ class _Lift(torch.autograd.Function):
                     here if grad_frames is None else grad_frames[rows],
                     parts,
                     None if places is None else places.table,
-                    points,
-                    num_frames,
-                    channels,
-                    dim,
+                    (points, num_frames, channels, dim),
                     tiles,
                     total,
                     per_program,
                     AXES=0 if places is None else places.axes,
                     OF_FRAMES=of_frames,
-                    PRECISION=precision(grad.dtype),
-                    BLOCK_P=BLOCK_POINTS,
-                    BLOCK_C=padded(channels + 1),
-                    BLOCK_D=padded(dim),
+                    S=_tiles(grad.dtype, channels, dim),
                     num_warps=4,
                 )
                 grad_lift = _added(grad_lift, parts.sum(0))
             assert grad_lift is not None
             grad_start = column_sums(grad.flatten(0, 1)) if ctx.is_bias else grad
         return grad_frames, None, grad_lift[:, :-1], grad_lift[:, -1], grad_weight, grad_start, None, None
+
+
+def _tiles(dtype: torch.dtype, columns: int, dim: int) -> Tiles:
+    return Tiles(precision(dtype), BLOCK_POINTS, padded(columns + 1), padded(dim))
 
 
 def _portions(batch: int, size: int) -> list[slice]:
@@ -203,12 +191,7 @@ def _added(total: Tensor | None, part: Tensor) -> Tensor:
 
 
 def _lifted(
-    frames: Tensor,
-    statistics: Tensor,
-    lift: Tensor,
-    lift_bias: Tensor,
-    dtype: torch.dtype,
-    places: Places | None,
+    frames: Tensor, statistics: Tensor, lift: Tensor, lift_bias: Tensor, dtype: torch.dtype, places: Places | None
 ) -> Tensor:
     """``gelu( L x + l )`` of every frame, ``(sample · point, frame · dim)``."""
     batch, num_frames, points, channels = frames.shape
@@ -223,15 +206,9 @@ def _lifted(
         lift_bias,
         lifted,
         None if places is None else places.table,
-        points,
-        num_frames,
-        channels,
-        dim,
+        (points, num_frames, channels, dim),
         AXES=0 if places is None else places.axes,
-        PRECISION=precision(dtype),
-        BLOCK_P=BLOCK_POINTS,
-        BLOCK_C=padded(channels + 1),
-        BLOCK_D=padded(dim),
+        S=_tiles(dtype, channels, dim),
         num_warps=4,
     )
     return lifted
