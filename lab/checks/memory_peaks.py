@@ -1,19 +1,23 @@
 """Peaks of memory and times of updates on growing boxes, beside what `factformer plan` counts for them.
 
     python -m lab.checks.memory_peaks --out results/speed/memory_h200.json
+    python -m lab.checks.memory_peaks --known results/speed/memory_h200.json --out results/speed/memory_more_h200.json
 
 Turbulence with three velocities and a pressure, one window, in bfloat16: fused and plain, without patches to 192³, with
-patches of 2 to 256³, and a prediction alone on 512³ points. What does not fit says so.
+patches of 2 to 256³, and a prediction alone on 512³ points. What does not fit says so. Rows that a file holds already
+are left out.
 """
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from factformer import recipes
+from factformer._support.documents import read_json
 from factformer.errors import UserError
 from factformer.evaluation.baselines import BOX
 from factformer.training.footprint.counted import count
@@ -38,9 +42,13 @@ def counted(size: int, patch: int, sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    chosen, began, rows = options(__doc__), time.perf_counter(), []
+    chosen = options(__doc__, ("--known", {"type": Path, "default": None}))
+    began, rows = time.perf_counter(), []
+    known = set() if chosen.known is None else {_key(row) for row in read_json(chosen.known)["rows"]}
     sizes: dict[str, Any] = TINY if chosen.tiny else BOX
     for size, patch, way in SMALL if chosen.tiny else CASES:
+        if (size, patch, way) in known:
+            continue
         row: dict[str, Any] = {"grid": [size] * 3, "patch": patch, "way": way}
         row |= _tried(size, {**sizes, "patch": patch}, way, ("infer", "train"))
         try:
@@ -60,6 +68,10 @@ def main() -> None:
         rows.append(row)
         print(row, flush=True)
         keep(chosen.out, "memory_peaks", began, rows=rows)
+
+
+def _key(row: dict[str, Any]) -> tuple[int, int, str]:
+    return row["grid"][0], row["patch"], row["way"]
 
 
 def _tried(size: int, sizes: dict[str, Any], way: str, modes: tuple[str, ...]) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
     python -m lab.pages.make [--picture]
 
-Writes docs/results.md, docs/paper.md, docs/research-log.md, docs/gallery.md, the block of results in README.md, the
-table of large grids in docs/how-to/several-gpus.md, the cards of the zoo, the figure of the resolution study, and
+Writes docs/results.md, docs/paper.md, docs/research-log.md, docs/gallery.md, the block of results in README.md, tables
+in docs/performance.md and how-to pages, the cards of the zoo, the figure of the resolution study, and
 docs/reference/settings.md from the configurations. With ``--picture`` also the README's animation, from a flow that is
 simulated for it.
 """
@@ -14,6 +14,7 @@ import json
 import re
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from lab import ROOT
 from lab.campaign.run_groups import GROUPS
 from lab.gallery.gallery_page import PAGE as GALLERY
 from lab.gallery.gallery_page import gallery_page
-from lab.pages import large_grids, measurements, resolutions, sections, settings, spacings
+from lab.pages import gpu_checks, large_grids, measurements, resolutions, sections, settings, spacings
 from lab.pages.cards import leaves, run_of, write_cards
 from lab.pages.findings import Finding, paragraph, read_findings
 from lab.pages.notebook import notebook
@@ -213,11 +214,24 @@ def renewed(text: str, name: str, lines: list[str]) -> str:
     return block.sub(lambda match: match[1] + "\n".join(lines) + match[2], text)
 
 
+def with_blocks(page: Path, tables: Mapping[str, list[str]]) -> str:
+    """A page of prose with its tables renewed."""
+    text = page.read_text(encoding="utf-8")
+    for name, lines in tables.items():
+        text = renewed(text, name, ["", *lines, "", ""])
+    return text
+
+
 def written() -> dict[Path, str]:
     """Every page and what should be on it."""
     found = read_findings(ROOT / "results")
-    front, several = ROOT / "README.md", ROOT / "docs" / "how-to" / "several-gpus.md"
+    front, docs = ROOT / "README.md", ROOT / "docs"
     large = json.loads(large_grids.RESULT.read_text(encoding="utf-8"))
+    blocks = {
+        docs / "how-to" / "several-gpus.md": {"large grids": large_grids.table(large), "peaks": gpu_checks.peaks()},
+        docs / "how-to" / "parameters-and-geometry.md": {"time steps": gpu_checks.time_steps()},
+        docs / "performance.md": {"conditions": gpu_checks.conditions(), "other cards": gpu_checks.other_cards()},
+    }
     return {
         ROOT / "docs" / "results.md": results_page(found),
         ROOT / "docs" / "paper.md": paper_page(found, ROOT / "results"),
@@ -231,7 +245,7 @@ def written() -> dict[Path, str]:
                 *measurements.screening(),
             ]
         ),
-        several: renewed(several.read_text(encoding="utf-8"), "large grids", ["", *large_grids.table(large), "", ""]),
+        **{page: with_blocks(page, tables) for page, tables in blocks.items()},
         front: readme(front.read_text(encoding="utf-8"), found),
         ROOT / "docs" / "tutorial.ipynb": notebook((ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")),
         settings.PAGE: settings.settings_page(),

@@ -12,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from factformer import Field, Grid, Problem, build_surrogate, recipes
 from factformer.errors import UserError
+from factformer.evaluation.baselines import BOX
 from factformer.protocols import build_protocol
 from factformer.training.experiment.definition import Experiment
 from factformer.training.footprint import checking
@@ -19,6 +20,7 @@ from factformer.training.footprint.advice import fits, largest_batch, suggestion
 from factformer.training.footprint.counted import blank_window, count
 from factformer.training.footprint.live_memory import BLOCK
 from factformer.training.footprint.sharing import Share
+from factformer.training.launch import described_problem
 from factformer.training.loop.objective import Objective
 
 PROBLEM = Problem("waves", Grid((24, 20), 1.0, True), (Field("u", 2),), num_context_frames=3, horizon=8)
@@ -150,6 +152,18 @@ def test_every_kind_of_problem_is_counted(recipe):
     assert found.plain > found.weights > 0
     assert found.inference > 0
     assert found.sent["reduce"] > 0
+
+
+def test_counted_peaks_in_bfloat16_are_those_measured_on_an_h200():
+    stored = Path(__file__).parents[3] / "results" / "speed" / "memory_h200.json"
+    rows = json.loads(stored.read_text(encoding="utf-8"))["rows"]
+    measured = {row["way"]: row["train_gb"] for row in rows if row["grid"] == [64, 64, 64] and row["patch"] == 1}
+    sizes = [f"model.{key}={value}" for key, value in BOX.items()]
+    settings = ["training.batch_size=1", "training.precision=bf16-mixed", "protocol.pushforward=0"]
+    boxes = recipes.build("turbulence", "paper", [*sizes, *settings, "training.ema_decay=null"])
+    found = count(boxes, described_problem(boxes, (64,)))
+    assert 0.9 < found.plain / 1e9 / measured["plain"] < 1.1
+    assert 0.9 < found.fused / 1e9 / measured["fused"] < 1.1
 
 
 def test_the_largest_batch_fits_and_the_next_does_not():

@@ -34,6 +34,7 @@ from factformer.training.experiment.assembly import check_batch, check_cut
 from factformer.training.experiment.definition import Experiment
 from factformer.training.feed.preparation import needs_whole_frames
 from factformer.training.feed.steps import with_step
+from factformer.training.footprint.gpu_precision import GpuPrecision, backward
 from factformer.training.footprint.live_memory import LiveMemory, rounded
 from factformer.training.footprint.operations import CountOperations, Operations
 from factformer.training.footprint.sharing import Share, gathered_bytes, largest_rank, shared_traffic
@@ -218,12 +219,13 @@ def _update(
     before = Counter(collectives.sent_bytes)
     tensors = [*objective.parameters(), *objective.buffers(), window.frames, *window.known.tensors]
     counted = min(config.accumulate, 2)  # from the second part of a batch on there are gradients already
-    with LiveMemory(tensors) as memory, CountOperations() as done, FlopCounterMode(display=False) as arithmetic:
+    arithmetic = FlopCounterMode(display=False)
+    with LiveMemory(tensors) as memory, CountOperations() as done, arithmetic, GpuPrecision():
         held = memory.now
         for index in range(counted):
             with autocast(config.precision):
                 loss, terms = objective(window.rows(slice(index * size, (index + 1) * size)), plan)
-            loss.backward()
+            backward(loss)
             del loss, terms
     for hook in hooks:
         hook.remove()
@@ -247,7 +249,7 @@ def _prediction(surrogate: Surrogate, experiment: Experiment, part: GridPart | N
     batch = batch.map(lambda values: values.clone())
     surrogate.eval()
     held = [*surrogate.parameters(), *surrogate.buffers(), *batch.tensors]
-    with LiveMemory(held) as memory, torch.no_grad(), autocast(experiment.training.precision):
+    with LiveMemory(held) as memory, torch.no_grad(), GpuPrecision(), autocast(experiment.training.precision):
         surrogate(batch)
     surrogate.train()
     peak: int = memory.peak
