@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import Tensor
 
-from factformer.kernels._triton.arithmetic import MULTIPROCESSORS, padded
+from factformer.kernels._triton.arithmetic import MULTIPROCESSORS, padded, precision
 from factformer.kernels._triton.limits import limits
 
 if TYPE_CHECKING:
@@ -37,6 +39,44 @@ class Geometry(NamedTuple):
     def of(cls, shape: Sequence[int], axis: int) -> Geometry:
         grid = shape[1:-2]
         return cls(shape[0], math.prod(grid[:axis]), grid[axis], math.prod(grid[axis + 1 :]), shape[-2], shape[-1])
+
+    def contracted(self, size_out: int) -> Contracted:
+        """To ``size_out`` points."""
+        return Contracted(size_out, self.size_in, self.inner, self.outer * self.inner, self.heads)
+
+    def tiles(self, tiling: Tiling, block_in: int, described: bool, dtype: torch.dtype) -> ContractionTiles:
+        return ContractionTiles(
+            DESCRIBED=described,
+            PRECISION=precision(dtype),
+            BLOCK_OUT=tiling.rows,
+            BLOCK_IN=block_in,
+            BLOCK_Q=tiling.columns,
+            BLOCK_C=padded(self.channels),
+            STAGES=tiling.stages,
+        )
+
+
+class Contracted(NamedTuple):
+    """What a kernel must know of a contraction: its points, how they lie in memory, and how many columns there are."""
+
+    size_out: int
+    size_in: int
+    inner: int
+    columns: int
+    heads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContractionTiles:
+    """What a kernel of a contraction is made for: tiles of results, points, columns (Q) and channels."""
+
+    DESCRIBED: bool
+    PRECISION: str
+    BLOCK_OUT: int
+    BLOCK_IN: int
+    BLOCK_Q: int
+    BLOCK_C: int
+    STAGES: int
 
 
 def can_describe(values: Tensor) -> bool:

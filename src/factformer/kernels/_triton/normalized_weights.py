@@ -41,7 +41,7 @@ def _fold_kernel(
     tl.store(constant + sample * rows + r, total, mask=r < rows)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Grouped:
     """What the kernels of a grouped matrix are made for: its sizes, and tiles of channels (K) and outputs (R)."""
 
@@ -84,6 +84,7 @@ def fold_grouped(
     samples = statistics.shape[0]
     folded = grouped.new_empty(samples, groups * outputs, groups * channels, dtype=dtype)
     constant = grouped.new_empty(samples, groups * outputs, dtype=torch.float32)
+    block_k = min(padded(groups * channels), 256)
     launch(
         _fold_grouped_kernel,
         (groups, samples),
@@ -92,7 +93,7 @@ def fold_grouped(
         *affine,
         folded,
         constant,
-        S=Grouped(groups, channels, outputs, min(padded(groups * channels), 256), padded(outputs)),
+        S=Grouped(GROUPS=groups, CHANNELS=channels, OUTPUTS=outputs, BLOCK_K=block_k, BLOCK_R=padded(outputs)),
     )
     return folded, constant
 

@@ -30,7 +30,7 @@ from factformer.kernels.attention.axis_kernel_backward import (
     phi_gradient_kernel,
     products_kernel,
 )
-from factformer.kernels.attention.axis_kernel_forward import operator_kernel, phi_kernel
+from factformer.kernels.attention.axis_kernel_forward import OperatorTiles, RowTiles, operator_kernel, phi_kernel
 from factformer.nn.attention.rotary import rotary_table
 from factformer.nn.grid_tables import axis_weights
 
@@ -104,6 +104,20 @@ class Axis(NamedTuple):
     eps: float
     dtype: torch.dtype
 
+    def row_tiles(self, block_rows: int, dim: int) -> RowTiles:
+        masked = self.line_factors is not None
+        return RowTiles(MASKED=masked, PRECISION=precision(self.dtype), BLOCK_R=block_rows, BLOCK_D=padded(dim))
+
+    def operator_tiles(self, points: int, pairs: int, block_d: int = 0, block_n: int = 0) -> OperatorTiles:
+        return OperatorTiles(
+            ROTARY=self.cosine is not None,
+            PRECISION=precision(self.dtype),
+            BLOCK_S=points,
+            BLOCK_L=pairs,
+            BLOCK_D=block_d,
+            BLOCK_N=block_n,
+        )
+
     @property
     def rotations(self) -> tuple[Tensor, Tensor]:
         """Cosine and sine, or any tensors where the kernels will not read them."""
@@ -133,7 +147,7 @@ class _AxialOperator(torch.autograd.Function):
             (tiles,),
             mean,
             axis.line_factors,
-            *parameters,
+            parameters,
             phi,
             lengths,
             squares,
@@ -142,11 +156,8 @@ class _AxialOperator(torch.autograd.Function):
             dim,
             len(parameters.queries),
             axis.eps,
-            MASKED=axis.line_factors is not None,
             SAVE=save,
-            PRECISION=precision(dtype),
-            BLOCK_R=block_rows,
-            BLOCK_D=padded(dim),
+            S=axis.row_tiles(block_rows, dim),
             num_warps=warps,
         )
         encoded = factors.new_empty(2, batch if save else 0, heads, size, 2 * half)
@@ -160,7 +171,7 @@ class _AxialOperator(torch.autograd.Function):
             phi,
             parameters.queries,
             parameters.keys,
-            *axis.rotations,
+            axis.rotations,
             axis.weights,
             lengths,
             squares,
@@ -175,12 +186,7 @@ class _AxialOperator(torch.autograd.Function):
             tiles,
             heads * dim * math.sqrt(2 * half),  # what is missing to one where nothing is aligned
             SAVE=save,
-            ROTARY=axis.cosine is not None,
-            PRECISION=precision(dtype),
-            BLOCK_S=block,
-            BLOCK_D=padded(dim),
-            BLOCK_L=min(padded(half), PAIRS),
-            BLOCK_N=128,
+            S=axis.operator_tiles(block, min(padded(half), PAIRS), block_d=padded(dim), block_n=128),
             num_warps=warps,
         )
         ctx.save_for_backward(mean, factors, encoded, units, *parameters)
@@ -203,7 +209,7 @@ class _AxialOperator(torch.autograd.Function):
             (triton.cdiv(size, block), 2, batch * heads),
             rows_of(grad),
             encoded,
-            *axis.rotations,
+            axis.rotations,
             axis.weights,
             units,
             grads,
@@ -211,10 +217,7 @@ class _AxialOperator(torch.autograd.Function):
             heads,
             half,
             width,
-            ROTARY=axis.cosine is not None,
-            PRECISION=precision(dtype),
-            BLOCK_S=block,
-            BLOCK_L=padded(half),
+            S=axis.operator_tiles(block, padded(half)),
             num_warps=warps,
         )
         with torch.autocast(mean.device.type, enabled=False):
@@ -229,7 +232,7 @@ class _AxialOperator(torch.autograd.Function):
             (tiles,),
             mean,
             axis.line_factors,
-            *parameters[:6],  # up to the matrix of the second layer
+            parameters[:6],  # up to the matrix of the second layer
             grads,
             factors,
             grad_mean,
@@ -238,10 +241,7 @@ class _AxialOperator(torch.autograd.Function):
             dim,
             width,
             axis.eps,
-            MASKED=axis.line_factors is not None,
-            PRECISION=precision(dtype),
-            BLOCK_R=block_rows,
-            BLOCK_D=padded(dim),
+            S=axis.row_tiles(block_rows, dim),
             RELOAD=chosen(False, True),
             num_warps=warps,
         )

@@ -6,32 +6,20 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from factformer.kernels._triton.arithmetic import gelu, gelu_slope
+from factformer.kernels._triton.arithmetic import gelu, gelu_slope, zeros
 from factformer.kernels.attention.axis_kernel_forward import matrix
 
 
 @triton.jit
-def _encoded_gradient(
-    grad,
-    others,
-    weights,
-    r,
-    size,
-    half,
-    factor,
-    TRANSPOSED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_S: tl.constexpr,
-    BLOCK_L: tl.constexpr,
-):
+def _encoded_gradient(grad, others, weights, r, size, half, factor, TRANSPOSED: tl.constexpr, S: tl.constexpr):
     """``Σ_s ∂A_rs w_s k̃_s`` of the queries ``r``, or of the keys ``Σ_s ∂A_sr w_r q̃_s``: even and odd channels."""
-    pair = tl.arange(0, BLOCK_L)
-    even = tl.zeros((BLOCK_S, BLOCK_L), dtype=tl.float32)
-    odd = tl.zeros((BLOCK_S, BLOCK_L), dtype=tl.float32)
+    pair = tl.arange(0, S.BLOCK_L)
+    even = zeros(S.BLOCK_S, S.BLOCK_L)
+    odd = zeros(S.BLOCK_S, S.BLOCK_L)
     kind = others.dtype.element_ty
     w_r = tl.load(weights + r, mask=r < size, other=0.0) * factor
-    for start in range(0, size, BLOCK_S):
-        s = start + tl.arange(0, BLOCK_S)
+    for start in range(0, size, S.BLOCK_S):
+        s = start + tl.arange(0, S.BLOCK_S)
         if TRANSPOSED:  # rows as they lie in memory, turned on the chip
             mask = (s < size)[:, None] & (r < size)[None, :]
             x = tl.load(grad + s[:, None] * size + r[None, :], mask=mask, other=0.0).to(tl.float32)
@@ -43,28 +31,14 @@ def _encoded_gradient(
             x = (x * w_s[None, :]).to(kind)
         inside = (s < size)[:, None] & (pair < half)[None, :]
         base = others + s[:, None] * 2 * half + pair[None, :]
-        even = tl.dot(x, tl.load(base, mask=inside, other=0.0), even, input_precision=PRECISION)
-        odd = tl.dot(x, tl.load(base + half, mask=inside, other=0.0), odd, input_precision=PRECISION)
+        even = tl.dot(x, tl.load(base, mask=inside, other=0.0), even, input_precision=S.PRECISION)
+        odd = tl.dot(x, tl.load(base + half, mask=inside, other=0.0), odd, input_precision=S.PRECISION)
     return even, odd
 
 
 @triton.jit
 def operator_gradient_kernel(
-    grad,
-    encoded,
-    cosine,
-    sine,
-    weights,
-    units,
-    grads,
-    size,
-    heads,
-    half,
-    width,
-    ROTARY: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_S: tl.constexpr,
-    BLOCK_L: tl.constexpr,
+    grad, encoded, rotations, weights, units, grads, size, heads, half, width, S: tl.constexpr
 ):
     """Gradients of queries (second program index 0) and keys (1) before the rotation.
 
@@ -72,24 +46,24 @@ def operator_gradient_kernel(
     """
     row, which = tl.program_id(2).to(tl.int64), tl.program_id(1)
     sample, head = row // heads, row % heads
-    r = tl.program_id(0) * BLOCK_S + tl.arange(0, BLOCK_S)
-    pair = tl.arange(0, BLOCK_L)
+    r = tl.program_id(0) * S.BLOCK_S + tl.arange(0, S.BLOCK_S)
+    pair = tl.arange(0, S.BLOCK_L)
     factor = tl.load(units + sample)
     grad += row * size * size
     queries = encoded + row * size * 2 * half
     keys = queries + tl.num_programs(2).to(tl.int64) * size * 2 * half
     if which == 0:
-        even, odd = _encoded_gradient(grad, keys, weights, r, size, half, factor, False, PRECISION, BLOCK_S, BLOCK_L)
+        even, odd = _encoded_gradient(grad, keys, weights, r, size, half, factor, False, S)
     else:
-        even, odd = _encoded_gradient(grad, queries, weights, r, size, half, factor, True, PRECISION, BLOCK_S, BLOCK_L)
+        even, odd = _encoded_gradient(grad, queries, weights, r, size, half, factor, True, S)
     inside = (r < size)[:, None] & (pair < half)[None, :]
-    if ROTARY:
-        c = tl.load(cosine + r[:, None] * half + pair[None, :], mask=inside, other=0.0)
-        s = tl.load(sine + r[:, None] * half + pair[None, :], mask=inside, other=0.0)
+    if S.ROTARY:
+        c = tl.load(rotations[0] + r[:, None] * half + pair[None, :], mask=inside, other=0.0)
+        s = tl.load(rotations[1] + r[:, None] * half + pair[None, :], mask=inside, other=0.0)
         turned = even * c + odd * s
         odd = odd * c - even * s
         even = turned
-    channel = tl.arange(0, 2 * BLOCK_L)
+    channel = tl.arange(0, 2 * S.BLOCK_L)
     base = grads + (sample * size + r)[:, None] * width + ((which * heads + head) * 2 * half + channel)[None, :]
     mask = (r < size)[:, None] & (channel < 2 * half)[None, :]
     tl.store(base, tl.interleave(even, odd).to(grads.dtype.element_ty), mask=mask)
@@ -99,12 +73,7 @@ def operator_gradient_kernel(
 def phi_gradient_kernel(
     mean,
     line_factors,
-    gamma,
-    gain,
-    bias,
-    expand,
-    expand_bias,
-    contract,
+    parameters,
     grads,
     factors,
     grad_mean,
@@ -113,19 +82,18 @@ def phi_gradient_kernel(
     dim,
     width,
     eps,
-    MASKED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_D: tl.constexpr,
     RELOAD: tl.constexpr,
+    S: tl.constexpr,
 ):
     """Gradient of the mean from ∂φ, and what the weight gradients are products of.
 
     ``grads`` has rows of ``width`` that end in ∂φ, ∂v, ∂g, ∂a; ``factors`` holds φ, p, n, m. The first of each are
     there already. With ``RELOAD`` matrices are read again instead of kept: four of them fill a large shared memory.
     """
-    r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
-    d = tl.arange(0, BLOCK_D)
+    PRECISION: tl.constexpr = S.PRECISION
+    gamma, gain, bias, expand, expand_bias, contract = parameters
+    r = tl.program_id(0) * S.BLOCK_R + tl.arange(0, S.BLOCK_R)
+    d = tl.arange(0, S.BLOCK_D)
     inside = d < dim
     mask = (r < rows)[:, None] & inside[None, :]
     offset = r[:, None] * dim + d[None, :]
@@ -133,7 +101,7 @@ def phi_gradient_kernel(
     right = factors + r[:, None] * 4 * dim + d[None, :]
     kind = grads.dtype.element_ty
     m = tl.load(mean + offset, mask=mask, other=0.0)
-    if MASKED:
+    if S.MASKED:
         factor = tl.load(line_factors + r, mask=r < rows, other=0.0)[:, None]
         m = m * factor
     m = m.to(kind)
@@ -178,7 +146,7 @@ def phi_gradient_kernel(
     if RELOAD:
         w_gamma = matrix(gamma, d, d, dim, dim).to(kind)
     grad_m = tl.dot(grad_a, w_gamma, input_precision=PRECISION)
-    if MASKED:
+    if S.MASKED:
         grad_m = grad_m * factor
     tl.store(grad_mean + offset, grad_m, mask=mask)
 
@@ -207,7 +175,7 @@ def products_kernel(
     end = tl.where(extra < 0, width - 4 * dim, first + dim)
     factor = tl.where(extra < 0, 0, tl.where(extra < 2, extra + 1, extra))
     a, b = first + tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_D)
-    total = tl.zeros((BLOCK_D, BLOCK_D), dtype=tl.float32)
+    total = zeros(BLOCK_D, BLOCK_D)
     start = part * rows_per_program
     for r0 in range(start, min(rows, start + rows_per_program), BLOCK_R):
         r = (r0 + tl.arange(0, BLOCK_R)).to(tl.int64)

@@ -3,10 +3,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import triton
 import triton.language as tl
 
-from factformer.kernels._triton.arithmetic import gelu, to_nearest
+from factformer.kernels._triton.arithmetic import gelu, to_nearest, zeros
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowTiles:
+    """What the kernels of φ are made for: tiles of rows and channels."""
+
+    MASKED: bool
+    PRECISION: str
+    BLOCK_R: int
+    BLOCK_D: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorTiles:
+    """What the kernels of ``A`` are made for: tiles of points (S), pairs (L) and channels (D), parts at a time (N)."""
+
+    ROTARY: bool
+    PRECISION: str
+    BLOCK_S: int
+    BLOCK_L: int
+    BLOCK_D: int = 0
+    BLOCK_N: int = 0
 
 
 @triton.jit
@@ -29,7 +53,7 @@ def _share_of_squares(weight, length, BLOCK: tl.constexpr):
     per_program = tl.cdiv(length, tl.num_programs(0))
     first = tl.program_id(0) * per_program
     end = min(length, first + per_program)
-    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    total = zeros(BLOCK)
     for start in range(first, end, BLOCK):
         k = start + tl.arange(0, BLOCK)
         w = tl.load(weight + k, mask=k < end, other=0.0).to(tl.float32)
@@ -58,15 +82,7 @@ def _size_of_kernel(lengths, squares, size, number, BLOCK: tl.constexpr):
 def phi_kernel(
     mean,
     line_factors,
-    gamma,
-    gain,
-    bias,
-    expand,
-    expand_bias,
-    contract,
-    contract_bias,
-    query_weight,
-    key_weight,
+    parameters,
     phi,
     lengths,
     squares,
@@ -75,11 +91,8 @@ def phi_kernel(
     dim,
     encoded,
     eps,
-    MASKED: tl.constexpr,
     SAVE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    S: tl.constexpr,
 ):
     """φ in float32; rounded, with the mean, it goes to the outer columns of ``factors`` for the backward pass.
 
@@ -87,12 +100,14 @@ def phi_kernel(
     accuracy as the rest of the layer together, and there are too few rows for it to save time. ``lengths`` are those
     of the rows, squared, and ``squares`` the sums over a part of both weights: the size that the kernel will have.
     """
-    r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
-    d = tl.arange(0, BLOCK_D)
+    PRECISION: tl.constexpr = S.PRECISION
+    gamma, gain, bias, expand, expand_bias, contract, contract_bias, query_weight, key_weight = parameters
+    r = tl.program_id(0) * S.BLOCK_R + tl.arange(0, S.BLOCK_R)
+    d = tl.arange(0, S.BLOCK_D)
     inside = d < dim
     mask = (r < rows)[:, None] & inside[None, :]
     m = tl.load(mean + r[:, None] * dim + d[None, :], mask=mask, other=0.0)
-    if MASKED:
+    if S.MASKED:
         m = m * tl.load(line_factors + r, mask=r < rows, other=0.0)[:, None]
     a = against(m, matrix(gamma, d, d, dim, dim), PRECISION)
     centred = tl.where(inside[None, :], a - (tl.sum(a, axis=1) / dim)[:, None], 0.0)
@@ -109,8 +124,8 @@ def phi_kernel(
     tl.store(phi + r[:, None] * dim + d[None, :], out, mask=mask)
     tl.store(lengths + r, tl.sum(out * out, axis=1), mask=r < rows)
     share = squares + tl.program_id(0) * 2
-    tl.store(share, _share_of_squares(query_weight, encoded * dim, BLOCK_D * 16))
-    tl.store(share + 1, _share_of_squares(key_weight, encoded * dim, BLOCK_D * 16))
+    tl.store(share, _share_of_squares(query_weight, encoded * dim, S.BLOCK_D * 16))
+    tl.store(share + 1, _share_of_squares(key_weight, encoded * dim, S.BLOCK_D * 16))
     if SAVE:
         kept = factors + r[:, None] * 4 * dim + d[None, :]
         tl.store(kept, out.to(factors.dtype.element_ty), mask=mask)
@@ -118,31 +133,18 @@ def phi_kernel(
 
 
 @triton.jit
-def _encoded(
-    f,
-    weight,
-    cosine,
-    sine,
-    head,
-    r,
-    pair,
-    size,
-    dim,
-    half,
-    PRECISION: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    ROTARY: tl.constexpr,
-):
+def _encoded(f, weight, rotations, head, r, pair, size, dim, half, S: tl.constexpr):
     """Rotated even and odd channels ``pair`` of one head at the points ``r``, where φ is ``f``."""
-    d = tl.arange(0, BLOCK_D)
+    PRECISION: tl.constexpr = S.PRECISION
+    d = tl.arange(0, S.BLOCK_D)
     mask = (pair < half)[:, None] & (d < dim)[None, :]
     base = weight + (head * 2 * half + 2 * pair)[:, None] * dim + d[None, :]
     even = against(f, tl.load(base, mask=mask, other=0.0), PRECISION)
     odd = against(f, tl.load(base + dim, mask=mask, other=0.0), PRECISION)
-    if ROTARY:
+    if S.ROTARY:
         inside = (r < size)[:, None] & (pair < half)[None, :]
-        c = tl.load(cosine + r[:, None] * half + pair[None, :], mask=inside, other=0.0)
-        s = tl.load(sine + r[:, None] * half + pair[None, :], mask=inside, other=0.0)
+        c = tl.load(rotations[0] + r[:, None] * half + pair[None, :], mask=inside, other=0.0)
+        s = tl.load(rotations[1] + r[:, None] * half + pair[None, :], mask=inside, other=0.0)
         turned = even * c - odd * s
         odd = even * s + odd * c
         even = turned
@@ -162,8 +164,7 @@ def operator_kernel(
     phi,
     query_weight,
     key_weight,
-    cosine,
-    sine,
+    rotations,
     weights,
     lengths,
     squares,
@@ -178,42 +179,34 @@ def operator_kernel(
     number,
     factor,
     SAVE: tl.constexpr,
-    ROTARY: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_S: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_L: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    S: tl.constexpr,
 ):
     """A tile of the kernel, times a power of two that keeps it near one whatever size the weights have grown to.
 
     Reference implementation of that factor: `factformer.nn.attention.axial_kernel.near_one`. ``units`` keeps it for the
     gradient.
     """
+    PRECISION: tl.constexpr = S.PRECISION
     row = tl.program_id(2).to(tl.int64)
     sample, head = row // heads, row % heads
-    i = tl.program_id(0) * BLOCK_S + tl.arange(0, BLOCK_S)
-    j = tl.program_id(1) * BLOCK_S + tl.arange(0, BLOCK_S)
-    d = tl.arange(0, BLOCK_D)
+    i = tl.program_id(0) * S.BLOCK_S + tl.arange(0, S.BLOCK_S)
+    j = tl.program_id(1) * S.BLOCK_S + tl.arange(0, S.BLOCK_S)
+    d = tl.arange(0, S.BLOCK_D)
     phi += sample * size * dim
     f_i, f_j = matrix(phi, i, d, size, dim), matrix(phi, j, d, size, dim)
-    a = tl.zeros((BLOCK_S, BLOCK_S), dtype=tl.float32)
+    a = zeros(S.BLOCK_S, S.BLOCK_S)
     # A few channels at a time: all of them do not fit into the registers, nor do several turns into shared memory.
-    for start in tl.range(0, half, BLOCK_L, num_stages=1):
-        pair = start + tl.arange(0, BLOCK_L)
-        even_i, odd_i = _encoded(
-            f_i, query_weight, cosine, sine, head, i, pair, size, dim, half, PRECISION, BLOCK_D, ROTARY
-        )
-        even_j, odd_j = _encoded(
-            f_j, key_weight, cosine, sine, head, j, pair, size, dim, half, PRECISION, BLOCK_D, ROTARY
-        )
+    for start in tl.range(0, half, S.BLOCK_L, num_stages=1):
+        pair = start + tl.arange(0, S.BLOCK_L)
+        even_i, odd_i = _encoded(f_i, query_weight, rotations, head, i, pair, size, dim, half, S)
+        even_j, odd_j = _encoded(f_j, key_weight, rotations, head, j, pair, size, dim, half, S)
         if SAVE:
             if tl.program_id(1) == 0:
                 _store_pairs(queries, even_i, odd_i, row, i, pair, size, half)
             if tl.program_id(0) == 0:
                 _store_pairs(keys, even_j, odd_j, row, j, pair, size, half)
         a += against(even_i, even_j, PRECISION) + against(odd_i, odd_j, PRECISION)
-    unit = factor / _size_of_kernel(lengths + sample * size, squares, size, number, BLOCK_N)
+    unit = factor / _size_of_kernel(lengths + sample * size, squares, size, number, S.BLOCK_N)
     if SAVE:  # noqa: SIM102 - a compile-time condition around one of the device
         if tl.program_id(0) + tl.program_id(1) + head == 0:
             tl.store(units + sample, unit)

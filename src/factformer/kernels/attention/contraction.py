@@ -16,7 +16,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from factformer.kernels._triton.arithmetic import padded, precision, rows_of
+from factformer.kernels._triton.arithmetic import padded, rows_of
 from factformer.kernels._triton.geometry import Geometry, Tiling, can_describe, describe, shares
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.limits import chosen, within_limits
@@ -93,11 +93,7 @@ def contract_into(
         describe(result, axis, tiling.rows) if plan.described else result,
         weights if weights is not None else values,
         collected,
-        size_out,
-        geometry.size_in,
-        geometry.inner,
-        columns,
-        geometry.heads,
+        geometry.contracted(size_out),
         geometry.channels,
         stride_sample,
         kernel.stride(2),
@@ -108,15 +104,9 @@ def contract_into(
         HAS_WEIGHTS=weights is not None,
         OF_SAMPLES=weights is not None and weights.numel() > size_out * columns,
         WHOLE=whole,
-        DESCRIBED=plan.described,
         CHUNKS=plan.chunks,
         PADDED=geometry.channels != padded(geometry.channels),
-        PRECISION=precision(values.dtype),
-        BLOCK_OUT=tiling.rows,
-        BLOCK_IN=block_in,
-        BLOCK_Q=tiling.columns,
-        BLOCK_C=padded(geometry.channels),
-        STAGES=tiling.stages,
+        S=geometry.tiles(tiling, block_in, plan.described, values.dtype),
         num_warps=tiling.warps,
     )
     if eps is None:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from factformer.kernels._triton.arithmetic import padded, precision
+from factformer.kernels._triton.arithmetic import padded, zeros
 from factformer.kernels._triton.geometry import Geometry, Tiling, can_describe, describe, shares
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.sums import add_parts
@@ -36,50 +36,33 @@ def joint_tiling(size: int) -> tuple[Tiling, int]:
 
 @triton.jit
 def _kernel_gradient_kernel(
-    grad,
-    values,
-    parts,
-    size_out,
-    size_in,
-    inner,
-    columns,
-    heads,
-    channels,
-    columns_per_program,
-    out_blocks,
-    in_blocks,
-    DESCRIBED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_OUT: tl.constexpr,
-    BLOCK_IN: tl.constexpr,
-    BLOCK_Q: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    STAGES: tl.constexpr,
+    grad, values, parts, sizes, channels, columns_per_program, out_blocks, in_blocks, S: tl.constexpr
 ):
     """``∂A_ij = Σ_columns,channels ∂Z_i V_j`` of one part of the columns."""
+    size_out, size_in, inner, columns, heads = sizes
     tiles = out_blocks * in_blocks
     head, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
     part, sample = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    first_i, first_j = (tile // in_blocks) * BLOCK_OUT, (tile % in_blocks) * BLOCK_IN
-    i = first_i + tl.arange(0, BLOCK_OUT)
-    j = first_j + tl.arange(0, BLOCK_IN)
-    n = tl.arange(0, BLOCK_Q * BLOCK_C)
-    c = n % BLOCK_C
+    first_i, first_j = (tile // in_blocks) * S.BLOCK_OUT, (tile % in_blocks) * S.BLOCK_IN
+    i = first_i + tl.arange(0, S.BLOCK_OUT)
+    j = first_j + tl.arange(0, S.BLOCK_IN)
+    n = tl.arange(0, S.BLOCK_Q * S.BLOCK_C)
+    c = n % S.BLOCK_C
     pitch = heads * channels
-    if DESCRIBED:
+    if S.DESCRIBED:
         outer = (sample * (columns // inner)).to(tl.int32)
     else:
         grad += sample * columns * size_out * pitch + head * channels
         values += sample * columns * size_in * pitch + head * channels
-    total = tl.zeros((BLOCK_OUT, BLOCK_IN), dtype=tl.float32)
+    total = zeros(S.BLOCK_OUT, S.BLOCK_IN)
     first = part * columns_per_program
-    for q0 in tl.range(first, min(columns, first + columns_per_program), BLOCK_Q, num_stages=STAGES):
-        if DESCRIBED:
+    for q0 in tl.range(first, min(columns, first + columns_per_program), S.BLOCK_Q, num_stages=S.STAGES):
+        if S.DESCRIBED:
             x, y = outer + q0 // inner, (q0 % inner) * heads + head
-            g = grad.load([x, y, first_i, 0]).reshape(BLOCK_OUT, BLOCK_C)
-            v = values.load([x, y, first_j, 0]).reshape(BLOCK_IN, BLOCK_C)
+            g = grad.load([x, y, first_i, 0]).reshape(S.BLOCK_OUT, S.BLOCK_C)
+            v = values.load([x, y, first_j, 0]).reshape(S.BLOCK_IN, S.BLOCK_C)
         else:
-            q = q0 + n // BLOCK_C
+            q = q0 + n // S.BLOCK_C
             inside = (q < columns) & (q < first + columns_per_program) & (c < channels)
             outside, within = (q // inner).to(tl.int64), q % inner
             g = tl.load(
@@ -92,49 +75,32 @@ def _kernel_gradient_kernel(
                 mask=(j < size_in)[:, None] & inside[None, :],
                 other=0.0,
             )
-        total = tl.dot(g, tl.trans(v), total, input_precision=PRECISION)
+        total = tl.dot(g, tl.trans(v), total, input_precision=S.PRECISION)
     base = parts + ((part * tl.num_programs(2) + sample) * heads + head) * size_out * size_in
     mask = (i < size_out)[:, None] & (j < size_in)[None, :]
     tl.store(base + i[:, None] * size_in + j[None, :], total, mask=mask)
 
 
 @triton.jit
-def _joint_gradient_kernel(
-    kernel,
-    grad,
-    values,
-    result,
-    parts,
-    size_out,
-    size_in,
-    inner,
-    columns,
-    heads,
-    columns_per_program,
-    in_blocks,
-    PRECISION: tl.constexpr,
-    BLOCK_OUT: tl.constexpr,
-    BLOCK_IN: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+def _joint_gradient_kernel(kernel, grad, values, result, parts, sizes, columns_per_program, in_blocks, S: tl.constexpr):
     """``∂A`` of one part of the columns and ``∂V = Aᵀ ∂Z`` of these columns, for a block of the points of ``V``."""
-    head, first_j = tl.program_id(0) // in_blocks, (tl.program_id(0) % in_blocks) * BLOCK_IN
+    size_out, size_in, inner, columns, heads = sizes
+    head, first_j = tl.program_id(0) // in_blocks, (tl.program_id(0) % in_blocks) * S.BLOCK_IN
     part, sample = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    i, j = tl.arange(0, BLOCK_OUT), first_j + tl.arange(0, BLOCK_IN)
+    i, j = tl.arange(0, S.BLOCK_OUT), first_j + tl.arange(0, S.BLOCK_IN)
     row = sample * heads + head
     mask = (i < size_out)[:, None] & (j < size_in)[None, :]
     a = tl.load(kernel + row * size_out * size_in + i[:, None] * size_in + j[None, :], mask=mask, other=0.0)
-    total = tl.zeros((BLOCK_OUT, BLOCK_IN), dtype=tl.float32)
+    total = zeros(S.BLOCK_OUT, S.BLOCK_IN)
     outer = (sample * (columns // inner)).to(tl.int32)
     first = part * columns_per_program
-    for q in tl.range(first, min(columns, first + columns_per_program), num_stages=STAGES):
+    for q in tl.range(first, min(columns, first + columns_per_program), num_stages=S.STAGES):
         x, y = outer + q // inner, (q % inner) * heads + head
-        g = grad.load([x, y, 0, 0]).reshape(BLOCK_OUT, BLOCK_C)
-        v = values.load([x, y, first_j, 0]).reshape(BLOCK_IN, BLOCK_C)
-        total = tl.dot(g, tl.trans(v), total, input_precision=PRECISION)
-        back = tl.dot(tl.trans(a), g, input_precision=PRECISION)
-        result.store([x, y, first_j, 0], back.to(result.dtype).reshape(1, 1, BLOCK_IN, BLOCK_C))
+        g = grad.load([x, y, 0, 0]).reshape(S.BLOCK_OUT, S.BLOCK_C)
+        v = values.load([x, y, first_j, 0]).reshape(S.BLOCK_IN, S.BLOCK_C)
+        total = tl.dot(g, tl.trans(v), total, input_precision=S.PRECISION)
+        back = tl.dot(tl.trans(a), g, input_precision=S.PRECISION)
+        result.store([x, y, first_j, 0], back.to(result.dtype).reshape(1, 1, S.BLOCK_IN, S.BLOCK_C))
     base = parts + (part * tl.num_programs(2) * heads + row) * size_out * size_in
     tl.store(base + i[:, None] * size_in + j[None, :], total, mask=mask)
 
@@ -166,18 +132,10 @@ def joint_gradient(
         describe(values, axis, block_in),
         describe(result, axis, block_in),
         parts,
-        size_out,
-        size_in,
-        geometry.inner,
-        columns,
-        geometry.heads,
+        geometry.contracted(size_out),
         per_program,
         in_blocks,
-        PRECISION=precision(values.dtype),
-        BLOCK_OUT=block_out,
-        BLOCK_IN=block_in,
-        BLOCK_C=padded(geometry.channels),
-        STAGES=tiling.stages,
+        S=geometry.tiles(tiling._replace(rows=block_out), block_in, True, values.dtype),
         num_warps=tiling.warps,
     )
     return add_parts(parts, dtype), result
@@ -201,22 +159,12 @@ def kernel_gradient(grad: Tensor, values: Tensor, axis: int, dtype: torch.dtype)
         describe(grad, axis, tiling.rows) if described else grad,
         describe(values, axis, block_in) if described else values,
         collected,
-        size_out,
-        geometry.size_in,
-        geometry.inner,
-        columns,
-        geometry.heads,
+        geometry.contracted(size_out),
         geometry.channels,
         per_program,
         out_blocks,
         in_blocks,
-        DESCRIBED=described,
-        PRECISION=precision(values.dtype),
-        BLOCK_OUT=tiling.rows,
-        BLOCK_IN=block_in,
-        BLOCK_Q=tiling.columns,
-        BLOCK_C=padded(geometry.channels),
-        STAGES=tiling.stages,
+        S=geometry.tiles(tiling, block_in, described, values.dtype),
         num_warps=tiling.warps,
     )
     return add_parts(collected, dtype)

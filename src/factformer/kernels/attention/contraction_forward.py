@@ -6,11 +6,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from factformer.kernels._triton.arithmetic import zeros
+
 
 @triton.jit
-def _kernel_rows(
-    kernel, i, j, size_out, size_in, stride_out, stride_in, IN_REGISTERS: tl.constexpr, PRECISION: tl.constexpr
-):
+def _kernel_rows(kernel, i, j, size_out, size_in, stride_out, stride_in, IN_REGISTERS: tl.constexpr, S: tl.constexpr):
     a = tl.load(
         kernel + i[:, None] * stride_out + j[None, :] * stride_in,
         mask=(i < size_out)[:, None] & (j < size_in)[None, :],
@@ -19,7 +19,7 @@ def _kernel_rows(
     if IN_REGISTERS:
         # The product with the identity is exact, and its result lies in the registers where the next one wants it.
         k = tl.arange(0, a.shape[1])
-        a = tl.dot(a, (k[:, None] == k[None, :]).to(a.dtype), input_precision=PRECISION).to(a.dtype)
+        a = tl.dot(a, (k[:, None] == k[None, :]).to(a.dtype), input_precision=S.PRECISION).to(a.dtype)
     return a
 
 
@@ -30,11 +30,7 @@ def contract_kernel(
     result,
     weights,
     parts,
-    size_out,
-    size_in,
-    inner,
-    columns,
-    heads,
+    sizes,
     channels,
     stride_sample,
     stride_out,
@@ -45,26 +41,21 @@ def contract_kernel(
     HAS_WEIGHTS: tl.constexpr,
     OF_SAMPLES: tl.constexpr,
     WHOLE: tl.constexpr,
-    DESCRIBED: tl.constexpr,
     CHUNKS: tl.constexpr,
     PADDED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_OUT: tl.constexpr,
-    BLOCK_IN: tl.constexpr,
-    BLOCK_Q: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    STAGES: tl.constexpr,
+    S: tl.constexpr,
 ):
+    size_out, size_in, inner, columns, heads = sizes
     # Heads and row blocks of the same columns run side by side, so that their reads share cache lines.
     head, block = tl.program_id(0) // row_blocks, tl.program_id(0) % row_blocks
     part, sample = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    i = block * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
-    j = tl.arange(0, BLOCK_IN)
-    n = tl.arange(0, BLOCK_Q * BLOCK_C)
-    column, c = tl.arange(0, BLOCK_Q), n % BLOCK_C
+    i = block * S.BLOCK_OUT + tl.arange(0, S.BLOCK_OUT)
+    j = tl.arange(0, S.BLOCK_IN)
+    n = tl.arange(0, S.BLOCK_Q * S.BLOCK_C)
+    column, c = tl.arange(0, S.BLOCK_Q), n % S.BLOCK_C
     pitch = heads * channels
     kernel += (sample * heads + head) * stride_sample
-    if DESCRIBED:
+    if S.DESCRIBED:
         outer = (sample * (columns // inner)).to(tl.int32)
     else:
         values += sample * columns * size_in * pitch + head * channels
@@ -72,24 +63,26 @@ def contract_kernel(
     if OF_SAMPLES:
         weights += sample * columns * size_out
     if STATISTICS:
-        counts = tl.zeros((BLOCK_OUT, BLOCK_Q), dtype=tl.float32)
-        level = tl.zeros((BLOCK_OUT, BLOCK_Q), dtype=tl.float32)
-        spread = tl.zeros((BLOCK_OUT, BLOCK_Q), dtype=tl.float32)
+        counts = zeros(S.BLOCK_OUT, S.BLOCK_Q)
+        level = zeros(S.BLOCK_OUT, S.BLOCK_Q)
+        spread = zeros(S.BLOCK_OUT, S.BLOCK_Q)
     if WHOLE:
-        a = _kernel_rows(kernel, i, j, size_out, size_in, stride_out, stride_in, CHUNKS > 1, PRECISION)
+        a = _kernel_rows(kernel, i, j, size_out, size_in, stride_out, stride_in, CHUNKS > 1, S)
         if CHUNKS > 1:
-            b = _kernel_rows(kernel, i, BLOCK_IN + j, size_out, size_in, stride_out, stride_in, True, PRECISION)
+            b = _kernel_rows(kernel, i, S.BLOCK_IN + j, size_out, size_in, stride_out, stride_in, True, S)
     first = part * columns_per_program
-    for q0 in tl.range(first, min(columns, first + columns_per_program), BLOCK_Q, num_stages=STAGES if WHOLE else 1):
-        if DESCRIBED:
+    for q0 in tl.range(
+        first, min(columns, first + columns_per_program), S.BLOCK_Q, num_stages=S.STAGES if WHOLE else 1
+    ):
+        if S.DESCRIBED:
             x, y = outer + q0 // inner, (q0 % inner) * heads + head
-            z = tl.dot(a, values.load([x, y, 0, 0]).reshape(BLOCK_IN, BLOCK_C), input_precision=PRECISION)
+            z = tl.dot(a, values.load([x, y, 0, 0]).reshape(S.BLOCK_IN, S.BLOCK_C), input_precision=S.PRECISION)
             if CHUNKS > 1:
-                v = values.load([x, y, BLOCK_IN, 0]).reshape(BLOCK_IN, BLOCK_C)
-                z = tl.dot(b, v, z, input_precision=PRECISION)
-            result.store([x, y, block * BLOCK_OUT, 0], z.to(result.dtype).reshape(1, 1, BLOCK_OUT, BLOCK_C))
+                v = values.load([x, y, S.BLOCK_IN, 0]).reshape(S.BLOCK_IN, S.BLOCK_C)
+                z = tl.dot(b, v, z, input_precision=S.PRECISION)
+            result.store([x, y, block * S.BLOCK_OUT, 0], z.to(result.dtype).reshape(1, 1, S.BLOCK_OUT, S.BLOCK_C))
         else:
-            q = q0 + n // BLOCK_C
+            q = q0 + n // S.BLOCK_C
             inside = (q < columns) & (c < channels)
             outside, within = (q // inner).to(tl.int64), q % inner
             source = (outside * size_in * inner + within) * pitch + c
@@ -100,17 +93,17 @@ def contract_kernel(
                     mask=(j < size_in)[:, None] & inside[None, :],
                     other=0.0,
                 )
-                z = tl.dot(a, v, input_precision=PRECISION)
+                z = tl.dot(a, v, input_precision=S.PRECISION)
             else:
-                z = tl.zeros((BLOCK_OUT, BLOCK_Q * BLOCK_C), dtype=tl.float32)
-                for k in tl.range(0, size_in, BLOCK_IN, num_stages=STAGES):
+                z = zeros(S.BLOCK_OUT, S.BLOCK_Q * S.BLOCK_C)
+                for k in tl.range(0, size_in, S.BLOCK_IN, num_stages=S.STAGES):
                     v = tl.load(
                         values + (k + j)[:, None] * (inner * pitch) + source[None, :],
                         mask=(k + j < size_in)[:, None] & inside[None, :],
                         other=0.0,
                     )
-                    a = _kernel_rows(kernel, i, k + j, size_out, size_in, stride_out, stride_in, False, PRECISION)
-                    z = tl.dot(a, v, z, input_precision=PRECISION)
+                    a = _kernel_rows(kernel, i, k + j, size_out, size_in, stride_out, stride_in, False, S)
+                    z = tl.dot(a, v, z, input_precision=S.PRECISION)
             mask = (i < size_out)[:, None] & inside[None, :]
             tl.store(result + i[:, None] * (inner * pitch) + target[None, :], z.to(result.dtype.element_ty), mask=mask)
         if STATISTICS:
@@ -121,11 +114,11 @@ def contract_kernel(
             if HAS_WEIGHTS:
                 point = ((q // inner) * size_out * inner + q % inner)[None, :] + (i * inner)[:, None]
                 w = tl.load(weights + point, mask=w > 0.0, other=0.0)
-            tile = tl.reshape(z, (BLOCK_OUT, BLOCK_Q, BLOCK_C))
+            tile = tl.reshape(z, (S.BLOCK_OUT, S.BLOCK_Q, S.BLOCK_C))
             mean = tl.sum(tile, axis=2) / channels
             away = tile - mean[:, :, None]
             if PADDED:
-                away = tl.where((tl.arange(0, BLOCK_C) < channels)[None, None, :], away, 0.0)
+                away = tl.where((tl.arange(0, S.BLOCK_C) < channels)[None, None, :], away, 0.0)
             counts += w
             shift = mean - level
             level += shift * (w / tl.maximum(counts, 1e-30))

@@ -29,6 +29,7 @@ from factformer.kernels._triton.products import gram_parts
 from factformer.kernels._triton.tiles import can_move, moved
 from factformer.kernels._triton.weights import working
 from factformer.kernels.attention.output_kernels import (
+    Tiles,
     head_terms_kernel,
     hidden_gradient_kernel,
     output_kernel,
@@ -80,13 +81,13 @@ class _Output(torch.autograd.Function):
         save = any(ctx.needs_input_grad)
         hidden = torch.empty_like(residual) if save else result
         width = heads * channels
-        cut, block_d, block_k = output_tiling(points), padded(dim), min(padded(width), 64)
+        cut, block_d, block_c = output_tiling(points), padded(dim), min(padded(width), 64)
         described = can_move(values.view(batch, points, width), folded, residual)
         launch(
             output_kernel,
             (triton.cdiv(points, cut.points), batch),
-            moved(values.view(batch, points, width), batch, cut.points, block_k, described),
-            moved(folded, batch, block_d, block_k, described),
+            moved(values.view(batch, points, width), batch, cut.points, block_c, described),
+            moved(folded, batch, block_d, block_c, described),
             constant,
             moved(second, 1, block_d, block_d, described),
             moved(residual, batch, cut.points, block_d, described),
@@ -98,12 +99,7 @@ class _Output(torch.autograd.Function):
             dim,
             SAVE=save,
             MASKED=domain is not None,
-            DESCRIBED=described,
-            PRECISION=precision(values.dtype),
-            BLOCK_P=cut.points,
-            BLOCK_K=block_k,
-            BLOCK_D=block_d,
-            STAGES=cut.stages,
+            S=_tiles(cut, values.dtype, described, block_d, block_c),
             num_warps=cut.warps,
             maxnreg=cut.registers,
         )
@@ -141,11 +137,7 @@ class _Output(torch.autograd.Function):
             dim,
             per_program,
             MASKED=domain is not None,
-            DESCRIBED=described,
-            PRECISION=precision(hidden.dtype),
-            BLOCK_P=cut.points,
-            BLOCK_D=block_d,
-            STAGES=cut.stages,
+            S=_tiles(cut, hidden.dtype, described, block_d),
             num_warps=cut.warps,
         )
         raw_parts = gram_parts(grad_hidden.view(batch, points, dim), flat)
@@ -188,16 +180,22 @@ class _Output(torch.autograd.Function):
             dim,
             HAS_WEIGHTS=weights is not None,
             OF_SAMPLES=weights is not None and weights.numel() > points,
-            DESCRIBED=described,
-            PRECISION=precision(values.dtype),
-            BLOCK_P=cut.points,
-            BLOCK_C=block_c,
-            BLOCK_D=block_d,
-            STAGES=cut.stages,
+            S=_tiles(cut, values.dtype, described, block_d, block_c),
             num_warps=cut.warps,
         )
         grad_second = second_parts.sum(0)
         return grad_values, None, grad_firsts.sum(0), grad_second, grad, None, None
+
+
+def _tiles(cut: OutputTiling, dtype: torch.dtype, described: bool, block_d: int, block_c: int = 0) -> Tiles:
+    return Tiles(
+        DESCRIBED=described,
+        PRECISION=precision(dtype),
+        BLOCK_P=cut.points,
+        BLOCK_D=block_d,
+        BLOCK_C=block_c,
+        STAGES=cut.stages,
+    )
 
 
 def output(

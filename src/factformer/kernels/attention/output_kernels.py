@@ -3,11 +3,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import triton
 import triton.language as tl
 
-from factformer.kernels._triton.arithmetic import gelu, gelu_slope
+from factformer.kernels._triton.arithmetic import gelu, gelu_slope, zeros
 from factformer.kernels._triton.tiles import load_tile, row_of, store_tile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiles:
+    """What the kernels are made for: tiles of points (P), of the channels of the field (D) and of the values (C)."""
+
+    DESCRIBED: bool
+    PRECISION: str
+    BLOCK_P: int
+    BLOCK_D: int
+    STAGES: int
+    BLOCK_C: int = 0
 
 
 @triton.jit
@@ -32,30 +46,25 @@ def output_kernel(
     dim,
     SAVE: tl.constexpr,
     MASKED: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    STAGES: tl.constexpr,
+    S: tl.constexpr,
 ):
-    sample, p = tl.program_id(1), tl.program_id(0) * BLOCK_P
-    d = tl.arange(0, BLOCK_D)
-    h = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
-    for start in tl.range(0, width, BLOCK_K, num_stages=STAGES):
-        z = load_tile(values, sample, p, start, points, width, DESCRIBED, BLOCK_P, BLOCK_K)
-        w = load_tile(folded, sample, 0, start, dim, width, DESCRIBED, BLOCK_D, BLOCK_K)
-        h = tl.dot(z, tl.trans(w), h, input_precision=PRECISION)
+    sample, p = tl.program_id(1), tl.program_id(0) * S.BLOCK_P
+    d = tl.arange(0, S.BLOCK_D)
+    h = zeros(S.BLOCK_P, S.BLOCK_D)
+    for start in tl.range(0, width, S.BLOCK_C, num_stages=S.STAGES):
+        z = load_tile(values, sample, p, start, points, width, S.DESCRIBED, S.BLOCK_P, S.BLOCK_C)
+        w = load_tile(folded, sample, 0, start, dim, width, S.DESCRIBED, S.BLOCK_D, S.BLOCK_C)
+        h = tl.dot(z, tl.trans(w), h, input_precision=S.PRECISION)
     h += tl.load(constant + sample * dim + d, mask=d < dim, other=0.0)[None, :]
     if SAVE:
-        store_tile(hidden, h, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
-    w = load_tile(second, 0, 0, 0, dim, dim, DESCRIBED, BLOCK_D, BLOCK_D)
-    past = load_tile(residual, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
-    out = tl.dot(gelu(h).to(w.dtype), tl.trans(w), input_precision=PRECISION)
+        store_tile(hidden, h, sample, p, 0, points, dim, S.DESCRIBED, S.BLOCK_P, S.BLOCK_D)
+    w = load_tile(second, 0, 0, 0, dim, dim, S.DESCRIBED, S.BLOCK_D, S.BLOCK_D)
+    past = load_tile(residual, sample, p, 0, points, dim, S.DESCRIBED, S.BLOCK_P, S.BLOCK_D)
+    out = tl.dot(gelu(h).to(w.dtype), tl.trans(w), input_precision=S.PRECISION)
     if MASKED:
-        out = tl.where(within(domain, sample, p, points, BLOCK_P)[:, None], out, 0.0)
+        out = tl.where(within(domain, sample, p, points, S.BLOCK_P)[:, None], out, 0.0)
     out += past.to(tl.float32)
-    store_tile(result, out, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
+    store_tile(result, out, sample, p, 0, points, dim, S.DESCRIBED, S.BLOCK_P, S.BLOCK_D)
 
 
 @triton.jit
@@ -71,30 +80,28 @@ def hidden_gradient_kernel(
     dim,
     tiles_per_program,
     MASKED: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    STAGES: tl.constexpr,
+    S: tl.constexpr,
 ):
     """``∂h`` of every point, and of the points of a program its sum and ``∂W₂ = ∂outᵀ gelu(h)``."""
     sample = tl.program_id(1)
-    d = tl.arange(0, BLOCK_D)
-    w = load_tile(second, 0, 0, 0, dim, dim, DESCRIBED, BLOCK_D, BLOCK_D)
-    total = tl.zeros((BLOCK_D, BLOCK_D), dtype=tl.float32)
-    summed = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
+    d = tl.arange(0, S.BLOCK_D)
+    w = load_tile(second, 0, 0, 0, dim, dim, S.DESCRIBED, S.BLOCK_D, S.BLOCK_D)
+    total = zeros(S.BLOCK_D, S.BLOCK_D)
+    summed = zeros(S.BLOCK_P, S.BLOCK_D)
     first = tl.program_id(0) * tiles_per_program
-    for tile in tl.range(first, min(first + tiles_per_program, (points + BLOCK_P - 1) // BLOCK_P), num_stages=STAGES):
-        p = tile * BLOCK_P
-        g = load_tile(grad, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
-        h = load_tile(hidden, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D).to(tl.float32)
-        grad_h = tl.dot(g, w, input_precision=PRECISION) * gelu_slope(h)
+    for tile in tl.range(
+        first, min(first + tiles_per_program, (points + S.BLOCK_P - 1) // S.BLOCK_P), num_stages=S.STAGES
+    ):
+        p = tile * S.BLOCK_P
+        g = load_tile(grad, sample, p, 0, points, dim, S.DESCRIBED, S.BLOCK_P, S.BLOCK_D)
+        h = load_tile(hidden, sample, p, 0, points, dim, S.DESCRIBED, S.BLOCK_P, S.BLOCK_D).to(tl.float32)
+        grad_h = tl.dot(g, w, input_precision=S.PRECISION) * gelu_slope(h)
         active = gelu(h)
         if MASKED:
-            inside = within(domain, sample, p, points, BLOCK_P)[:, None]
+            inside = within(domain, sample, p, points, S.BLOCK_P)[:, None]
             grad_h, active = tl.where(inside, grad_h, 0.0), tl.where(inside, active, 0.0)
-        total = tl.dot(tl.trans(g), active.to(g.dtype), total, input_precision=PRECISION)
-        store_tile(grad_hidden, grad_h, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
+        total = tl.dot(tl.trans(g), active.to(g.dtype), total, input_precision=S.PRECISION)
+        store_tile(grad_hidden, grad_h, sample, p, 0, points, dim, S.DESCRIBED, S.BLOCK_P, S.BLOCK_D)
         summed += grad_h
     program = sample.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)
     tl.store(sum_parts + program * dim + d, tl.sum(summed, axis=0), mask=d < dim)
@@ -129,11 +136,11 @@ def head_terms_kernel(
     mask = (d < dim)[:, None] & (c < channels)[None, :]
     pitch = heads * channels
     inside = d[:, None] * pitch + (head * channels + c)[None, :]
-    raw = tl.zeros((BLOCK_D, BLOCK_C), dtype=tl.float32)
+    raw = zeros(BLOCK_D, BLOCK_C)
     for part in tl.range(0, raw_number, num_stages=4):
         raw += tl.load(raw_parts + (sample * raw_number + part) * dim * pitch + inside, mask=mask, other=0.0)
     # Many short parts, as a tile of 16 at a time.
-    sums = tl.zeros((16, BLOCK_D), dtype=tl.float32)
+    sums = zeros(16, BLOCK_D)
     for start in range(0, sum_number, 16):
         k = start + tl.arange(0, 16)
         rows = sum_parts + (sample * sum_number + k)[:, None] * dim + d[None, :]
@@ -166,42 +173,37 @@ def values_gradient_kernel(
     dim,
     HAS_WEIGHTS: tl.constexpr,
     OF_SAMPLES: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    STAGES: tl.constexpr,
+    S: tl.constexpr,
 ):
     """``∂z = ∂h (ρ W₁) + w (α + β z)``, a head at a time.
 
     With ``DESCRIBED`` heads are as wide as their tile, so that no tile reaches into the next head.
     """
-    sample, p = tl.program_id(1), tl.program_id(0) * BLOCK_P
-    g = load_tile(grad_hidden, sample, p, 0, points, dim, DESCRIBED, BLOCK_P, BLOCK_D)
+    sample, p = tl.program_id(1), tl.program_id(0) * S.BLOCK_P
+    g = load_tile(grad_hidden, sample, p, 0, points, dim, S.DESCRIBED, S.BLOCK_P, S.BLOCK_D)
     measure = 1.0
     if HAS_WEIGHTS:
         if OF_SAMPLES:
             weights += row_of(sample, points)
-        r = p + tl.arange(0, BLOCK_P)
+        r = p + tl.arange(0, S.BLOCK_P)
         measure = tl.load(weights + r, mask=r < points, other=0.0)[:, None]
-    for head in tl.range(0, heads, num_stages=STAGES):
+    for head in tl.range(0, heads, num_stages=S.STAGES):
         start, end = head * channels, (head + 1) * channels
-        if DESCRIBED:
-            z = load_tile(values, sample, p, start, points, 0, True, BLOCK_P, BLOCK_C)
-            w = load_tile(scaled, sample, 0, start, dim, 0, True, BLOCK_D, BLOCK_C)
+        if S.DESCRIBED:
+            z = load_tile(values, sample, p, start, points, 0, True, S.BLOCK_P, S.BLOCK_C)
+            w = load_tile(scaled, sample, 0, start, dim, 0, True, S.BLOCK_D, S.BLOCK_C)
         else:
             pitch = heads * channels
-            c, d, r = start + tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_D), p + tl.arange(0, BLOCK_P)
+            c, d, r = start + tl.arange(0, S.BLOCK_C), tl.arange(0, S.BLOCK_D), p + tl.arange(0, S.BLOCK_P)
             where = (sample.to(tl.int64) * points + r)[:, None] * pitch + c[None, :]
             mask = (r < points)[:, None] & (c < end)[None, :]
             z = tl.load(values + where, mask=mask, other=0.0)
             base = (sample.to(tl.int64) * dim + d)[:, None] * pitch + c[None, :]
             w = tl.load(scaled + base, mask=(d < dim)[:, None] & (c < end)[None, :], other=0.0)
         term = terms + (sample * heads + head) * 2
-        result = tl.dot(g, w, input_precision=PRECISION)
+        result = tl.dot(g, w, input_precision=S.PRECISION)
         result += measure * (tl.load(term) + tl.load(term + 1) * z.to(tl.float32))
-        if DESCRIBED:
-            store_tile(grad_values, result, sample, p, start, points, 0, True, BLOCK_P, BLOCK_C)
+        if S.DESCRIBED:
+            store_tile(grad_values, result, sample, p, start, points, 0, True, S.BLOCK_P, S.BLOCK_C)
         else:
             tl.store(grad_values + where, result.to(grad_values.dtype.element_ty), mask=mask)

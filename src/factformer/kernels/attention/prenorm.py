@@ -12,6 +12,7 @@ Reference implementation: `factformer.nn.attention.axial_kernel.axial_mean` of `
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from factformer.kernels._triton.arithmetic import padded, pieces, rows_of
+from factformer.kernels._triton.arithmetic import padded, pieces, rows_of, zeros
 from factformer.kernels._triton.launching import launch
 from factformer.kernels._triton.limits import within_limits
 from factformer.kernels._triton.tiles import row_of
@@ -46,58 +47,84 @@ def gradient_tiling(points: int, batch: int) -> GradientTiling:
     return GradientTiling(4, 8 if points >= 2**16 else 1, 2, 3)
 
 
+class Shape(NamedTuple):
+    """Points of the last axis and of the rest, and channels."""
+
+    rest: int
+    last: int
+    dim: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiles:
+    """What the forward kernel is made for: rows of a program, tiles of points (S) and channels (D)."""
+
+    HAS_ENCODING: bool
+    MASKED: bool
+    SAVE: bool
+    ROWS: int
+    BLOCK_S: int
+    BLOCK_D: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientTiles:
+    """The same of the gradient's: tiles of a program, and of points (P) and channels (D)."""
+
+    HAS_ENCODING: bool
+    MASKED: bool
+    TILES: int
+    BLOCK_P: int
+    BLOCK_D: int
+    STAGES: int
+
+
 @triton.jit
 def _prenorm_kernel(
     field,
     encoding,
-    gain,
-    bias,
-    weights_rest,
-    weights_last,
+    affine,
+    weights,
     total,
     normed,
     row_parts,
     column_parts,
     statistics,
     domain,
-    rest,
-    last,
-    dim,
+    shape,
     eps,
-    HAS_ENCODING: tl.constexpr,
-    MASKED: tl.constexpr,
-    SAVE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_S: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    S: tl.constexpr,
 ):
+    gain, bias = affine
+    weights_rest, weights_last = weights
+    rest, last, dim = shape
     tile, block, sample = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    s = tile * BLOCK_S + tl.arange(0, BLOCK_S)
-    d = tl.arange(0, BLOCK_D)
+    s = tile * S.BLOCK_S + tl.arange(0, S.BLOCK_S)
+    d = tl.arange(0, S.BLOCK_D)
     inside_d = d < dim
     g = tl.load(gain + d, mask=inside_d, other=0.0)
     c = tl.load(bias + d, mask=inside_d, other=0.0)
     w_last = tl.load(weights_last + s, mask=s < last, other=0.0)
-    columns = tl.zeros((BLOCK_S, BLOCK_D), dtype=tl.float32)
-    for k in range(ROWS):
-        r = block * ROWS + k
+    columns = zeros(S.BLOCK_S, S.BLOCK_D)
+    for k in range(S.ROWS):
+        r = block * S.ROWS + k
         mask = (s < last)[:, None] & inside_d[None, :] & (r < rest)
         point = (r.to(tl.int64) * last + s)[:, None] * dim + d[None, :]
         offset = sample * rest * last * dim + point
         u = tl.load(field + offset, mask=mask, other=0.0)
-        if HAS_ENCODING:
+        if S.HAS_ENCODING:
             u = (u.to(tl.float32) + tl.load(encoding + point, mask=mask, other=0.0).to(tl.float32)).to(u.dtype)
             tl.store(total + offset, u, mask=mask)
         u = u.to(tl.float32)
         mean = tl.sum(u, axis=1) / dim
         centred = tl.where(inside_d[None, :], u - mean[:, None], 0.0)
         scale = tl.rsqrt(tl.sum(centred * centred, axis=1) / dim + eps)
-        if SAVE:
+        if S.SAVE:
             where = statistics + (sample * rest * last + r * last + s) * 2
             tl.store(where, mean, mask=(s < last) & (r < rest))
             tl.store(where + 1, scale, mask=(s < last) & (r < rest))
         x = centred * scale[:, None] * g[None, :] + c[None, :]
-        if MASKED:
+        if S.MASKED:
             within = tl.load(domain + (sample * rest + r) * last + s, mask=(s < last) & (r < rest), other=0) != 0
             x = tl.where(within[:, None], x, 0.0)
         tl.store(normed + offset, x.to(normed.dtype.element_ty), mask=mask)
@@ -119,43 +146,37 @@ def _prenorm_gradient_kernel(
     grad_rows,
     grad_columns,
     gain,
-    weights_rest,
-    weights_last,
+    weights,
     grad_field,
     grad_encoding,
     affine_parts,
     domain,
     batch,
-    rest,
-    last,
-    dim,
+    shape,
     samples_per_program,
-    HAS_ENCODING: tl.constexpr,
-    MASKED: tl.constexpr,
-    TILES: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    STAGES: tl.constexpr,
+    S: tl.constexpr,
 ):
+    weights_rest, weights_last = weights
+    rest, last, dim = shape
     part = tl.program_id(1)
     points = rest * last
-    d = tl.arange(0, BLOCK_D)
+    d = tl.arange(0, S.BLOCK_D)
     inside_d = d < dim
     g = tl.load(gain + d, mask=inside_d, other=0.0)[None, :]
     # Sums of every place in the tile: adding up over the tile each time would make all threads wait for each other.
-    grad_gain = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
-    grad_bias = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
-    for k in range(TILES):
-        p = (tl.program_id(0) * TILES + k) * BLOCK_P + tl.arange(0, BLOCK_P)
+    grad_gain = zeros(S.BLOCK_P, S.BLOCK_D)
+    grad_bias = zeros(S.BLOCK_P, S.BLOCK_D)
+    for k in range(S.TILES):
+        p = (tl.program_id(0) * S.TILES + k) * S.BLOCK_P + tl.arange(0, S.BLOCK_P)
         wide = p.to(tl.int64)
         r, s = p // last, p % last
         inside = p < points
         mask = inside[:, None] & inside_d[None, :]
         w_rest = tl.load(weights_rest + r, mask=inside, other=0.0)[:, None]
         w_last = tl.load(weights_last + s, mask=inside, other=0.0)[:, None]
-        summed = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
+        summed = zeros(S.BLOCK_P, S.BLOCK_D)
         for sample in tl.range(
-            part * samples_per_program, min(batch, (part + 1) * samples_per_program), num_stages=STAGES
+            part * samples_per_program, min(batch, (part + 1) * samples_per_program), num_stages=S.STAGES
         ):
             point = row_of(sample, points) + wide
             offset = point[:, None] * dim + d[None, :]
@@ -168,7 +189,7 @@ def _prenorm_gradient_kernel(
             scale = tl.load(statistics + point * 2 + 1, mask=inside, other=0.0)[:, None]
             grad += w_last * row + w_rest * column
             unit = tl.where(inside_d[None, :], (u - mean) * scale, 0.0)
-            if MASKED:
+            if S.MASKED:
                 within = tl.load(domain + point, mask=inside, other=0)[:, None] != 0
                 grad, unit = tl.where(within, grad, 0.0), tl.where(within, unit, 0.0)
             grad_gain += grad * unit
@@ -179,7 +200,7 @@ def _prenorm_gradient_kernel(
             result = scale * (grad - level - unit * along) + past
             tl.store(grad_field + offset, result.to(grad_field.dtype.element_ty), mask=mask)
             summed += result
-        if HAS_ENCODING:
+        if S.HAS_ENCODING:
             offset = (part.to(tl.int64) * points + wide)[:, None] * dim + d[None, :]
             tl.store(grad_encoding + offset, summed.to(grad_encoding.dtype.element_ty), mask=mask)
     program = tl.program_id(0) * tl.num_programs(1) + part
@@ -218,26 +239,24 @@ class _PreNorm(torch.autograd.Function):
             (tiles, blocks, batch),
             field,
             encoding if encoding is not None else field,
-            gain,
-            bias,
-            weights_rest,
-            weights_last,
+            (gain, bias),
+            (weights_rest, weights_last),
             total,
             normed,
             row_parts,
             column_parts,
             statistics,
             domain,
-            rest,
-            last,
-            dim,
+            Shape(rest, last, dim),
             eps,
-            HAS_ENCODING=encoding is not None,
-            MASKED=domain is not None,
-            SAVE=save,
-            ROWS=row_count,
-            BLOCK_S=block_s,
-            BLOCK_D=padded(dim),
+            S=Tiles(
+                HAS_ENCODING=encoding is not None,
+                MASKED=domain is not None,
+                SAVE=save,
+                ROWS=row_count,
+                BLOCK_S=block_s,
+                BLOCK_D=padded(dim),
+            ),
             num_warps=warps,
         )
         ctx.save_for_backward(total, statistics, gain, weights_rest, weights_last, domain)
@@ -271,23 +290,22 @@ class _PreNorm(torch.autograd.Function):
             rows_of(grad_rows),
             rows_of(grad_parts[:, 0]),  # the same for all parts of a sum
             gain,
-            weights_rest,
-            weights_last,
+            (weights_rest, weights_last),
             grad_field,
             grad_encoding,
             affine_parts,
             domain,
             batch,
-            rest,
-            last,
-            dim,
+            Shape(rest, last, dim),
             per_program,
-            HAS_ENCODING=has_encoding,
-            MASKED=domain is not None,
-            TILES=cut.tiles,
-            BLOCK_P=cut.points,
-            BLOCK_D=padded(dim),
-            STAGES=cut.stages,
+            S=GradientTiles(
+                HAS_ENCODING=has_encoding,
+                MASKED=domain is not None,
+                TILES=cut.tiles,
+                BLOCK_P=cut.points,
+                BLOCK_D=padded(dim),
+                STAGES=cut.stages,
+            ),
             num_warps=cut.warps,
         )
         grad_gain, grad_bias = affine_parts.sum(0).unbind(0)

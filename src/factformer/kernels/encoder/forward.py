@@ -12,7 +12,7 @@ from factformer.kernels._triton.arithmetic import gelu
 from factformer.kernels._triton.in_place import offsets
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tiles:
     """What the kernels are made for: tiles of points (P), frames or channels with a one behind (C), and outputs (D)."""
 

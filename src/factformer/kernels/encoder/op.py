@@ -177,7 +177,8 @@ class _Lift(torch.autograd.Function):
 
 
 def _tiles(dtype: torch.dtype, columns: int, dim: int) -> Tiles:
-    return Tiles(precision(dtype), BLOCK_POINTS, padded(columns + 1), padded(dim))
+    block_c = padded(columns + 1)
+    return Tiles(PRECISION=precision(dtype), BLOCK_P=BLOCK_POINTS, BLOCK_C=block_c, BLOCK_D=padded(dim))
 
 
 def _portions(batch: int, size: int) -> list[slice]:

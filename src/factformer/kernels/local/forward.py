@@ -104,7 +104,7 @@ class Sizes(NamedTuple):
     eps: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tiles:
     """What the kernels of the network are made for: points, channels and hidden channels of a tile."""
 

@@ -34,7 +34,7 @@ class Axes(NamedTuple):
     step: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Stencil:
     """What a kernel is made for: a bit for each axis that wraps around, how many axes are absent, a line's neighbours.
 
@@ -55,7 +55,8 @@ def surroundings(
     wraps = sum(1 << (absent + m) for m, kind in enumerate(kinds) if kind == "periodic")
     sizes = [1] * absent + list(shape)
     axes = Axes(sizes[0], sizes[1], sizes[2], sizes[3], dilation)
-    return axes, Stencil(wraps, absent, 2 * (kernel_size // 2) + 1, RUN if dilation == 1 else 1)
+    run = RUN if dilation == 1 else 1
+    return axes, Stencil(WRAPS=wraps, ABSENT=absent, WIDTH=2 * (kernel_size // 2) + 1, RUN=run)
 
 
 def num_runs(axes: Axes, stencil: Stencil) -> int:

@@ -84,7 +84,7 @@ class _Local(torch.autograd.Function):
             second_bias,
             result,
             Sizes(rows, dim, hidden, eps),
-            TILES=Tiles(precision(dtype), NETWORK_POINTS, padded(dim), min(padded(hidden), NETWORK_HIDDEN)),
+            TILES=_tiles(dtype, NETWORK_POINTS, dim, min(padded(hidden), NETWORK_HIDDEN)),
             num_warps=NETWORK_WARPS,
             num_stages=2,
         )
@@ -118,7 +118,7 @@ class _Local(torch.autograd.Function):
             parts,
             factor,
             Sizes(rows, dim, hidden, ctx.eps),
-            TILES=Tiles(precision(dtype), GRADIENT_POINTS, padded(dim), min(padded(hidden), GRADIENT_HIDDEN)),
+            TILES=_tiles(dtype, GRADIENT_POINTS, dim, min(padded(hidden), GRADIENT_HIDDEN)),
             num_warps=GRADIENT_WARPS,
             num_stages=2,
         )
@@ -162,6 +162,10 @@ class _Local(torch.autograd.Function):
             second_bias=grad_second_bias,
         )
         return grad_field, None, None, None, None, None, *learned
+
+
+def _tiles(dtype: torch.dtype, points: int, dim: int, hidden: int) -> Tiles:
+    return Tiles(PRECISION=precision(dtype), BLOCK_P=points, BLOCK_D=padded(dim), BLOCK_H=hidden)
 
 
 def _convolve(

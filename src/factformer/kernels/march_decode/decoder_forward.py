@@ -31,7 +31,7 @@ SMALLER_TILE = Tile(64, 4, 2)
 GROUPS_AT_A_TIME = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sizes:
     """What the kernels of the decoder are made for: its layers, tiles of points (P) and of each layer's channels.
 

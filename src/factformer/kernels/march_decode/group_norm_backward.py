@@ -87,7 +87,7 @@ def group_norm_backward(
         result,
         measure,
         AT_A_TIME=(raw.shape[1] - 1) // channels,
-        S=Grouped(groups, channels, outputs, padded(channels), padded(outputs)),
+        S=Grouped(GROUPS=groups, CHANNELS=channels, OUTPUTS=outputs, BLOCK_K=padded(channels), BLOCK_R=padded(outputs)),
     )
     latent = groups * channels
     split = result.sum(0).split([latent * outputs, latent, latent, groups * outputs])

@@ -31,7 +31,7 @@ BLOCK_COLUMNS = 128
 FINISH_COLUMNS = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sizes:
     """What the kernel of the products is made for: tiles of rows (R), hidden (H) and latent channels (C)."""
 
@@ -201,7 +201,16 @@ def march_weights_backward(
         points,
         batch,
         per_program,
-        S=Sizes(latent, hidden, precision(states.dtype), tile.points, padded(hidden), block, chunks, tile.stages),
+        S=Sizes(
+            LATENT=latent,
+            HIDDEN=hidden,
+            PRECISION=precision(states.dtype),
+            BLOCK_R=tile.points,
+            BLOCK_H=padded(hidden),
+            BLOCK_C=block,
+            CHUNKS=chunks,
+            STAGES=tile.stages,
+        ),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )

@@ -61,7 +61,7 @@ def _network_kernel(
         tl.store(embedding_sums + step * 2 + 1, tl.sum(e * e, axis=0), mask=tl.program_id(0) == 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sizes:
     """What the kernels of a step are made for: channels, and tiles of points (P), of latent (K) and hidden ones (H)."""
 
@@ -77,11 +77,19 @@ class Sizes:
     @classmethod
     def of(cls, states: Tensor, hidden: int, block: int, tile: Tile, described: bool) -> Sizes:
         """Of states ``(…, latent)``, ``block`` of their channels at a time."""
-        latent = states.shape[-1]
-        return cls(latent, hidden, described, precision(states.dtype), tile.points, block, padded(hidden), tile.stages)
+        return cls(
+            LATENT=states.shape[-1],
+            HIDDEN=hidden,
+            DESCRIBED=described,
+            PRECISION=precision(states.dtype),
+            BLOCK_P=tile.points,
+            BLOCK_K=block,
+            BLOCK_H=padded(hidden),
+            STAGES=tile.stages,
+        )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """Whether points have weights, each sample its own, and whether a forcing drives the marching."""
 
@@ -92,7 +100,8 @@ class Case:
     @classmethod
     def of(cls, states: Tensor, weights: Tensor | None, forcing: Forcing | None) -> Case:
         """Of states ``(…, point, latent)``."""
-        return cls(weights is not None, weights is not None and weights.numel() > states.shape[-2], forcing is not None)
+        of_samples = weights is not None and weights.numel() > states.shape[-2]
+        return cls(HAS_WEIGHTS=weights is not None, OF_SAMPLES=of_samples, FORCED=forcing is not None)
 
 
 class Forcing(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from factformer.kernels.solvers import FACTORS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Line:
     """What a kernel is made for: lines of ``S`` numbers, ``R`` of them at a time, and how they are held (`fourier`)."""
 
@@ -32,4 +32,5 @@ class Lines:
 
     def taken(self, number: int) -> Line:
         """For programs that take this many at a time."""
-        return Line(self.size, number, *FACTORS[self.size])
+        length, lanes, wide_length, wide_lanes = FACTORS[self.size]
+        return Line(S=self.size, R=number, LIST=length, LANES=lanes, WIDE_LIST=wide_length, WIDE_LANES=wide_lanes)
