@@ -39,17 +39,21 @@ def reynolds() -> list[Entry]:
 
 
 def steps() -> list[Entry]:
-    """One surrogate for several time steps, judged at each of them and between, and a specialist for each."""
+    """One surrogate for several time steps, judged at each of them and between, and a specialist for each.
+
+    It has as many updates as one specialist, and again as many as all of them together.
+    """
     names = tuple(f"kolmogorov-step-{step:g}" for step in STEPS)
     folder, updates = "kolmogorov-steps-128", 10_000
 
-    def entry(name: str, title: str, stride: str, judged: tuple[str, ...]) -> Entry:
+    def entry(name: str, title: str, stride: str, judged: tuple[str, ...], updates: int = updates) -> Entry:
         settings = (*BFLOAT, *PATCHED, f"protocol.stride={stride}", *_updates(updates))
         run = Training("kolmogorov", PLUS, LATENT, 128, settings)
-        return Entry("steps", folder, _name(name, updates), run, 1.2, title, judged_on=judged)
+        return Entry("steps", folder, _name(name, updates), run, updates / 10_000, title, judged_on=judged)
 
-    every = "[" + ",".join(map(str, STRIDES)) + "]"
+    every, title = "[" + ",".join(map(str, STRIDES)) + "]", f"steps {', '.join(map(str, STRIDES))}"
     return [
-        entry("all", f"steps {', '.join(map(str, STRIDES))}", every, names),
+        entry("all", title, every, names),
         *(entry(f"{s}", f"step {s} alone", str(s), (f"kolmogorov-step-{s}",)) for s in STRIDES),
+        entry("all", f"{title}, longer", every, names, updates * len(STRIDES)),
     ]

@@ -128,6 +128,7 @@ def settled(done: Sequence[Owed], options: argparse.Namespace) -> list[str]:
 def shared_device() -> Iterator[None]:
     """Processes in here share the GPU through NVIDIA's multi-process service, if it is installed."""
     tool = shutil.which("nvidia-cuda-mps-control")
+    print("sharing the device " + ("by turns: there is no multi-process service" if tool is None else f"by {tool}"))
     if tool is None:
         yield
         return

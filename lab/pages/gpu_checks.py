@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from factformer._support.documents import read_json
 from factformer.evaluation.baselines import BOX
 from factformer.evaluation.provenance import provenance, write_json
 from lab import ROOT
@@ -21,7 +21,7 @@ from lab.pages.findings import NOT_RUN, markdown
 
 RESULTS = ROOT / "results"
 COUNTED = RESULTS / "cpu" / "counted_peaks.json"
-STEPS = (1, 2, 3, 4)
+STEP = "kolmogorov-step-"
 WAYS = ("227 KB and TMA", "163 KB, no TMA", "99 KB, no TMA", "compiled", "eager")
 
 
@@ -72,7 +72,7 @@ def other_cards() -> list[str]:
 
 def peaks() -> list[str]:
     """Peaks of memory that a GPU measured, beside those that the plan counts."""
-    known = {_key(row): row for row in json.loads(COUNTED.read_text(encoding="utf-8"))["rows"]}
+    known = {_key(row): row for row in read_json(COUNTED)["rows"]}
     table = []
     for row in _measured_peaks():
         patch = f", patch {row['patch']}" if row["patch"] > 1 else ""
@@ -96,20 +96,24 @@ def peaks() -> list[str]:
 def time_steps() -> list[str]:
     """One surrogate for several time steps, and one for each."""
     folder = RESULTS / "kolmogorov-steps-128"
-    several = json.loads((folder / "all-10k.json").read_text(encoding="utf-8"))
+    several = {name: folder / f"all-{name}.json" for name in ("10k", "40k")}
+    errors = {
+        name: {data: _error(found) for data, found in read_json(path)["judged_on"].items()}
+        for name, path in several.items()
+        if path.is_file()
+    }
     table = []
-    for name, judged in several["judged_on"].items():
-        step = name.removeprefix("kolmogorov-step-")
-        one, alone = _error(judged), folder / f"{step}-10k.json"
-        row = [step, f"{one:.4f}"]
-        if alone.is_file():
-            own = _error(json.loads(alone.read_text(encoding="utf-8"))["judged_on"][name])
-            row += [f"{own:.4f}", f"{one / own:.2f}"]
-        else:
-            row += ["–", ""]
-        table.append((float(step), row))
-    rows = [row for _, row in sorted(table)]
-    return markdown(["time step", "one surrogate", "trained at that step alone", "ratio"], rows)
+    for data in sorted(errors["10k"], key=lambda name: float(name.removeprefix(STEP))):
+        step = data.removeprefix(STEP)
+        path = folder / f"{step}-10k.json"
+        alone = _error(read_json(path)["judged_on"][data]) if path.is_file() else None
+        row = [step, "–" if alone is None else f"{alone:.4f}"]
+        for name in several:
+            one = errors.get(name, {}).get(data)
+            ratio = "" if one is None or alone is None else f" ({one / alone:.2f} times)"
+            row.append(NOT_RUN if one is None else f"{one:.4f}{ratio}")
+        table.append(row)
+    return markdown(["time step", "trained at that step alone", "one surrogate", "the same, 40,000 updates"], table)
 
 
 def _error(result: Mapping[str, Any]) -> float:
@@ -119,7 +123,7 @@ def _error(result: Mapping[str, Any]) -> float:
 def _rows(name: str) -> list[dict[str, Any]]:
     """Of a measurement that may not be there yet."""
     path = RESULTS / name
-    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
+    found: list[dict[str, Any]] = read_json(path)["rows"] if path.is_file() else []
     return found
 
 
