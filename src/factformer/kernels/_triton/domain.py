@@ -47,7 +47,7 @@ class MaskedDomain:
         """How much of each line across axis ``m`` lies inside: ``(batch, points, 1)``."""
 
         def make() -> Tensor:
-            inside = self.bytes.unsqueeze(-1).float()
+            inside = self.bytes.unsqueeze(-1).float()  # not shared: the axes are side by side on streams
             weights = [
                 None if grid.equal_weights(axis) else axis_weights(tables, grid, axis, inside)
                 for axis in range(grid.num_axes)
