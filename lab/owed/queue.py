@@ -146,7 +146,7 @@ QUEUE: tuple[Check | Runs, ...] = (
     check("house", "speed", "times within 2 % of the stored ones", 2, SPEED("model_now")),
     check("house", "speed", "times beside those of 3f4abe3", 4, SPEED("model_beside"), f"--before {BEFORE}"),
     check("house", "losses", "bf16 losses against commit 3f4abe3", 3, "seeded-losses/h200.json", f"--before {BEFORE}"),
-    check("house", "suite", "pytest -m gpu", 4, SPEED("gpu_tests"), "--workers 4"),
+    check("house", "suite", "pytest -m gpu", 4, SPEED("gpu_tests"), "--workers 6"),
     check("conditions", "conditioned", "parameters and masks cost at most 1.10", 2, SPEED("conditioned_last")),
     check(
         "conditions", "conditioned", "the same, two context frames", 2, SPEED("conditioned_two_frames"), "--frames 2"
