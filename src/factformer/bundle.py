@@ -195,7 +195,8 @@ def _check_header(weights: Path, description: Description) -> None:
         expected = {name: t for name, t in _skeleton(description).state_dict().items() if not _is_statistic(name)}
         for name in sorted(expected.keys() ^ found.keys()):
             what = "lacks the tensor" if name in expected else "holds a tensor that the model does not have:"
-            raise UserError(f"{weights} {what} {name!r}: it is not of this model")
+            why = "it is not of this model, or of another version of it, which must be trained anew"
+            raise UserError(f"{weights} {what} {name!r}: {why}")
         for name, tensor in expected.items():
             shape = tuple(found[name].get_shape())
             if shape != tuple(tensor.shape):

@@ -47,7 +47,12 @@ def find(folder: str, name: str) -> ModuleType:
     """The module ``factformer.<folder>.<name>``; an unknown name lists the choices."""
     choices = _ours(folder)
     if name not in choices:
-        raise unknown_name(KINDS[folder], name, choices)
+        error = unknown_name(KINDS[folder], name, choices)
+        if folder == "recipes" and name in names("pdes"):
+            raise UserError(
+                f"{error}. For {name!r} there is none: leave it out to train on --data, or give a YAML file"
+            )
+        raise error
     return importlib.import_module(f"factformer.{folder}.{name}")
 
 

@@ -70,16 +70,27 @@ def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UserError:
 
 
 def describe_validation_error(cls: type[BaseModel], error: ValidationError, where: str) -> str:
-    parts = []
-    for item in error.errors()[:MOST_COMPLAINTS]:
-        path = ".".join([where] * bool(where) + [str(part) for part in item["loc"]])
+    parts: dict[str, str] = {}
+    found = error.errors()
+    for item in found:
+        # Where a value may be of several types, each of them complains, with its name at the end of the place.
+        place = [str(part) for part in item["loc"] if not _names_a_type(str(part))]
+        path = ".".join([where] * bool(where) + place)
         if item["type"] == "extra_forbidden":
             names = _fields_at(cls, item["loc"][:-1])
-            parts.append(str(unknown_name("key", path, [".".join([*path.split(".")[:-1], n]) for n in names])))
-        else:
-            parts.append(f"{path}: {item['msg']} (got {cut(item['input'])})")
-    rest = error.error_count() - len(parts)
-    return "; ".join(parts) + (f"; and {rest} more" if rest > 0 else "")
+            parts[path] = str(unknown_name("key", path, [".".join([*path.split(".")[:-1], n]) for n in names]))
+        elif path not in parts:
+            listed = isinstance(item["input"], str) and "," in item["input"]
+            hint = f"; a list is written [{item['input']}]" if listed else ""
+            parts[path] = f"{path}: {item['msg']} (got {cut(item['input'])}){hint}"
+    shown = list(parts.values())[:MOST_COMPLAINTS]
+    rest = len(parts) - len(shown)
+    return "; ".join(shown) + (f"; and {rest} more" if rest > 0 else "")
+
+
+def _names_a_type(part: str) -> bool:
+    """Whether a part of a place is pydantic's name of a type and no key."""
+    return "[" in part or part in ("constrained-int", "constrained-float", "int", "float", "str", "bool")
 
 
 def _fields_at(cls: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:

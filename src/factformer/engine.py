@@ -67,6 +67,7 @@ class Row:
 
     layer: type[Stage]
     width: Callable[..., int]
+    """Channels that its work grows with, which decide whether it is worth blocks on a CPU."""
     fits: Callable[..., bool]
     fused: Callable[..., Tensor]
     blocked: ModuleType | None

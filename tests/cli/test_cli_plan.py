@@ -67,3 +67,11 @@ def test_wrong_use_is_one_line(capsys, words, message):
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert message in err
+
+
+def test_a_cpu_has_no_fused_kernels(capsys):
+    words = (*SMALL, "--precision", "bf16-mixed", "--json")
+    on_gpu, on_cpu = (json.loads(run(capsys, *words, *more)[1]) for more in ((), ("--on", "cpu")))
+    assert (on_gpu["execution"], on_cpu["execution"]) == ("fused", "plain")
+    assert on_cpu["predicted"]["execution"] == "plain"
+    assert on_cpu["training_bytes"] == on_cpu["plain"]["total"] < on_gpu["plain"]["total"]

@@ -1,4 +1,4 @@
-"""No kernel of a network touches memory outside of its tensors: narrow networks above all (`engine.NARROWEST`)."""
+"""No kernel of a network touches memory outside of its tensors: narrow networks above all."""
 
 import math
 

@@ -85,6 +85,35 @@ def test_sizes_that_do_not_fit_are_named() -> None:
         simulate(Heat, torch.zeros(1, 4, 4, 1))
 
 
+def test_a_class_without_random_starts_is_refused_before_anything_is_made() -> None:
+    class Silent(PDE):
+        name = "silent"
+        parameters = Parameters
+
+        def grid(self, shape):
+            return Grid(shape, 1.0, periodic=True)
+
+        def frames(self, initial, num_frames, frame_dt, parameters):
+            yield initial
+
+    with pytest.raises(UserError, match="class Silent defines neither `starts` nor `sample_initial`"):
+        Silent()
+
+
+def test_starts_are_one_method_without_number_formats() -> None:
+    class Short(Heat):
+        sample_initial = PDE.sample_initial
+
+        def starts(self, grid, generators, kind, like):
+            return torch.stack([torch.rand(*grid.shape, 1, generator=item) for item in generators]).to(like)
+
+    pde, generators = Short(), [torch.Generator().manual_seed(seed) for seed in range(2)]
+    found = pde.sample_initial(pde.grid((4, 3)), generators, dtype=torch.float64, device="cpu")
+    assert found.shape == (2, 4, 3, 1) and found.dtype == torch.float64
+    with pytest.raises(UserError, match="unknown initial"):
+        pde.sample_initial(pde.grid((4, 3)), generators, dtype=torch.float64, device="cpu", initial="waves")
+
+
 def test_an_equation_without_presets_says_so(tmp_path) -> None:
     class Bare(Heat):
         presets = {}  # noqa: RUF012

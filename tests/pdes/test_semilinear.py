@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from pydantic import create_model
 
-from factformer import Grid, simulate
+from factformer import Field, Grid, simulate
+from factformer.config import Config
 from factformer.errors import UserError
 from factformer.numerics.random_fields import truncated_series
 from factformer.pdes import find_pde
@@ -43,6 +45,31 @@ def start(name: str, shape: tuple[int, ...], count: int = 1, **parameters: float
 @pytest.mark.parametrize("name", NAMES)
 def test_is_two_overrides(name):
     assert isinstance(find_pde(name), Semilinear)
+
+
+def heat(parameters):
+    class Heat(Semilinear):
+        name = "heat"
+        dimensions = (1,)
+        state = (Field("temperature"),)
+
+        def linear(self, modes, given):
+            return 0.1 * modes.laplacian
+
+    Heat.parameters = parameters
+    return Heat
+
+
+def test_arguments_of_the_overrides_may_have_any_name():
+    pde = heat(create_model("Parameters", __base__=Config, extent=(float, 2 * math.pi)))()
+    initial = torch.sin(pde.grid((16,)).axis(0).double()).reshape(1, 16, 1)
+    after = simulate(pde, initial, 2, 1.0)[:, -1]
+    torch.testing.assert_close(after, math.exp(-0.1) * initial, rtol=0, atol=1e-12)
+
+
+def test_parameters_without_a_box_are_named():
+    with pytest.raises(UserError, match="the parameters of the class Heat need `extent`"):
+        heat(Config)()
 
 
 @pytest.mark.parametrize("name", ORDERS)

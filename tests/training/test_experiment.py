@@ -115,6 +115,18 @@ def test_a_number_is_finite_and_no_truth_value(key, value):
         recipes.build("demo").override([f"{key}={value}"])
 
 
+def test_a_list_without_brackets_is_one_complaint_that_shows_how_it_is_written():
+    with pytest.raises(UserError) as refused:
+        recipes.build("demo").override(["protocol.stride=1,2"])
+    assert str(refused.value).count("protocol.stride") == 1
+    assert "; a list is written [1,2]" in str(refused.value)
+
+
+def test_a_problem_that_is_no_recipe_says_how_it_is_trained():
+    with pytest.raises(UserError, match="leave it out to train on --data"):
+        recipes.build("burgers")
+
+
 def test_a_truth_value_stays_one():
     changed = recipes.build("demo").override(["training.augment=false", "model.residual=true", "training.clip=null"])
     assert (changed.training.augment, changed.model.residual, changed.training.clip) == (False, True, None)

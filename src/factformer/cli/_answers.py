@@ -75,7 +75,7 @@ def _bring(files: list[Path] | None) -> list[Path] | None:
 Plugin = Annotated[
     list[Path] | None,
     typer.Option(
-        "--plugin", metavar="FILE", help="Python file with your own models, PDEs or metrics.", callback=_bring
+        "--plugin", metavar="FILE", help="One Python file with your own models, PDEs or metrics.", callback=_bring
     ),
 ]
 """A command that takes it finds what the files hold in the catalog."""

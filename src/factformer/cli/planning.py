@@ -89,7 +89,7 @@ def plan(
     experiment, _ = choose_experiment(recipes.build, recipe, scale, changes, None, False)
     machine = Machine("cpu", devices, num_nodes, strategy, domain)  # type: ignore[arg-type]
     machine.check_counts()
-    share = Share(machine.num_processes, domain, "fsdp" if strategy == "fsdp" else "ddp")
+    share = Share(machine.num_processes, domain, "fsdp" if strategy == "fsdp" else "ddp", gpu=on != "cpu")
     problem = described_problem(experiment, None if grid is None else parse_grid(grid))
     try:
         footprint = count(experiment, problem, share)
@@ -228,7 +228,7 @@ def _print(answer: dict[str, Any]) -> None:
     time = answer["predicted"]
     seconds = {"update": time["seconds_per_update"], "work": time["work_seconds"]}
     seconds["exchanges"] = sum(time["exchange_seconds"].values())
-    texts = {key: f"{1e3 * value:.3g} ms" for key, value in seconds.items()}
+    texts = {key: f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms" for key, value in seconds.items()}
     rows.append((f"predicted time on {time['device']}", f"{texts['update']} an update, {time['execution']}"))
     if time["exchange_seconds"]:
         rows.append(("of it", f"{texts['work']} work, {texts['exchanges']} exchanges"))

@@ -2,7 +2,7 @@
 
 Every stage is a package with the functions ``width``, ``fits`` and ``run``, which need no Triton to be imported:
 
-- ``width(layer)``: the narrowest number of channels that the kernels work on;
+- ``width(layer)``: channels that its work grows with, for the choice of blocks on a CPU;
 - ``fits(layer, *arguments)``: whether the tiles of the kernels hold a layer of these sizes;
 - ``run(layer, *arguments, dtype=…)``: what ``layer.plain(*arguments)`` computes, in ``dtype``, with gradients.
 

@@ -180,7 +180,8 @@ WHOLE = Pencils()
 
 
 class Piece(Grid):
-    """The points of a grid in a slice of each axis. Coordinates and lengths are those of the whole grid."""
+    """The points of a grid in a slice of each axis. Lengths are those of the whole grid; coordinates
+    are its own part of them."""
 
     _whole: Grid
     slices: tuple[slice, ...]

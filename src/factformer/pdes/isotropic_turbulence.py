@@ -57,6 +57,7 @@ class IsotropicTurbulence(PeriodicBox):
     """Shifts, reflections with the component's sign, exchanges of equal axes with their components."""
     parameters = Parameters
     varying = ("viscosity",)
+    cuttable = True
     num_initial_channels = 3
     initial_kinds = ("rogallo", "released")
     task = _presets.ISOTROPIC_TURBULENCE_TASK

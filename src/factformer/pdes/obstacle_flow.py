@@ -75,11 +75,18 @@ class ObstacleFlow(PDE):
         return (2 * resolution, resolution)
 
     def sample_known(
-        self, grid: Grid, generators: Sequence[torch.Generator], num_frames: int, frame_dt: float, **like: Any
+        self,
+        grid: Grid,
+        generators: Sequence[torch.Generator],
+        num_frames: int,
+        frame_dt: float,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
     ) -> Batch:
         """The mask, false in one to four random bodies."""
         mask = torch.stack([~random_bodies(grid, generator) for generator in generators])
-        return Batch(mask=mask.to(like["device"]))
+        return Batch(mask=mask.to(device))
 
     def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: Tensor) -> State:
         """A stream of speed 1 with weak noise, so that wakes lose their symmetry; bodies are there from time 0 on."""

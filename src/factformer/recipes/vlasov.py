@@ -34,6 +34,6 @@ SETTINGS = Settings(
 
 
 def experiment(scale: str = "small", model: str = "factformer_plus", protocol: str = "latent_marching") -> Experiment:
-    """`vlasov_poisson` with two space dimensions: 32⁴ points, or 16 × 16 × 32 × 32 for a CPU."""
+    """`vlasov_poisson` with two space dimensions: 32⁴ points, or 12 × 12 × 24 × 24 for a CPU."""
     plan, presets = marching_plan(protocol, 1), {"paper": "four_axes", "small": "four_axes_small"}
     return assemble("vlasov", "vlasov_poisson", scale, model, plan, SETTINGS, presets)

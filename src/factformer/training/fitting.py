@@ -199,6 +199,10 @@ def fit(
             raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
     own = Own(loss_terms or {}, metrics or {}, tuple(callbacks))
     own.check(dataset.problem, validated=held_out is not None)
+    if init is not None and not isinstance(init, (str, Path)):
+        raise UserError(
+            f"init is the path of a bundle or run, or a name of the zoo, got {type(init).__name__}: save it"
+        )
     if model is None:
         model = OURS if init is None else load(init).config
     changes = assignments({**({} if init is None else {"training.init": str(init)}), **(settings or {})})

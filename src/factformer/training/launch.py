@@ -109,7 +109,9 @@ def open_data(experiment: Experiment) -> tuple[Dataset, Dataset | None]:
     known = experiment.problem in catalog.names("pdes")
     if known:
         size = f"--resolution {experiment.data.resolution} " if experiment.data.resolution else ""
-        make = f"`factformer generate {experiment.problem} --preset {experiment.data.preset} {size}--out {path}`"
+        presets = list(find_pde(experiment.problem).presets)
+        preset = experiment.data.preset if experiment.data.preset in presets or not presets else presets[0]
+        make = f"`factformer generate {experiment.problem} --preset {preset} {size}--out {path}`"
     if not experiment.data.path or not path.exists():
         raise UserError(f"there is no data at {path}; make it with {make} or say where it is with --data")
     problem = wanted_problem(experiment) if known else _problem_of(path, experiment)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -68,6 +68,16 @@ class PDE(ABC):
 
     task: ClassVar[Task] = Task()
     presets: ClassVar[Mapping[str, Preset]] = {}
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        cls.require_complete()
+        return super().__new__(cls)
+
+    @classmethod
+    def require_complete(cls) -> None:
+        """Raise where the class lacks what nothing can stand in for, before anything is made with it."""
+        if cls.starts is PDE.starts and cls.sample_initial is PDE.sample_initial:
+            raise UserError(f"the class {cls.__name__} defines neither `starts` nor `sample_initial`: random starts")
 
     @abstractmethod
     def grid(self, shape: Sequence[int]) -> Grid:
@@ -144,7 +154,7 @@ class PDE(ABC):
 
     def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: Tensor) -> State:
         """What `sample_initial` gives for one of `initial_kinds`, with the number format and device of ``like``."""
-        raise NotImplementedError(f"{self.name} defines neither sample_initial nor starts")
+        raise NotImplementedError
 
     def sample_known(
         self,

@@ -19,7 +19,6 @@ class PeriodicBox(PDE):
     """What carries solutions to solutions; shifts always do."""
     downsamplings = ("truncate",)
     vectorized = True
-    cuttable = True
 
     def downsample(
         self, frames: Frames, shape: Sequence[int], method: str | None = None, grid: Grid | None = None

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from factformer.config import Config
+from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.random_fields import truncated_series
@@ -30,7 +31,12 @@ from factformer.problem import Field
 
 
 class Semilinear(PeriodicBox):
-    """``∂u/∂t = L u + N(u)``; ``extent`` and ``dt`` are parameters of every such equation."""
+    """``∂u/∂t = L u + N(u)``. Its parameters have ``extent``, the lengths of the box, and may have ``dt``.
+
+    That is the longest time step; without it, a step is as long as the interval of the frames.
+    """
+
+    cuttable = True
 
     degree: ClassVar[int] = 2
     """Factors in the highest product of the nonlinear term. It decides how many modes are free of aliases."""
@@ -44,6 +50,12 @@ class Semilinear(PeriodicBox):
         super().__init_subclass__(**options)
         if {"start", "starts", "sample_initial", "frames"} & cls.__dict__.keys() and "cuttable" not in cls.__dict__:
             cls.cuttable = False
+
+    @classmethod
+    def require_complete(cls) -> None:
+        super().require_complete()
+        if "extent" not in cls.parameters.model_fields:
+            raise UserError(f"the parameters of the class {cls.__name__} need `extent`: the lengths of the box")
 
     @abstractmethod
     def linear(self, modes: Modes, parameters: Any) -> Tensor:
@@ -85,13 +97,10 @@ class Semilinear(PeriodicBox):
             update={name: per_sample(getattr(values, name), initial.ndim, initial.device) for name in self.varying}
         )
 
-        def nonlinear(modes: Modes) -> Function | None:
-            return self.nonlinear(modes, shaped)
-
         return solve(
             initial,
-            partial(self.linear, parameters=shaped),
-            nonlinear,
+            lambda modes: self.linear(modes, shaped),
+            lambda modes: self.nonlinear(modes, shaped),
             degree=self.degree,
             extent=values.extent,
             frame_dt=frame_dt,

@@ -50,6 +50,6 @@ def _counted(experiment: Experiment, protocol: BaseProtocol, num_groups: int, do
         protocol = type(protocol)(protocol.config, problem.with_grid(problem.grid.resample(shape)))
     alone = experiment.override([f"training.batch_size={experiment.training.batch_size // num_groups}"])
     try:
-        return count_update(alone, protocol, Share()).plain
+        return count_update(alone, protocol, Share(gpu=False)).plain
     except NotCountableError:
         return None

@@ -95,7 +95,7 @@ class Footprint:
 
     @property
     def training(self) -> int:
-        """Peak of training as it is executed on a GPU."""
+        """Peak of training as it is executed."""
         return self.plain if self.fused is None else self.fused
 
 
@@ -157,7 +157,7 @@ def _count(experiment: Experiment, share: Share, objective: Objective, part: Gri
     fixed = LiveMemory([*objective.parameters(), *objective.buffers()]).now
     plan = protocol.whole_plan(0, 1.0)  # all kinds of calls fall due at update 0, and none grows after 1.0
     held, active, flops, sent, operations = _update(objective, window, plan, experiment, share)
-    inference = _prediction(surrogate, experiment, part)
+    inference = _prediction(surrogate, experiment, share, part)
 
     brought, whole = held - fixed, sum(p.nbytes for p in weights)
     exchange = 0
@@ -220,7 +220,7 @@ def _update(
     tensors = [*objective.parameters(), *objective.buffers(), window.frames, *window.known.tensors]
     counted = min(config.accumulate, 2)  # from the second part of a batch on there are gradients already
     arithmetic = FlopCounterMode(display=False)
-    with LiveMemory(tensors) as memory, CountOperations() as done, arithmetic, GpuPrecision():
+    with LiveMemory(tensors) as memory, CountOperations() as done, arithmetic, number_formats(share):
         held = memory.now
         for index in range(counted):
             with autocast(config.precision):
@@ -240,7 +240,7 @@ def _forget_gradient(weight: Tensor) -> None:
     weight.grad = None
 
 
-def _prediction(surrogate: Surrogate, experiment: Experiment, part: GridPart | None) -> int:
+def _prediction(surrogate: Surrogate, experiment: Experiment, share: Share, part: GridPart | None) -> int:
     """Peak of one call for one sample: weights, batch and fields."""
     problem = surrogate.problem
     length = problem.num_context_frames + surrogate.marching_steps
@@ -249,7 +249,7 @@ def _prediction(surrogate: Surrogate, experiment: Experiment, part: GridPart | N
     batch = batch.map(lambda values: values.clone())
     surrogate.eval()
     held = [*surrogate.parameters(), *surrogate.buffers(), *batch.tensors]
-    with LiveMemory(held) as memory, torch.no_grad(), GpuPrecision(), autocast(experiment.training.precision):
+    with LiveMemory(held) as memory, torch.no_grad(), number_formats(share), autocast(experiment.training.precision):
         surrogate(batch)
     surrogate.train()
     peak: int = memory.peak
@@ -278,7 +278,12 @@ def runs_fused(surrogate: Surrogate, plan: Plan, precision: str, share: Share) -
     fits = bool(attention) and all(TABLE["attention"].fits(part) for part in attention)
     single = plan.get("calls", 1) == plan.get("unroll", 1) == 1
     whole = share.domain == 1 and not config.checkpointing
-    return fits and single and whole and precision == "bf16-mixed"
+    return share.gpu and fits and single and whole and precision == "bf16-mixed"
+
+
+def number_formats(share: Share) -> AbstractContextManager[object]:
+    """Those of the devices, for what is counted without them."""
+    return GpuPrecision() if share.gpu else nullcontext()
 
 
 def autocast(precision: str) -> AbstractContextManager[object]:

@@ -95,8 +95,8 @@ def probe(rounds: int = 3) -> Device:
     few = torch.ones(SMALLEST)
     launch = _least(lambda: [few + few for _ in range(1000)], rounds) / 1000
     source = f"measured in this process with {torch.get_num_threads()} threads"
-    shares = {"plain": 1.0, "fused": 1.0}
-    return Device("CPU", bandwidth, rates, bandwidth / 4, 1.25e9, source, shares, {"eager": launch, "recorded": launch})
+    launches = {"eager": launch, "recorded": launch}
+    return Device("CPU", bandwidth, rates, bandwidth / 4, ETHERNET, source, {"plain": 1.0}, launches)
 
 
 def _least(call: Callable[[], object], rounds: int) -> float:

@@ -43,7 +43,7 @@ def predict_update(footprint: Footprint, device: Device, precision: str, per_nod
     """The longest update of an experiment that was counted; ``per_node`` devices are in a computer, by default all."""
     share, rate, fused = footprint.share, device.rates[precision], footprint.fused_work
     way: Literal["plain", "fused"] = "plain"
-    if fused is not None and "fused" in device.reached:
+    if fused is not None:
         way, work = "fused", fused_seconds(fused, device, rate)
     else:
         work = plain_seconds(footprint.operations, device, rate, recorded=share.devices == 1)

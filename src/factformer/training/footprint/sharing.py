@@ -23,6 +23,8 @@ class Share:
     devices: int = 1
     domain: int = 1
     strategy: Literal["ddp", "fsdp"] = "ddp"
+    gpu: bool = True
+    """Whether they are GPUs, which have fused kernels and number formats of their own in bfloat16."""
 
     @property
     def groups(self) -> int:
