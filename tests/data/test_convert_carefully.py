@@ -142,7 +142,7 @@ def test_names_of_pdebench_alone_make_no_file_of_it(tmp_path: Path) -> None:
             convert(path, tmp_path / "out")
     density = {"density": noise(), "y-coordinate": np.arange(5.0)}
     for times, x, message in (
-        (np.array(0.1), np.arange(8.0), r"its times have shape \(\), for 6 frames: say frame_dt"),
+        (np.array(0.1), np.arange(8.0), r"its times have shape \(\), for 6 frames: correct them"),
         (np.arange(3.0), np.arange(8.0), r"its times have shape \(3,\), for 6 frames"),
         (np.arange(6.0), np.array(0.5), r"x-coordinate has shape \(\), for 8 points"),
     ):

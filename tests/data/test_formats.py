@@ -180,8 +180,9 @@ def test_uneven_frames_are_refused_or_interpolated(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     contents = {"u": random.normal(size=(2, 7, 6, 5)), "heat": random.normal(size=(2, 7, 6, 5)), "time": times}
     np.savez(tmp_path / "run.npz", **contents)
-    with pytest.raises(UserError, match=r"not evenly spaced in time: interpolate them .*--resample-time"):
-        import_dataset(tmp_path / "run.npz", FLOW)
+    for settings in ([], ["frame_dt=1"]):
+        with pytest.raises(UserError, match=r"not evenly spaced in time: interpolate them .*--resample-time"):
+            import_dataset(tmp_path / "run.npz", FLOW, settings=settings)
     parts = Parts(forcing={"heat": "heat"})
     data = import_dataset(tmp_path / "run.npz", FLOW, parts=parts, resample_time=True)
     even = np.linspace(0, 4, 7)
@@ -190,9 +191,36 @@ def test_uneven_frames_are_refused_or_interpolated(tmp_path: Path) -> None:
         assert np.allclose(data.read([1, 0], part=part)[..., 0], wanted[[1, 0]], atol=1e-6)
         assert np.allclose(data.read([1], slice(3, 5), part)[..., 0], wanted[[1], 3:5], atol=1e-6)
     assert data.problem.frame_dt == pytest.approx(4 / 6)
-    assert data.provenance["resampled"] == "frames at uneven times were interpolated to every 0.666667"
-    with pytest.raises(UserError, match="choose one"):
-        import_dataset(tmp_path / "run.npz", FLOW, settings=["frame_dt=1"], resample_time=True)
+    assert data.provenance["resampled"] == "frames were interpolated to every 0.666667"
+
+
+def test_frames_are_interpolated_to_the_interval_that_the_problem_says(tmp_path: Path) -> None:
+    uneven, even = np.array([0.0, 0.5, 1.0, 2.0, 3.0, 3.5, 4.0]), 0.5 * np.arange(7)
+    u = np.random.default_rng(5).normal(size=(2, 7, 6, 5))
+    for times, frame_dt in ((uneven, 0.5), (uneven, 1.5), (even, 1.0)):
+        np.savez(tmp_path / "run.npz", u=u, time=times)
+        data = import_dataset(tmp_path / "run.npz", {**FLOW, "frame_dt": frame_dt}, resample_time=True)
+        wanted = np.arange(0, times[-1] + 1e-6, frame_dt)
+        expected = np.apply_along_axis(lambda line: np.interp(wanted, times, line), 1, u)  # noqa: B023
+        assert (data.num_frames, data.problem.frame_dt) == (len(wanted), frame_dt)
+        assert np.allclose(data.read([0, 1])[..., 0], expected, atol=1e-6)
+    for frame_dt in (5.0, 1e-9):
+        with pytest.raises(UserError, match="7 frames, from time 0 to 3, cannot be interpolated to every frame_dt"):
+            import_dataset(tmp_path / "run.npz", {**FLOW, "frame_dt": frame_dt}, resample_time=True)
+
+
+@pytest.mark.parametrize("resample", [False, True])
+@pytest.mark.parametrize("said", [{}, {"frame_dt": 1.0}])
+def test_times_that_decrease_or_are_too_few_are_always_refused(said: dict, resample: bool, tmp_path: Path) -> None:
+    u = np.random.default_rng(5).normal(size=(2, 7, 6, 5))
+    for times, message in (
+        (np.arange(7.0)[::-1], "times do not increase from frame to frame: correct them"),
+        (np.arange(6.0), r"times have shape \(6,\), for 7 frames: correct them"),
+        (np.arange(8.0), r"times have shape \(8,\), for 7 frames: correct them"),
+    ):
+        np.savez(tmp_path / "run.npz", u=u, time=times)
+        with pytest.raises(UserError, match=message):
+            import_dataset(tmp_path / "run.npz", {**FLOW, **said}, resample_time=resample)
 
 
 def test_external_links_of_plain_arrays_are_followed_when_allowed(tmp_path: Path) -> None:

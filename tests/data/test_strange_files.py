@@ -419,7 +419,7 @@ def test_times_beside_the_frames_set_the_interval(name: str, suffix: str, tmp_pa
     assert data.problem.frame_dt == pytest.approx(0.25)
     said = import_dataset(tmp_path / f"run{suffix}", FLOW, settings=["frame_dt=2"])
     assert said.problem.frame_dt == 2
-    for bad, message in ((np.arange(6.0) ** 2, "not evenly spaced"), (np.arange(5.0), "for 6 frames: say frame_dt")):
+    for bad, message in ((np.arange(6.0) ** 2, "not evenly spaced"), (np.arange(5.0), "for 6 frames: correct them")):
         with pytest.raises(UserError, match=message):
             import_dataset(write_arrays(tmp_path / f"bad{suffix}", {**arrays, name: bad}), FLOW)
 

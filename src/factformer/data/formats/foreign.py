@@ -23,9 +23,9 @@ from factformer.data.formats.arrays import LazyArray, open_arrays
 from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
 from factformer.data.formats.parts import PartReader, Parts, Sizes, fields_of, joined_columns
 from factformer.data.formats.pdebench import Found
-from factformer.data.formats.resample import even_interval, resampled
+from factformer.data.formats.resample import even_times, resampled
 from factformer.data.formats.sources import describe_source
-from factformer.data.formats.well import GRID_KEYS
+from factformer.data.formats.well import GRID_KEYS, mean_interval
 from factformer.data.formats.xarray_files import describe_xarray
 from factformer.data.hdf5 import SplitFile, is_ours
 from factformer.data.layout import AXIS_NAMES
@@ -175,25 +175,22 @@ def _array_dataset(
     )
     shape = _common_shape(path, state, "".join(AXIS_NAMES[: description.num_axes]))
     num_frames = state[0].size("t")
-    if request.resample_time and "frame_dt" in said:
-        raise UserError(
-            "frame_dt says that the frames are evenly spaced, --resample-time that they are not: choose one"
-        )
-    times = found.uneven_times(num_frames) if request.resample_time else None
-    interval = None if times is None else even_interval(times, str(path))
+    sizes = Sizes(state[0].size("n"), num_frames, tuple(shape))
+    times = found.times_to_resample(num_frames, said.get("frame_dt")) if request.resample_time else None
+    even, frame_dt = None, None
+    if times is not None:
+        even = even_times(times, said.get("frame_dt"), str(path))
+        num_frames, frame_dt = len(even), mean_interval(even)
+    elif not steady:
+        frame_dt = found.frame_dt(num_frames)
     problem = description.problem(
-        shape,
-        num_frames,
-        axes=found.axes(shape, needed="extent" not in said),
-        frame_dt=interval or (None if "frame_dt" in said else found.frame_dt(num_frames)),
-        where=path,
+        shape, num_frames, axes=found.axes(shape, needed="extent" not in said), frame_dt=frame_dt, where=path
     )
     description.require(problem, num_frames, path)
 
     def open_beside(file: Path) -> Mapping[str, LazyArray]:
         return open_arrays(file, allow_external=request.allow_external)
 
-    sizes = Sizes(state[0].size("n"), num_frames, tuple(shape))
     reader = PartReader(path, found.arrays, request.parts, sizes, request.layout, open_beside, found.layouts)
     static, forcing = (reader.columns(part, getattr(problem, part), names) for part in ("static", "forcing"))
     parameters = reader.parameters(problem.parameters)
@@ -206,12 +203,13 @@ def _array_dataset(
         masked=bool(mask),
     )
     columns = {"state": state, "static": joined_columns(static), "forcing": joined_columns(forcing), "mask": mask}
-    if times is not None:
-        columns = {part: [resampled(column, times) for column in each] for part, each in columns.items()}
+    if times is not None and even is not None:
+        columns = {part: [resampled(column, times, even) for column in each] for part, each in columns.items()}
     step = _step(problem.grid, request.resolution)
     problem = problem.with_grid(problem.grid.every(step))
     implied = problem.boundary == "periodic" and "periodic" not in found.assumed
     assumed = [name for name in found.assumed if not (implied and name == "boundary")]
+    is_overruled = "frame_dt" in said and times is None and not steady
     in_use = {column.name for part in columns.values() for column in part}
     in_use |= {request.parts.parameters.get(name, name) for name in parameters}
     notes = {
@@ -220,8 +218,8 @@ def _array_dataset(
         "left_out": [*(name for name in found.arrays if not _is_used(name, in_use)), *found.left_out],
         "layout": {column.name: column.layout for column in state},
         "units": {name: unit for name, unit in found.units.items() if name in in_use or name == "time"},
-        "overruled": found.overruled(problem.frame_dt, num_frames) if "frame_dt" in said else None,
-        "resampled": None if interval is None else f"frames at uneven times were interpolated to every {interval:g}",
+        "overruled": found.overruled(said["frame_dt"], num_frames) if is_overruled else None,
+        "resampled": None if times is None else f"frames were interpolated to every {problem.frame_dt:g}",
     }
     return ImportedDataset(
         path,

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from factformer.data.agreement import frame_stride
 from factformer.data.formats.arrays import LazyArray, split_times
-from factformer.data.formats.well import frame_interval
+from factformer.data.formats.well import is_even, mean_interval
 from factformer.data.layout import AXIS_NAMES
 from factformer.errors import UserError
 
@@ -85,10 +85,25 @@ class Found:
         """The interval of the frames, of which there may be one fewer than times; None in a file without times."""
         if self.times is None:
             return self.interval
+        times = self._increasing_times(num_frames)
+        if not is_even(times):
+            raise UserError(
+                f"the frames of {self.path} are not evenly spaced in time: interpolate them to even times (convert "
+                "--resample-time), or leave the times out and say frame_dt if they are wrong"
+            )
+        return mean_interval(times)
+
+    def _increasing_times(self, num_frames: int) -> NDArray[np.float64]:
+        """The times of the frames, of which there must be enough, in increasing order."""
+        assert self.times is not None
         shape = tuple(self.times.shape)
+        advice = "correct them, or leave them out and say frame_dt"
         if len(shape) != 1 or shape[0] < num_frames or (self.one_time_each and shape[0] != num_frames):
-            raise UserError(f"{self.path}: its times have shape {shape}, for {num_frames} frames: say frame_dt")
-        return frame_interval(np.asarray(self.times[:], dtype=np.float64)[:num_frames], self.path)
+            raise UserError(f"{self.path}: its times have shape {shape}, for {num_frames} frames: {advice}")
+        times = np.asarray(self.times[:], dtype=np.float64)[:num_frames]
+        if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+            raise UserError(f"{self.path}: its times do not increase from frame to frame: {advice}")
+        return times
 
     @property
     def has_interval(self) -> bool:
@@ -97,24 +112,18 @@ class Found:
 
     def overruled(self, frame_dt: float, num_frames: int) -> str | None:
         """What the file says of its times where a user has said another interval, ``frame_dt``."""
-        try:
-            interval = self.frame_dt(num_frames) if self.has_interval and num_frames > 1 else None
-        except UserError:
-            return "uneven times, or not one for each frame"
+        interval = self.frame_dt(num_frames) if self.has_interval and num_frames > 1 else None
         if interval is None or math.isclose(interval, frame_dt, rel_tol=1e-3):
             return None
         return f"frames {interval:g} apart"
 
-    def uneven_times(self, num_frames: int) -> NDArray[np.float64] | None:
-        """The times of the frames where they are not evenly spaced; none where they are."""
-        if self.times is None or len(self.times.shape) != 1 or self.times.shape[0] < num_frames:
+    def times_to_resample(self, num_frames: int, frame_dt: float | None) -> NDArray[np.float64] | None:
+        """The times of the frames where they are not evenly spaced, or not by ``frame_dt``; none where they are."""
+        if self.times is None:
             raise UserError(f"{self.path} holds no times of its {num_frames} frames: leave out --resample-time")
-        times = np.asarray(self.times[:], dtype=np.float64)[:num_frames]
-        try:
-            frame_interval(times, self.path)
-        except UserError:
-            return times
-        return None
+        times = self._increasing_times(num_frames)
+        as_wanted = frame_dt is None or num_frames < 2 or math.isclose(mean_interval(times), frame_dt, rel_tol=1e-3)
+        return None if as_wanted and is_even(times) else times
 
     def frame_stride(self, num_frames: int, frame_dt: float) -> int:
         """How many of the file's frames one interval ``frame_dt`` is; raises where it says that this is no number.

@@ -11,15 +11,19 @@ from factformer.data.formats.arrays import LazyArray
 from factformer.data.formats.importers import Column
 from factformer.errors import UserError
 
+MOST_FRAMES = 10
+"""How many frames one of the file may become at most."""
+ROUNDING = 1e-3
+"""Part of an interval by which the last frame may be missed."""
+
 
 class Resampled:
-    """An array whose frames, along ``axis``, are interpolated linearly from ``times`` to as many even ones."""
+    """An array whose frames, along ``axis``, are interpolated linearly from ``times`` to the ``even`` ones."""
 
-    def __init__(self, array: LazyArray, axis: int, times: NDArray[np.float64]) -> None:
+    def __init__(self, array: LazyArray, axis: int, times: NDArray[np.float64], even: NDArray[np.float64]) -> None:
         self._array, self._axis = array, axis
-        self.shape = tuple(array.shape)
+        self.shape = (*array.shape[:axis], len(even), *array.shape[axis + 1 :])
         self.dtype = np.result_type(array.dtype, np.float32)
-        even = np.linspace(times[0], times[-1], len(times))
         self._before = np.clip(np.searchsorted(times, even, side="right") - 1, 0, len(times) - 2)
         self._share = (even - times[self._before]) / np.diff(times)[self._before]
 
@@ -40,15 +44,22 @@ class Resampled:
         return mixed.astype(self.dtype)
 
 
-def resampled(column: Column, times: NDArray[np.float64]) -> Column:
+def resampled(column: Column, times: NDArray[np.float64], even: NDArray[np.float64]) -> Column:
     """A column at even times; one without frames stays as it is."""
     if "t" not in column.layout:
         return column
-    return Column(column.name, Resampled(column.array, column.layout.index("t"), times), column.layout)
+    return Column(column.name, Resampled(column.array, column.layout.index("t"), times, even), column.layout)
 
 
-def even_interval(times: NDArray[np.float64], where: str) -> float:
-    """The interval that ``times``, of two frames or more, are brought to."""
-    if len(times) < 2 or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
-        raise UserError(f"{where}: its times do not increase from frame to frame, so that nothing can be interpolated")
-    return float(times[-1] - times[0]) / (len(times) - 1)
+def even_times(times: NDArray[np.float64], interval: float | None, where: str) -> NDArray[np.float64]:
+    """The times that increasing ``times`` are brought to: as many or, where it is said, one every ``interval``."""
+    if interval is None:
+        return np.linspace(times[0], times[-1], len(times))
+    steps = float(times[-1] - times[0]) / interval if interval > 0 else 0.0
+    if not 1 - ROUNDING <= steps <= MOST_FRAMES * len(times):
+        raise UserError(
+            f"{where}: its {len(times)} frames, from time {times[0]:g} to {times[-1]:g}, cannot be interpolated to "
+            f"every frame_dt={interval:g}; say another, or none"
+        )
+    even: NDArray[np.float64] = np.minimum(times[0] + interval * np.arange(int(steps + ROUNDING) + 1), times[-1])
+    return even

@@ -101,15 +101,23 @@ def read_numbers(file: h5py.File) -> dict[str, NDArray[np.float64]]:
 
 def frame_interval(times: NDArray[np.float64], path: Path) -> float:
     """The interval of evenly spaced frames."""
-    if len(times) < 2:
-        return 1.0
-    interval = float(times[-1] - times[0]) / (len(times) - 1)
-    if not 0 < interval < np.inf or np.abs(np.diff(times) - interval).max() > 0.01 * interval:
+    if not is_even(times):
         raise UserError(
             f"the frames of {path} are not evenly spaced in time: interpolate them to even times (convert "
             "--resample-time), or say frame_dt if the times are wrong"
         )
-    return interval
+    return mean_interval(times)
+
+
+def mean_interval(times: NDArray[np.float64]) -> float:
+    """The mean distance of two times; 1 where there is one."""
+    return float(times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 1.0
+
+
+def is_even(times: NDArray[np.float64]) -> bool:
+    """Whether times increase by the same interval each, up to a hundredth of it."""
+    interval = mean_interval(times)
+    return 0 < interval < np.inf and bool((np.abs(np.diff(times) - interval) <= 0.01 * interval).all())
 
 
 def grid_from_axes(
