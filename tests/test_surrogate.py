@@ -295,6 +295,8 @@ KNOWN = Problem(
         ({"parameters": {"reynolds": 1.0, "slope": math.nan}}, "parameter 'slope' holds NaN or infinite values"),
         ({"parameters": {"reynolds": math.inf, "slope": 0.0}}, "parameter 'reynolds' holds NaN or infinite values"),
         ({"parameters": {"reynold": 1.0, "slope": 0.0}}, "must be given for reynolds, slope; got reynold, slope"),
+        ({"parameters": torch.ones(2)}, r"expected parameters \(batch, 2\): reynolds, slope; got shape \(2,\)"),
+        ({"parameters": torch.tensor(1.0)}, r"expected parameters \(batch, 2\): reynolds, slope; got shape \(\)"),
     ],
 )
 def test_a_bad_part_of_a_roll_out_is_named(changes, words, caplog):
@@ -307,6 +309,13 @@ def test_a_bad_part_of_a_roll_out_is_named(changes, words, caplog):
     with pytest.raises(UserError, match=words):
         next(rollout(surrogate, torch.ones(2, 2, 8, 6, 1), 3, **{**given, **changes}))
     assert not caplog.messages, "one line, not a warning as well"
+
+
+def test_frames_of_true_and_false_are_numbers():
+    problem = Problem("phase", Grid((8, 6), 1.0, True), (Field("u"),), num_context_frames=1)
+    surrogate = build_surrogate(problem, marching_steps=1, dim=8, depth=1, heads=2, head_dim=4, kernel_dim=4).eval()
+    frames = torch.rand(2, 1, 8, 6, 1) > 0.5
+    assert torch.equal(next(rollout(surrogate, frames.numpy(), 1)), next(rollout(surrogate, frames.float(), 1)))
 
 
 def test_parts_that_the_problem_does_not_have_are_named():

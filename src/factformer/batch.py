@@ -133,7 +133,8 @@ class Batch(NamedTuple):
 
     def to(self, *args: Any, **options: Any) -> Batch:
         """The batch on another device or in another floating-point type, as `torch.Tensor.to`; a mask stays boolean."""
-        return self.map(lambda part: moved(part, *args, **options))
+        mask = None if self.mask is None else moved(self.mask, *args, **options)
+        return self.map(lambda part: part.to(*args, **options))._replace(mask=mask)
 
     def rows(self, chosen: slice) -> Batch:
         """Some of the samples."""

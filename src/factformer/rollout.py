@@ -65,6 +65,7 @@ def rollout(
             f"got {batch.forcing.shape[1]} frames"
         )
     if warn and not surrogate.training:
+        batch.require(problem, 1)
         surrogate.warn_outside_range(batch)
     steps = surrogate.marching_steps if steps_per_call is None else steps_per_call
     with_gradients = surrogate.training or any(part.requires_grad for part in batch.tensors)

@@ -79,6 +79,14 @@ def test_the_written_roll_out_gives_the_frames_of_ours(channel, exported, format
     assert_same_frames(channel, exported[format], 2)
 
 
+@pytest.mark.parametrize("format", ENDINGS)
+def test_the_written_roll_out_invents_no_forcing(channel, exported, format):
+    helper, batch = read_helper(exported[format].helper), fresh_batch(channel, 3, 2, seed=0)
+    forcing = batch.forcing if format == "torch" else batch.forcing.numpy()
+    with pytest.raises(ValueError, match="forcing must cover"):
+        helper.rollout(None, 3, context=batch.context, forcing=forcing)
+
+
 def test_steady_problems(tmp_path):
     ours = surrogate(STEADY)
     assert_same_frames(ours, export(ours, tmp_path / "still.pt2"), 1)

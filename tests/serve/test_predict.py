@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
+import re
 import zipfile
 
 import numpy as np
@@ -33,6 +35,15 @@ def test_npz_in_and_out_gives_the_numbers_of_the_library(client, surrogate):
     np.testing.assert_array_equal(answer["frames"], expected(surrogate, batch, 4))
     assert answer["frame_dt"] == surrogate.problem.frame_dt
     assert list(answer["fields"]) == ["vorticity"]
+
+
+def test_the_example_of_the_page_builds_the_request_it_shows():
+    with client_of(everything()) as client:
+        page = html.unescape(client.get("/docs").text)
+        (example,) = re.findall(r"<code>(import io, urllib.*?)request = urllib", page, re.DOTALL)
+        names: dict[str, object] = {}
+        exec(example, names)
+        assert client.post("/predict", content=names["body"].getvalue()).status_code == 200
 
 
 def test_json_in_and_out_gives_the_same_numbers(client, surrogate):

@@ -85,6 +85,11 @@ def test_what_the_user_says_wins():
     assert (kept.model.patch, kept.protocol.stride) == (4, 4)
 
 
+def test_a_quiet_fit_still_says_what_a_frame_is(caplog):
+    fit(travelling(2, 0.05), grid=problem().grid, fields=["u"], updates=1, settings=TINY, progress=False)
+    assert ["protocol.stride=2" in line for line in caplog.messages] == [True]
+
+
 def test_fit_says_so_and_the_surrogate_knows_its_interval(capsys, tmp_path):
     frames = travelling(2, 0.05)
     given = {"grid": problem().grid, "fields": ["u"], "frame_dt": 0.5, "num_context_frames": 2, "settings": TINY}

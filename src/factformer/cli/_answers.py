@@ -130,6 +130,23 @@ def tell_entries(entries: Mapping[str, str]) -> None:
             tell(f"  {'':<{width}}  {line}")
 
 
+def with_shorthands(assignments: list[str] | None, shorthands: Mapping[str, Any]) -> list[str]:
+    """``--set`` and the options that stand for a setting; raises where both give one and differ."""
+    from factformer.config import assignment
+    from factformer.errors import UserError
+    from factformer.training.experiment.definition import assigned
+
+    changes = list(assignments or [])
+    for key, value in shorthands.items():
+        if value is None:
+            continue
+        said, option = assigned(key, changes), assignment(key, value)
+        if said is not None and said != assigned(key, [option]):
+            raise UserError(f"--set {key}={said} and the option for it say different things: give one of them")
+        changes.append(option)
+    return changes
+
+
 def print_json(values: Any) -> None:
     from factformer._support.documents import finite
 

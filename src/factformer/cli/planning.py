@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Assignments, Json, Plugin, number, print_json, tell
+from factformer.cli._answers import Assignments, Json, Plugin, number, print_json, tell, with_shorthands
 
 WIDTH = 80
 
@@ -62,7 +62,6 @@ def plan(
     from dataclasses import replace
 
     from factformer import recipes
-    from factformer.config import assignment
     from factformer.errors import UserError
     from factformer.training.experiment.options import choose_experiment
     from factformer.training.footprint.advice import fits, largest_batch, suggestions
@@ -82,10 +81,7 @@ def plan(
         "training.precision": precision,
         "model.checkpointing": True if checkpointing else None,
     }
-    changes = [
-        *(assignments or []),
-        *(assignment(key, value) for key, value in shorthands.items() if value is not None),
-    ]
+    changes = with_shorthands(assignments, shorthands)
     experiment, _ = choose_experiment(recipes.build, recipe, scale, changes, None, False)
     machine = Machine("cpu", devices, num_nodes, strategy, domain)  # type: ignore[arg-type]
     machine.check_counts()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from factformer.cli._answers import Json, Plugin, number, print_json
+from factformer.cli._answers import Json, Plugin, number, print_json, with_shorthands
 
 STOPPED = 3
 """The exit code of a run that stopped before its end and can be resumed."""
@@ -74,7 +74,6 @@ def train(
     import sys
 
     from factformer import recipes
-    from factformer.config import assignment
     from factformer.errors import UserError
     from factformer.training import Machine, run_experiment
     from factformer.training.experiment.options import choose_experiment, choose_machine, fine_tuning
@@ -87,10 +86,7 @@ def train(
         "training.budget_minutes": budget_minutes,
         "training.precision": precision,
     }
-    changes = [
-        *(assignments or []),
-        *(assignment(key, value) for key, value in shorthands.items() if value is not None),
-    ]
+    changes = with_shorthands(assignments, shorthands)
     machine: Machine = choose_machine(device, devices, num_nodes, strategy, domain)
     chosen: list[str] = []
     experiment, folder = choose_experiment(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from numbers import Integral
@@ -28,12 +29,14 @@ from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of
 from factformer.problem import Boundary, Field, Problem
 from factformer.surrogate import Surrogate, model_config
-from factformer.training.experiment.defaults import OURS, default_experiment, prolonged
+from factformer.training.experiment.defaults import OURS, UPDATES, default_experiment, prolonged
 from factformer.training.loop.machine import Machine
 from factformer.training.loop.own import Callback, LossTerm, Metric, Own
 from factformer.training.loop.train import train
 from factformer.training.runfolder.folder import RunFolder
 from factformer.training.runfolder.trackers import Logger, open_reporter
+
+log = logging.getLogger(__name__)
 
 Array = Tensor | NDArray[Any]
 DECIDED = {
@@ -69,7 +72,7 @@ def fit(
     name: str | None = None,
     model: str | ModelConfig | type[Backbone] | None = None,
     init: str | Path | None = None,
-    updates: int = 1000,
+    updates: int = UPDATES,
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -197,6 +200,8 @@ def fit(
     for key in settings or {}:
         if key in DECIDED:
             raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
+    if "training.updates" in (settings or {}) and updates != UPDATES:
+        raise UserError("updates= and the setting training.updates say the same thing: give one of them")
     own = Own(loss_terms or {}, metrics or {}, tuple(callbacks))
     own.check(dataset.problem, validated=held_out is not None)
     if init is not None and not isinstance(init, (str, Path)):
@@ -216,7 +221,8 @@ def fit(
         if resume and RunFolder(folder).config.is_file():
             experiment = prolonged(RunFolder(folder).read_config(), dataset, model, updates, changes)
         else:
-            experiment = default_experiment(dataset, model, updates, changes, reporter.message)
+            say = reporter.message if progress else log.warning  # it decides what a frame is
+            experiment = default_experiment(dataset, model, updates, changes, say)
         outcome = train(
             experiment,
             dataset,

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from factformer import catalog
-from factformer.config import unknown_name
 from factformer.data.agreement import describe_difference
 from factformer.data.dataset import Dataset
 from factformer.data.store import open_dataset, parts_for
@@ -149,7 +148,10 @@ def _problem_of(path: Path, experiment: Experiment) -> Problem:
     """The problem that the data describe, if it is the one that the experiment names."""
     problem = open_dataset(path, "train").problem
     if problem.name != experiment.problem:
-        raise unknown_name("problem", experiment.problem, [*catalog.names("pdes"), f"{problem.name} (of the data)"])
+        raise UserError(
+            f"the data at {path} are of the problem {problem.name!r}, and the training is of {experiment.problem!r}, "
+            "which is no equation of the catalog: choose other --data, or another recipe"
+        )
     size = experiment.data.resolution
     if size is not None and set(problem.grid.shape) != {size}:
         raise UserError(

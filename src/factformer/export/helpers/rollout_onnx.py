@@ -22,6 +22,8 @@ def rollout(model, num_frames, context=None, static=None, forcing=None, paramete
     """The `num_frames` frames that follow `context`, or the one frame of a steady problem."""
     known = {"static": static, "parameters": parameters, "mask": mask}
     frames, num_context = [], 0 if context is None else context.shape[1]
+    if forcing is not None and forcing.shape[1] < num_context + num_frames:
+        raise ValueError(f"forcing must cover {num_context} + {num_frames} frames, got {forcing.shape[1]}")
     for start in range(0, num_frames, NUM_STEPS):
         window = slice(start, start + num_context + NUM_STEPS)
         if forcing is not None:

@@ -101,8 +101,10 @@ def errors_by_parameter(values: Sequence[float], errors: Mapping[str, Sequence[f
         axes.set_xscale("log")
     axes.set_xlabel(literal(name))
     axes.set_ylabel("relative $L^2$ error of a trajectory")
-    axes.set_ylim(bottom=0)
-    _legend(axes, len(errors))
+    finite = [value for found in errors.values() for value in found if np.isfinite(value)]
+    axes.set_ylim(0, 1.1 * max(finite) if finite and max(finite) > 0 else None)
+    if len(errors) > 1:
+        _legend(axes, len(errors))
     return figure
 
 

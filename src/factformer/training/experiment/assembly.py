@@ -95,14 +95,21 @@ def run_identity(experiment: Experiment, dataset: Dataset, problem: Problem) -> 
     }
 
 
-def check_window(length: int, num_frames: int, stride: int = 1) -> None:
-    """Raise where trajectories are too short to train on."""
-    if span(length, stride) > num_frames:
-        apart, lower = (f" that lie {stride} apart", "protocol.stride, ") if stride > 1 else ("", "")
-        raise UserError(
-            f"training windows of {length} frames{apart} do not fit into trajectories of {num_frames}; lower "
-            f"{lower}protocol.marching_steps, protocol.pushforward, protocol.unroll or the number of context frames"
-        )
+LENGTHS = {"marching_steps": 1, "pushforward": 0, "unroll": 1, "calls": 1}
+"""Settings of protocols that lengthen a training window, and the value at which they do not."""
+
+
+def check_window(protocol: BaseProtocol, num_frames: int, stride: int = 1) -> None:
+    """Raise where trajectories are too short to train on, with the settings that would help."""
+    length = protocol.window_length
+    if span(length, stride) <= num_frames:
+        return
+    apart, lower = (f" that lie {stride} apart", ["protocol.stride"]) if stride > 1 else ("", [])
+    lower += [f"protocol.{key}" for key, least in LENGTHS.items() if getattr(protocol.config, key, least) > least]
+    if protocol.problem.num_context_frames > 1:
+        lower.append("the number of context frames")
+    help_by = f"; lower {' or '.join(lower)}" if lower else ""
+    raise UserError(f"training windows of {length} frames{apart} do not fit into trajectories of {num_frames}{help_by}")
 
 
 def check_batch(batch_size: int, num_processes: int, accumulate: int) -> None:

@@ -119,7 +119,7 @@ class Trainer:
         self.clock = Clock(config, fabric.device)
 
         length = self.protocol.window_length
-        check_window(length, dataset.num_frames, strides[-1])
+        check_window(self.protocol, dataset.num_frames, strides[-1])
         windows = Windows(dataset.num_trajectories, dataset.num_frames, length, experiment.data.stride, strides)
         self.visits = Visits(
             windows, config.seed, config.batch_size, rank=fabric.global_rank // domain, num_ranks=num_groups
