@@ -177,6 +177,12 @@ def test_double_precision_comes_back(surrogate, tmp_path):
         assert torch.equal(ours, theirs.double())
 
 
+def test_a_dataset_in_place_of_a_bundle_is_named(tmp_path):
+    (tmp_path / "train.hdf5").touch()
+    with pytest.raises(UserError, match="holds a dataset, and this takes a run or a bundle"):
+        load(tmp_path)
+
+
 def test_a_run_that_was_stopped_says_how_to_go_on(tmp_path):
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     with pytest.raises(UserError, match="train --resume --out"):

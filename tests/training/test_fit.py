@@ -388,6 +388,19 @@ def test_an_array_of_names_is_no_array_of_numbers():
         fit([["a"]], grid=Grid((8, 8), 1.0, True), fields=["u"])
 
 
+def test_validation_frames_without_their_parameters_say_how_they_are_given():
+    frames, grid = np.random.default_rng(0).standard_normal((3, 8, 8, 6, 1)), Grid((8, 6), 1.0, True)
+    given = {"grid": grid, "fields": ["u"], "num_context_frames": 2, "updates": 1, "settings": SETTINGS}
+    with pytest.raises(UserError, match=r"valid= need .*speed.*: valid=\{'frames': …, 'parameters': …\}"):
+        fit(frames, parameters={"speed": np.ones(3)}, valid=frames, progress=False, **given)
+
+
+def test_a_setting_that_is_an_argument_as_well_is_said_once():
+    frames, grid = np.zeros((3, 8, 8, 6, 1)), Grid((8, 6), 1.0, True)
+    with pytest.raises(UserError, match="updates= and the setting training.updates"):
+        fit(frames, grid=grid, fields=["u"], updates=3, settings={"training.updates": 5}, progress=False)
+
+
 def test_a_validation_array_of_nan_is_named():
     frames = torch.randn(2, 6, 8, 8, 1)
     with pytest.raises(UserError, match="frames of the valid split hold NaN"):

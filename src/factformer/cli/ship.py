@@ -82,9 +82,10 @@ def list_zoo(json: Json = False) -> None:
     if json:
         print_json([_row(item) for item in found])
         return
+    width = max((len(item.name) for item in found), default=0)
     for item in found:
         version, size = (f"v{item.entry.version}", size_text(item.entry.size)) if item.entry else ("", "")
-        tell(f"{shortened(item.name, 24):<24}  {version:<5}  {size:>8}  {item.state}")
+        tell(f"{item.name:<{width}}  {version:<5}  {size:>8}  {item.state}")
         if item.entry:
             tell(f"  {shortened(item.entry.card, 76)}")
     if not found:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from factformer import catalog
 from factformer._support.text import cut
-from factformer.arrays import as_tensor, joined, joined_parameters
+from factformer.arrays import as_tensor, describe_part, joined, joined_parameters
 from factformer.bundle import load
 from factformer.config import assignments, unknown_name
 from factformer.data.agreement import require_open_end
@@ -262,6 +262,10 @@ def _held_out(
             raise unknown_name("part of valid", key, VALID_KEYS)
     if "frames" not in given:
         raise UserError("valid= is a mapping without frames: give them as {'frames': array}")
+    missing = [part for part in dataset.problem.parts if part not in given]
+    if missing:
+        example = ", ".join(f"'{part}': …" for part in ("frames", *missing))
+        raise UserError(f"the frames of valid= need {describe_part(dataset.problem, missing[0])}: valid={{{example}}}")
     return _dataset(given.pop("frames"), given, dataset.problem, "valid", dataset.normalizer())
 
 

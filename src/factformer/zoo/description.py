@@ -104,6 +104,8 @@ def _read_values(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         if (folder / CHECKPOINTS).is_dir():
             raise UserError(f"the run {folder} has not finished; resume it: `factformer train --resume --out {folder}`")
+        if any(folder.glob("*.hdf5")):
+            raise UserError(f"{folder} holds a dataset, and this takes a run or a bundle")
         raise UserError(f"{folder} is not a bundle: it has no {DESCRIPTION}")
     values = read_json(file)
     if values.get("format") != FORMAT:
