@@ -34,8 +34,10 @@ def as_tensor(values: Array, what: str) -> Tensor:
     if np.ma.is_masked(values):
         raise UserError(f"{what} are masked in places; fill these or leave the trajectories out")
     if isinstance(values, (str, os.PathLike)):
-        by = "open a dataset with factformer.data.open_dataset" if os.path.isdir(values) else "load a file with numpy.load"
-        raise UserError(f"{what} must be an array of numbers, got {cut(str(values))}; {by}")
+        advice = "load a file with numpy.load"
+        if os.path.isdir(values):
+            advice = "open a dataset with factformer.data.open_dataset"
+        raise UserError(f"{what} must be an array of numbers, got {cut(str(values))}; {advice}")
     if not isinstance(values, (Tensor, np.ndarray)):
         values = _assembled(values)
     if isinstance(values, np.ndarray):

@@ -397,7 +397,7 @@ def test_validation_frames_without_their_parameters_say_how_they_are_given():
 
 def test_a_setting_that_is_an_argument_as_well_is_said_once():
     frames, grid = np.zeros((3, 8, 8, 6, 1)), Grid((8, 6), 1.0, True)
-    with pytest.raises(UserError, match="updates= and the setting training.updates"):
+    with pytest.raises(UserError, match=r"updates= and the setting training\.updates"):
         fit(frames, grid=grid, fields=["u"], updates=3, settings={"training.updates": 5}, progress=False)
 
 
