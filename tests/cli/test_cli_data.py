@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 import typer
+import xarray
 from typer.testing import CliRunner
 
 from factformer.cli import data
@@ -120,9 +121,9 @@ def test_convert_tells_what_it_assumed_and_left_out(app: typer.Typer, tmp_path: 
             file[f"{name}-coordinate"] = (np.arange(8) + 0.5) / 8
     words = ("convert", tmp_path / "2D_run.hdf5", "--out")
     text = run(app, *words, tmp_path / "a")
-    assert "on 8 x 8 (periodic); assumed, --set changes it: periodic, boundary; left out: force" in text
+    assert "on 8 x 8 (x periodic, y periodic); assumed, --set changes it: periodic, boundary; left out: force" in text
     text = run(app, *words, tmp_path / "b", "--set", "periodic=[true, false]", "--set", "boundary=zero")
-    assert "on 8 x 8 (periodic, cells, boundary zero); left out: force" in text
+    assert "on 8 x 8 (x periodic, y cells; boundary zero); left out: force" in text
 
 
 def test_convert_calls_uneven_only_what_is(app: typer.Typer, tmp_path: Path) -> None:
@@ -130,8 +131,33 @@ def test_convert_calls_uneven_only_what_is(app: typer.Typer, tmp_path: Path) -> 
         with h5py.File(tmp_path / f"1D_{name}.hdf5", "w") as file:
             file["density"], file["t-coordinate"], file["x-coordinate"] = np.zeros((2, 6, 8)), np.arange(6), x
     words = ("--set", "periodic=false", "--set", "boundary=zero", "--out")
-    assert "on 8 (nodes, " in run(app, "convert", tmp_path / "1D_even.hdf5", *words, tmp_path / "a")
-    assert "on 8 (uneven, " in run(app, "convert", tmp_path / "1D_stretched.hdf5", *words, tmp_path / "b")
+    assert "on 8 (x nodes; " in run(app, "convert", tmp_path / "1D_even.hdf5", *words, tmp_path / "a")
+    assert "on 8 (x uneven; " in run(app, "convert", tmp_path / "1D_stretched.hdf5", *words, tmp_path / "b")
+
+
+def test_convert_tells_how_much_a_mask_leaves(app: typer.Typer, tmp_path: Path) -> None:
+    inside = np.ones((3, 8, 5))
+    inside[0, :2] = 0
+    np.savez(tmp_path / "run.npz", u=np.random.default_rng(0).normal(size=(3, 6, 8, 5)), inside=inside)
+    (tmp_path / "flow.yaml").write_text("{name: flow, num_axes: 2, state: {u: 1}, periodic: [true, false]}")
+    words = ("convert", tmp_path / "run.npz", "--problem", tmp_path / "flow.yaml", "--mask", "inside", "--out")
+    assert "a mask: 91.7 % of points inside" in run(app, *words, tmp_path / "a")
+    (entry,) = json.loads(run(app, *words, tmp_path / "b", "--json"))["files"]
+    assert entry["inside"] == pytest.approx(110 / 120)
+
+
+def test_convert_tells_the_axes_and_the_box_of_the_file(app: typer.Typer, tmp_path: Path) -> None:
+    u = np.random.default_rng(0).normal(size=(6, 5, 8, 3))
+    coordinates = {"time": 0.1 * np.arange(6), "lat": 0.25 * np.arange(5), "lon": 0.5 * np.arange(8)}
+    given = xarray.Dataset({"u": (("time", "lat", "lon", "sample"), u)}, coords=coordinates)
+    given.to_netcdf(tmp_path / "run.nc", engine="h5netcdf")
+    for name, extent, note in (
+        ("a", "[1, 4]", ""),
+        ("b", "[4, 1]", "; box as you say, the file's coordinates span 1 x 4"),
+    ):
+        words = ("--set", "periodic=[false, true]", "--set", f"extent={extent}", "--out", tmp_path / name)
+        text = run(app, "convert", tmp_path / "run.nc", *words)
+        assert "u read as time lat lon sample" in text and ("box as you say" in text) == bool(note) and note in text
 
 
 @pytest.mark.parametrize("command", ["generate", "convert"])

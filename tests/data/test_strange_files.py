@@ -11,6 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import xarray
 import yaml
 from fake_pdes import Decay
 from scipy.io import savemat
@@ -434,6 +435,37 @@ def test_times_beside_the_frames_of_a_roll_out_must_fit(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=message):
             read_context(write_arrays(tmp_path / "bad.npz", {**frames, "t": times}), problem, num_frames=1)
+
+
+def test_an_order_of_axes_that_their_lengths_contradict_is_not_guessed(tmp_path: Path) -> None:
+    problem = {**FLOW, "state": {"u": 1}}
+    lines = {"x": np.arange(8.0), "y": np.arange(5.0)}
+    turned = write_arrays(tmp_path / "turned.npz", {"u": noise(8, 5, 6, 3), "t": np.arange(6.0), **lines})
+    with pytest.raises(UserError, match=r"is no ntxy, .* lengths x 8, y 5, t 6: .*\(--layout\), such as xytn$"):
+        import_dataset(turned, problem)
+    assert import_dataset(turned, problem, layout="xytn").num_frames == 6
+    assert import_dataset(write_arrays(tmp_path / "usual.npz", {"u": noise(), **lines}), problem).num_trajectories == 3
+    write_arrays(tmp_path / "other.npz", {"u": noise(), "x": np.arange(7.0)})  # what fits no order tells none
+    assert import_dataset(tmp_path / "other.npz", problem).num_frames == 6
+    seen = Problem("flow", Grid((8, 5), 1.0, False), (Field("u"),), boundary="reflect")
+    with pytest.raises(UserError, match=r"such as xytn"):
+        read_context(turned, seen)
+
+
+def test_a_file_of_another_box_starts_no_roll_out(tmp_path: Path) -> None:
+    problem = Problem("flow", Grid((8, 5), (2.0, 1.0), (True, False)), (Field("u"),), boundary="reflect")
+    u = noise(3, 6, 16, 9)
+    for scale, points in ((1, np.linspace(0, 1, 9)), (10, np.linspace(0, 1, 9)), (1, np.arange(9) / 9 + 1 / 18)):
+        coords = {"x": scale * np.arange(16) / 8, "y": scale * points}
+        given = xarray.Dataset({"u": (("sample", "time", "x", "y"), u)}, coords=coords)
+        given.to_netcdf(tmp_path / "run.nc", engine="h5netcdf")
+        if scale == 1 and points[0] == 0:
+            assert read_context(tmp_path / "run.nc", problem).batch.context.shape[2:4] == (16, 9)
+            continue
+        with pytest.raises(UserError, match=r"grid extent \(2.0, 1.0\) expected, \(.*\) found; only the resolution"):
+            read_context(tmp_path / "run.nc", problem)
+    given.drop_vars(["x", "y"]).to_netcdf(tmp_path / "bare.nc", engine="h5netcdf")
+    assert read_context(tmp_path / "bare.nc", problem).num_available == 6
 
 
 def test_a_field_may_be_called_t(tmp_path: Path) -> None:

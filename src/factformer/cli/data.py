@@ -141,6 +141,7 @@ def convert(
 
 
 def _tell(paths: list[Path], json: bool) -> None:
+    from factformer.data.layout import AXIS_NAMES
     from factformer.data.store import open_dataset
 
     entries: list[dict[str, Any]] = []
@@ -151,6 +152,8 @@ def _tell(paths: list[Path], json: bool) -> None:
             "periodic" if wraps else points if grid.is_even(m) else "uneven"
             for m, (wraps, points) in enumerate(zip(grid.periodic, grid.points, strict=True))
         ]
+        masks = (data.read([index], part="mask") for index in range(data.num_trajectories * data.problem.masked))
+        inside = [float(mask.float().mean()) for mask in masks]
         entries.append(
             {
                 "path": str(path),
@@ -165,7 +168,9 @@ def _tell(paths: list[Path], json: bool) -> None:
                 "frame_dt": data.problem.frame_dt,
                 "layout": data.provenance.get("layout", {}),
                 "units": data.provenance.get("units", {}),
+                "dimensions": data.provenance.get("dimensions", {}),
                 "overruled": data.provenance.get("overruled", ""),
+                "overruled_box": data.provenance.get("overruled_box", ""),
                 "resampled": data.provenance.get("resampled", ""),
                 "assumed": data.provenance.get("assumed", []),
                 "left_out": data.provenance.get("left_out", []),
@@ -174,6 +179,7 @@ def _tell(paths: list[Path], json: bool) -> None:
                 "forcing": [item.name for item in data.problem.forcing],
                 "parameters": list(data.problem.parameters),
                 "masked": data.problem.masked,
+                "inside": sum(inside) / len(inside) if inside else 1.0,
                 "fingerprint": data.fingerprint,
             }
         )
@@ -183,18 +189,22 @@ def _tell(paths: list[Path], json: bool) -> None:
     for entry in entries:
         size = " x ".join(map(str, entry["grid"]))
         what = f"{counted(entry['trajectories'], 'trajectory', 'trajectories')} of {counted(entry['frames'], 'frame')}"
-        ends = "" if entry["boundary"] == "periodic" else f", boundary {entry['boundary']}"
-        where = f"{size} ({', '.join(dict.fromkeys(entry['axes']))}{ends})"
+        ends = "" if entry["boundary"] == "periodic" else f"; boundary {entry['boundary']}"
+        kinds = ", ".join(f"{axis} {kind}" for axis, kind in zip(AXIS_NAMES, entry["axes"], strict=False))
+        where = f"{size} ({kinds}{ends})"
         assumed = f"; assumed, --set changes it: {', '.join(entry['assumed'])}" if entry["assumed"] else ""
         box = " x ".join(f"{length:.4g}" for length in entry["extent"])
         unit = entry["units"].get("time", "")
         apart = f", frames {entry['frame_dt']:g} apart{f' ({unit})' if unit else ''}" if entry["frames"] > 1 else ""
-        read = "".join(f", {name} read as {letters}" for name, letters in entry["layout"].items())
+        orders = {name: entry["dimensions"].get(name) or order for name, order in entry["layout"].items()}
+        read = "".join(f", {name} read as {order}" for name, order in orders.items())
         setting = f"; box {box}{apart}{read}" + (f"; {entry['resampled']}" if entry["resampled"] else "")
         setting += f"; frame_dt as you say, the file holds {entry['overruled']}" if entry["overruled"] else ""
+        box_of_file = entry["overruled_box"]
+        setting += f"; box as you say, the file's coordinates span {box_of_file}" if box_of_file else ""
         left_out = f"; left out: {', '.join(entry['left_out'])}" if entry["left_out"] else ""
         beside = [f"{part} {', '.join(entry[part])}" for part in ("static", "forcing", "parameters") if entry[part]]
-        beside += ["a mask"] if entry["masked"] else []
+        beside += [f"a mask: {100 * entry['inside']:.3g} % of points inside"] if entry["masked"] else []
         known = f" with {'; '.join(beside)}" if beside else ""
         told = f"{entry['split']} split, {what}, {', '.join(entry['fields'])} on {where}{known}"
         tell(f"{entry['path']}: {told}{assumed}{left_out}{setting}")

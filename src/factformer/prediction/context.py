@@ -14,6 +14,7 @@ import torch
 from factformer.arrays import as_number
 from factformer.batch import Batch
 from factformer.config import unknown_name
+from factformer.data.agreement import describe_geometry
 from factformer.data.formats.arrays import SUFFIXES, describe_arrays, open_arrays
 from factformer.data.formats.foreign import NO_PARTS, is_well
 from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
@@ -87,6 +88,7 @@ def read_context(
         taken = [*(f.name for f in _seen(problem)), *said, *parts.arrays]
         described = _described(path, taken)
         seen = _columns(described, problem, fields or {}, layout)
+        _require_same_box(described, problem, [seen[0].size(axis) for axis in AXIS_NAMES[: problem.grid.num_axes]])
         if STEP in problem.parameters and STEP not in parts.parameters:
             given.setdefault(STEP, problem.frame_dt)
         data, num_forced = _arrays(described, problem, seen, parts, layout, given)
@@ -168,6 +170,20 @@ def _described(path: Path, taken: Sequence[str]) -> Found:
     return describe_source(path, taken=taken)
 
 
+def _require_same_box(described: Found, problem: Problem, shape: Sequence[int]) -> None:
+    """Raise where a file has coordinates of another box; those that only number the points say nothing."""
+    axes = described.axes(shape, needed=False) or []
+    if all(np.allclose(x, np.arange(len(x)) + x[:1].clip(0, 1)) for x in axes):
+        return
+    found = described.grid(problem.grid, shape)
+    difference = describe_geometry(problem.grid, found) if found else ""
+    if difference:
+        raise UserError(
+            f"{described.path} is not of the surrogate's problem: {difference}; only the resolution may differ; "
+            "leave the coordinates out if they are wrong"
+        )
+
+
 def _arrays(
     found: Found,
     problem: Problem,
@@ -228,7 +244,7 @@ def _columns(described: Found, problem: Problem, names: Mapping[str, str], layou
     num_axes, path = problem.grid.num_axes, described.path
     found = {name: array for name, array in described.arrays.items() if array.shape}  # a number is no field
     options: dict[str, Any] = {"num_axes": num_axes, "layout": layout, "steady": problem.num_context_frames == 0}
-    options["layouts"] = described.layouts
+    options |= {"layouts": described.layouts, "lengths": described.axis_lengths()}
     possible, refused = [], []
     for single in (False, True) if layout is None and described.layouts is None else (False,):
         fitted = {name: np.asarray(array[...])[None] for name, array in found.items()} if single else found

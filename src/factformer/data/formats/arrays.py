@@ -199,7 +199,7 @@ def split_times(
     """
     fields = dict(arrays)
     names = [name for name in arrays if name.rsplit("/")[-1].lower() in TIMES and name not in taken]
-    lines = {name: fields.pop(name) for name in names if _is_line(arrays[name])}
+    lines = {name: fields.pop(name) for name in names if is_line(arrays[name])}
     if not lines or not fields:
         return dict(arrays), None
     if len(lines) > 1:
@@ -208,7 +208,7 @@ def split_times(
     return fields, np.asarray(values[...], dtype=np.float64).reshape(-1)
 
 
-def _is_line(array: LazyArray) -> bool:
+def is_line(array: LazyArray) -> bool:
     """Whether an array has one axis, but for those of one entry that MATLAB adds; a single number is none."""
     return len(array.shape) > 0 and array.dtype.kind in "fiu" and sum(size != 1 for size in array.shape) <= 1
 

@@ -172,6 +172,7 @@ def _array_dataset(
         steady=steady,
         all_there=not (description.static or description.forcing or request.parts.arrays),
         layouts=found.layouts,
+        lengths=found.axis_lengths(),
     )
     shape = _common_shape(path, state, "".join(AXIS_NAMES[: description.num_axes]))
     num_frames = state[0].size("t")
@@ -205,10 +206,13 @@ def _array_dataset(
     columns = {"state": state, "static": joined_columns(static), "forcing": joined_columns(forcing), "mask": mask}
     if times is not None and even is not None:
         columns = {part: [resampled(column, times, even) for column in each] for part, each in columns.items()}
+    overruled_box = found.overruled_box(problem.grid) if "extent" in said else None
     step = _step(problem.grid, request.resolution)
     problem = problem.with_grid(problem.grid.every(step))
     implied = problem.boundary == "periodic" and "periodic" not in found.assumed
     assumed = [name for name in found.assumed if not (implied and name == "boundary")]
+    read = [] if request.layout else [column.name for column in state]
+    dimensions = {name: found.dimensions[name] for name in read if name in found.dimensions}
     is_overruled = "frame_dt" in said and times is None and not steady
     in_use = {column.name for part in columns.values() for column in part}
     in_use |= {request.parts.parameters.get(name, name) for name in parameters}
@@ -217,8 +221,10 @@ def _array_dataset(
         "assumed": [name for name in assumed if name not in said],
         "left_out": [*(name for name in found.arrays if not _is_used(name, in_use)), *found.left_out],
         "layout": {column.name: column.layout for column in state},
+        "dimensions": dimensions,
         "units": {name: unit for name, unit in found.units.items() if name in in_use or name == "time"},
         "overruled": found.overruled(said["frame_dt"], num_frames) if is_overruled else None,
+        "overruled_box": overruled_box,
         "resampled": None if times is None else f"frames were interpolated to every {problem.frame_dt:g}",
     }
     return ImportedDataset(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Self
 
@@ -170,21 +171,20 @@ def assign_columns(
     steady: bool,
     all_there: bool = True,
     layouts: Mapping[str, str] | None = None,
+    lengths: Mapping[str, int] | None = None,
 ) -> list[Column]:
     """The arrays that hold ``fields``, in channel order.
 
     ``names`` says which array is which field, or which arrays its components are (``"Vx,Vy"``). A field
     not named there is the array of its own name; where they are ``all_there`` is to find, a single array holds them.
-    ``layouts`` are those that the file itself says.
+    ``layouts`` are those that the file itself says, ``lengths`` those that it says of axes where it says no layouts.
     """
+    known = lengths or {}
     if fields and len(arrays) == 1 and not names and all_there:
         name, array = next(iter(arrays.items()))
         total = sum(item.num_channels for item in fields)
-        return [
-            make_column(
-                path, name, array, total, num_axes, known_layout(path, name, array, num_axes, layout, layouts), steady
-            )
-        ]
+        letters = known_layout(path, name, array, num_axes, layout, layouts)
+        return [make_column(path, name, array, total, num_axes, letters, steady, known)]
     columns = []
     for item in fields:
         chosen = [part.strip() for part in names.get(item.name, item.name).split(",")]
@@ -198,7 +198,7 @@ def assign_columns(
                     f"{item.name}=<array>; it holds {describe_arrays(arrays)}"
                 )
             letters = known_layout(path, name, arrays[name], num_axes, layout, layouts)
-            columns.append(make_column(path, name, arrays[name], width, num_axes, letters, steady))
+            columns.append(make_column(path, name, arrays[name], width, num_axes, letters, steady, known))
     return columns
 
 
@@ -227,6 +227,7 @@ def make_column(
     num_axes: int,
     layout: str | None,
     steady: bool,
+    lengths: Mapping[str, int],
 ) -> Column:
     """The array with its layout, given or the usual one for its number of axes."""
     axes = "".join(AXIS_NAMES[:num_axes])
@@ -235,6 +236,8 @@ def make_column(
         raise UserError(f"{path}: array {name} holds complex numbers; store their parts as two arrays")
     if layout is None:
         layout = _usual_layout(path, name, array, num_channels, axes, steady)
+        if set(axes) & set(lengths):  # times alone may be too few
+            _require_lengths(path, Column(name, array, layout), {**lengths, "c": num_channels})
     elif len(layout) == len(shape) + 1 and "c" in layout:
         layout = layout.replace("c", "")  # one layout may stand for vectors and scalars alike
     allowed = set(f"nt{axes}c")
@@ -245,8 +248,31 @@ def make_column(
         )
     column = Column(name, array, layout)
     if column.size("c") != num_channels:
-        raise UserError(f"{path}: array {name} of shape {shape} has {column.size('c')} channels, needs {num_channels}")
+        others = [Column(name, array, order) for order in (f"nt{axes}", f"nt{axes}c", f"t{axes}", f"t{axes}c")]
+        fitting = [c.layout for c in others if len(c.layout) == len(shape) and c.size("c") == num_channels]
+        advice = f"; read as --layout {fitting[0]}, it would fit" if fitting else ""
+        raise UserError(
+            f"{path}: array {name} of shape {shape} has {column.size('c')} channels, needs {num_channels}{advice}"
+        )
     return column
+
+
+def _require_lengths(path: Path, column: Column, lengths: Mapping[str, int]) -> None:
+    """Raise where the file says other ``lengths`` of the axes, which another order of them would have."""
+    shape = tuple(column.array.shape)
+
+    def fits(order: Sequence[str]) -> bool:
+        return all(lengths.get(letter, size) == size for letter, size in zip(order, shape, strict=True))
+
+    if fits(column.layout):
+        return
+    fitting = ["".join(order) for order in permutations(column.layout) if fits(order)]
+    if fitting:
+        said = ", ".join(f"{letter} {size}" for letter, size in lengths.items() if letter != "c")
+        raise UserError(
+            f"{path}: array {column.name} of shape {shape} is no {column.layout}, as its axes have the lengths {said}: "
+            f"say what they are by a layout (--layout), such as {' or '.join(fitting[:2])}"
+        )
 
 
 def _usual_layout(path: Path, name: str, array: LazyArray, num_channels: int, axes: str, steady: bool) -> str:

@@ -23,11 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from factformer._support.axes import evenly_spaced
 from factformer.data.agreement import frame_stride
-from factformer.data.formats.arrays import LazyArray, split_times
-from factformer.data.formats.well import is_even, mean_interval
+from factformer.data.formats.arrays import LazyArray, is_line, split_times
+from factformer.data.formats.well import grid_from_axes, is_even, mean_interval
 from factformer.data.layout import AXIS_NAMES
 from factformer.errors import UserError
+from factformer.grid import Grid
 
 COMPONENTS = ("Vx", "Vy", "Vz")
 SCALARS = ("density", "pressure", "tensor")
@@ -43,7 +45,8 @@ class Found:
     ``values`` describe the problem (`ProblemDescription`) and ``names`` say which array each field is; both are
     empty where the names are not PDEBench's. PDEBench's files may hold more times than frames; elsewhere there is
     ``one_time_each``. ``values`` hold guesses at what the file does not say: ``assumed``; what is ``unsaid`` nobody
-    can guess. ``layouts`` are the axes of arrays where the format names them, and ``sources`` the files that are read.
+    can guess. ``layouts`` are the axes of arrays where the format names them, and ``sources`` the files that are read;
+    ``dimensions`` are the names that it has for the axes.
     """
 
     path: Path
@@ -60,6 +63,7 @@ class Found:
     units: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     sources: tuple[Path, ...] = ()
+    dimensions: Mapping[str, str] = field(default_factory=dict)
 
     def changed(self, **changes: Any) -> Found:
         """The same with some of it replaced."""
@@ -81,6 +85,37 @@ class Found:
             found.append(np.asarray(array[:], dtype=np.float64))
         return found
 
+    def grid(self, like: Grid, shape: Sequence[int]) -> Grid | None:
+        """The grid of the coordinates, with the periodic axes and kinds of points of another one; None without any."""
+        axes = self.axes(shape, needed=False)
+        if axes is None:
+            return None
+        open_ = [wraps and not evenly_spaced(np.diff(x), x) for wraps, x in zip(like.periodic, axes, strict=True)]
+        return grid_from_axes(
+            axes,
+            like.periodic,
+            self.path,
+            extent=[length if unknown else None for length, unknown in zip(like.extent, open_, strict=True)],
+            points=[kind if like.is_uniform(m) else None for m, kind in enumerate(like.points)],
+        )
+
+    def overruled_box(self, grid: Grid) -> str | None:
+        """The box of the coordinates where a user has said another one, that of ``grid``."""
+        found = self.grid(grid, grid.shape)
+        if found is None or np.allclose(found.extent, grid.extent, rtol=1e-3, atol=0):
+            return None
+        return " x ".join(f"{length:.4g}" for length in found.extent)
+
+    def axis_lengths(self) -> dict[str, int]:
+        """How long axes are by the arrays ``t``, ``x``, ``y`` …; nothing where the format says what axes are."""
+        if self.layouts is not None:
+            return {}
+        lines = {name.rsplit("/")[-1].lower(): array for name, array in self.arrays.items() if is_line(array)}
+        found = {letter: math.prod(lines[letter].shape) for letter in AXIS_NAMES if letter in lines}
+        if self.times is not None and self.one_time_each:
+            found["t"] = math.prod(self.times.shape)
+        return {letter: size for letter, size in found.items() if size > 1}
+
     def frame_dt(self, num_frames: int) -> float | None:
         """The interval of the frames, of which there may be one fewer than times; None in a file without times."""
         if self.times is None:
@@ -97,12 +132,17 @@ class Found:
         """The times of the frames, of which there must be enough, in increasing order."""
         assert self.times is not None
         shape = tuple(self.times.shape)
-        advice = "correct them, or leave them out and say frame_dt"
         if len(shape) != 1 or shape[0] < num_frames or (self.one_time_each and shape[0] != num_frames):
-            raise UserError(f"{self.path}: its times have shape {shape}, for {num_frames} frames: {advice}")
+            raise UserError(
+                f"{self.path}: its times have shape {shape}, for {num_frames} frames: correct them, "
+                "say where the frames are with --layout, or leave the times out and say frame_dt"
+            )
         times = np.asarray(self.times[:], dtype=np.float64)[:num_frames]
         if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
-            raise UserError(f"{self.path}: its times do not increase from frame to frame: {advice}")
+            raise UserError(
+                f"{self.path}: its times do not increase from frame to frame: correct them, or leave them out and say "
+                "frame_dt"
+            )
         return times
 
     @property

@@ -126,7 +126,7 @@ def grid_from_axes(
     where: str | Path,
     *,
     extent: float | Sequence[float | None] | None = None,
-    points: str | Sequence[str] | None = None,
+    points: str | Sequence[str | None] | None = None,
     coordinates: Sequence[Sequence[float] | None] | None = None,
 ) -> Grid:
     """A grid through the coordinates that a file holds, uniform where they are.

@@ -167,6 +167,7 @@ def describe_xarray(given: Any, path: Path) -> Found:
     periodic = _periodic(given, letters)
     return found.changed(
         times=numbers,
+        dimensions={name: " ".join(map(str, values.dims)) for name, values in variables.items()},
         units={**units, **({"time": unit} if unit else {})},
         values=_values(path, variables, layouts, "".join(letters.values()), periodic),
         names={name: name for name in variables},
