@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from serve_bundles import as_arrays, everything, full_batch, steady
+from serve_bundles import as_arrays, everything, full_batch, obstacles, steady
 from serve_client import client_of, loaded, npz, refused
 
 from factformer import rollout
@@ -44,6 +44,17 @@ def test_the_example_of_the_page_builds_the_request_it_shows():
         names: dict[str, object] = {}
         exec(example, names)
         assert client.post("/predict", content=names["body"].getvalue()).status_code == 200
+
+
+def test_parameters_outside_the_range_of_training_are_said_in_the_answer():
+    surrogate = obstacles()
+    with client_of(surrogate) as client:
+        batch = full_batch(surrogate)
+        for value, warned in ((0.02, False), (0.5, True)):
+            given = as_arrays(batch._replace(parameters=torch.full_like(batch.parameters, value)))
+            answer = loaded(client.post("/predict", content=npz(**given, num_frames=1)))
+            assert ("warning" in answer) == warned
+        assert "viscosity=0.5 outside 0.01 to 0.04" in str(answer["warning"])
 
 
 def test_json_in_and_out_gives_the_same_numbers(client, surrogate):

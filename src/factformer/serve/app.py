@@ -53,6 +53,9 @@ def build_app(predictor: Predictor, *, token: str | None = None, local: bool = T
             "frame_dt": asked.batch.frame_dt(problem),
             "fields": [f.name for f in problem.state],
         }
+        if asked.batch.parameters is not None:  # after the prediction, which has checked them
+            outside = predictor.surrogate.normalizer.outside_range(asked.batch.parameters, problem)
+            answer |= {"warning": f"{outside}, the range of the training data"} if outside else {}
         if JSON not in request.headers.get("accept", ""):
             return Response(await asyncio.to_thread(write_npz, answer), media_type=NPZ)
         if frames.nbytes > limits.json_bytes:
