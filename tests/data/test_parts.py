@@ -163,8 +163,27 @@ def test_values_outside_of_the_domain_may_be_anything(tmp_path: Path) -> None:
     assert torch.isfinite(stored.read(slice(None))).all()
     contents["u"][1, 2, contents["inside"]] = np.nan
     np.savez(tmp_path / "flow.npz", **contents)
-    with pytest.raises(UserError, match="trajectory 1 holds NaN"):
+    with pytest.raises(UserError, match="trajectory 1 holds NaN or infinite values in frame 2, inside the mask; mend"):
         convert(tmp_path / "flow.npz", tmp_path / "other.hdf5", FLOW, parts=ALL)
+
+
+def test_points_that_are_never_finite_make_one_think_of_a_mask(tmp_path: Path) -> None:
+    advice = "; if these points, the same in all frames, lie outside the domain, give "
+    contents, u = arrays(), arrays()["u"]
+    u[:, :, 2, 3] = np.nan
+    np.savez(tmp_path / "flow.npz", u=u)
+    with pytest.raises(UserError, match=f"0 holds NaN or infinite values in frame 0{advice}--mask .*; mend or leave"):
+        convert(tmp_path / "flow.npz", tmp_path / "train.hdf5", FLOW)
+    with pytest.raises(UserError, match=f"in trajectory 0{advice}mask=$"):
+        factformer.fit(u, grid=GRID, fields={"u": 2}, num_context_frames=2, horizon=3)
+    u[:, :, contents["inside"]] = np.nan
+    with pytest.raises(UserError, match=r"in trajectory 0, inside the mask$"):
+        fitted(u)
+    once = arrays()["u"]
+    once[1, 3, 2, 3] = np.inf
+    np.savez(tmp_path / "flow.npz", u=once)
+    with pytest.raises(UserError, match="infinite values in frame 3; mend"):
+        convert(tmp_path / "flow.npz", tmp_path / "train.hdf5", FLOW)
 
 
 def fitted(frames: np.ndarray, held_out: dict | None = None, **changes) -> factformer.Surrogate:

@@ -15,7 +15,7 @@ from factformer.data.formats.well_statistics import write_well_statistics
 from factformer.data.generate.progress import ProgressBar
 from factformer.data.identity import source_state
 from factformer.data.layout import Contents, stored_fields, varying_fields
-from factformer.data.numbers import Rounding
+from factformer.data.numbers import Rounding, mask_advice
 from factformer.data.splits import SPLITS, SUFFIXES, split_names
 from factformer.data.store import StoredDataset
 from factformer.data.writer import BlowUpError, SplitWriter
@@ -65,6 +65,11 @@ def convert(
         _copy(data, chosen, writer, Path(source), progress)
     except BlowUpError as error:
         bad = f"trajectory {chosen[error.trajectory]} holds NaN or infinite values in {error.what}"
+        part = next((part for part in ("static", "forcing", "frame") if part in error.what), "")
+        if part:
+            part = "state" if part == "frame" else part
+            values = data.read([chosen[error.trajectory]], part=part)[0]
+            bad += mask_advice(values, data.problem, part, "--mask (mask in Parts)")
         raise UserError(f"{source}: {bad}; mend or leave it out") from None
     finally:
         writer.release()

@@ -63,9 +63,21 @@ def checked(
     if bad.any():
         channel = int((~torch.isfinite(tensor)).flatten(0, -2).any(0).nonzero()[0])
         which = "" if part == "state" else f", in {describe_channel(problem, part, channel)}"
-        raise UserError(f"{what} hold NaN or infinite values in trajectory {int(bad.nonzero()[0])}{which}")
+        first = int(bad.nonzero()[0])
+        advice = "" if part == "parameters" else mask_advice(tensor[first], problem, part, "mask=")
+        raise UserError(f"{what} hold NaN or infinite values in trajectory {first}{which}{advice}")
     rounding.require_digits()
     return tensor.contiguous()
+
+
+def mask_advice(values: Tensor, problem: Problem, part: str, option: str) -> str:
+    """What a mask has to do with the ``values`` of one part and trajectory, some of which are not finite."""
+    if problem.masked:
+        return ", inside the mask"
+    frames = values[None] if part == "static" else values
+    bad = ~frames.isfinite().all(-1)
+    always = bool((bad == bad[:1]).all()) and not bool(bad.all())
+    return f"; if these points, the same in all frames, lie outside the domain, give {option}" if always else ""
 
 
 def expected_shape(problem: Problem, part: str) -> tuple[int, ...]:
