@@ -175,6 +175,47 @@ def test_folders_of_frames(tmp_path: Path) -> None:
     assert np.array_equal(context.batch.context[0], np.moveaxis(frames[:, 1:3], 0, -1))
 
 
+def test_a_folder_without_frames_says_what_to_do_with_its_files(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for index in range(2):
+        ocean().to_netcdf(runs / f"run_{index}.nc", engine="h5netcdf")
+    with pytest.raises(UserError, match=r"its 2 \.nc files one by one, each with --split .*data/train/run_0\.hdf5"):
+        import_dataset(runs, FLOW)
+    sea = tmp_path / "sea"
+    convert(runs / "run_0.nc", sea / "train" / "run_0.hdf5")
+    problem = open_dataset(convert(runs / "run_1.nc", sea / "train" / "run_1.hdf5")).problem
+    assert open_dataset(sea, "train").num_trajectories == 6
+    for name in ("train", "test"):
+        convert(runs / "run_0.nc", tmp_path / "flat" / f"{name}.hdf5")
+    for folder, named in ((sea, r"train.run_0\.hdf5"), (tmp_path / "flat", r"flat.test\.hdf5")):
+        with pytest.raises(UserError, match=f"of a dataset, name a file: .*{named}$"):
+            read_context(folder, problem)
+    with pytest.raises(UserError, match=r"no other parts; numbers are given by --set parameters\.slope=1\.5$"):
+        read_context(tmp_path / "flat" / "test.hdf5", problem, parts=Parts(parameters={"slope": "1.5"}))
+
+
+def test_runs_stacked_in_a_folder_name_the_layout_that_fits(tmp_path: Path) -> None:
+    runs = np.random.default_rng(7).normal(size=(3, 7, 6, 5)).astype("f4")
+    for index, run in enumerate(runs):
+        np.savez(tmp_path / f"run_{index}.npz", u=run)
+    with pytest.raises(UserError, match=r"has 5 channels, needs 1; read as --layout ntxy, it would fit"):
+        import_dataset(tmp_path, FLOW)
+    assert np.array_equal(import_dataset(tmp_path, FLOW, layout="ntxy").read([2])[0, ..., 0], runs[2])
+
+
+@pytest.mark.parametrize("name", ["u.npz", "u.nc"])
+def test_a_file_to_convert_is_no_dataset(name: str, tmp_path: Path) -> None:
+    if name == "u.npz":
+        np.savez(tmp_path / name, u=np.zeros((2, 7, 6, 5)))
+    else:
+        ocean().to_netcdf(tmp_path / name, engine="h5netcdf")
+    with pytest.raises(
+        UserError, match="`factformer convert` reads npy, npz, mat, PDEBench, NetCDF, zarr and VTK files"
+    ):
+        open_dataset(tmp_path / name)
+
+
 def test_uneven_frames_are_refused_or_interpolated(tmp_path: Path) -> None:
     times = np.array([0.0, 0.5, 1.0, 2.0, 3.0, 3.5, 4.0])
     random = np.random.default_rng(5)

@@ -46,6 +46,8 @@ HDF5_ERRORS = (
 """What h5py raises on damaged files; our own `UserError` is a ValueError and is to be caught before."""
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
+CONVERT = "`factformer convert` reads npy, npz, mat, PDEBench, NetCDF, zarr and VTK files"
+
 _looked_at: dict[tuple[str, int, int], tuple[str, ...]] = {}
 """What lies outside of each file that was found readable, by name, size and time of change."""
 
@@ -69,7 +71,8 @@ def open_hdf5(path: Path, *, allow_external: bool = False) -> h5py.File:
     except OSError as error:
         text = str(error)
         if "signature not found" in text:
-            raise UnreadableFileError(f"{path} is not an HDF5 file (or an empty or broken one)") from None
+            advice = "" if path.suffix in (".hdf5", ".h5", ".mat") else f"; {CONVERT}"
+            raise UnreadableFileError(f"{path} is not an HDF5 file (or an empty or broken one){advice}") from None
         what = "truncated" if "truncated" in text else "damaged"
         raise UnreadableFileError(f"{path} is {what}: {first_line(error)}; copy or generate it again") from None
 

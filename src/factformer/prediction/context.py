@@ -18,7 +18,7 @@ from factformer.data.agreement import describe_geometry
 from factformer.data.formats.arrays import SUFFIXES, describe_arrays, open_arrays
 from factformer.data.formats.foreign import NO_PARTS, is_well
 from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
-from factformer.data.formats.parts import PartReader, Parts, Sizes, joined_columns
+from factformer.data.formats.parts import PartReader, Parts, Sizes, is_number, joined_columns
 from factformer.data.formats.pdebench import Found, describe_times
 from factformer.data.formats.sources import describe_source
 from factformer.data.layout import AXIS_NAMES
@@ -76,7 +76,9 @@ def read_context(
     given = _given(problem, parameters or {})
     if path.suffix in STORED and is_well(path):
         if fields or layout or parts.arrays:
-            raise UserError(f"{path} is in The Well's layout: it takes no layout, no fields and no other parts")
+            numbers = [f"--set parameters.{name}={text}" for name, text in parts.parameters.items() if is_number(text)]
+            advice = f"; numbers are given by {' '.join(numbers)}" if numbers else ""
+            raise UserError(f"{path} is in The Well's layout: it takes no layout, no fields and no other parts{advice}")
         data: ImportedDataset | StoredDataset
         data, stride = _stored(path, problem, given)
         first, num_forced = 0, data.num_frames

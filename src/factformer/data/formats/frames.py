@@ -15,12 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from factformer.data.formats.arrays import SUFFIXES as ARRAYS
 from factformer.data.formats.arrays import TIMES, LazyArray, open_arrays
 from factformer.data.formats.importers import REST
 from factformer.data.formats.pdebench import Found
 from factformer.data.formats.vtk import SUFFIXES as VTK_SUFFIXES
 from factformer.data.formats.vtk import read_collection, read_grid
+from factformer.data.formats.xarray_files import SUFFIXES as XARRAY
 from factformer.data.layout import AXIS_NAMES
+from factformer.data.splits import SUFFIXES as STORED
+from factformer.data.splits import split_names
 from factformer.errors import UserError
 
 SUFFIXES = (".npy", ".npz", *VTK_SUFFIXES)
@@ -68,7 +72,9 @@ def describe_folder(path: Path) -> Found:
         raise UserError(f"{path} holds frames and folders: keep frames alone, or one folder for each trajectory")
     if not all(files):
         empty = next((each for each, found in zip(inner, files, strict=False) if not found), path)
-        raise UserError(f"{empty} holds no frames: {', '.join(SUFFIXES)} files, one for each")
+        raise UserError(
+            f"{empty} holds no frames: {', '.join(SUFFIXES)} files, one for each{_instead_of_frames(empty)}"
+        )
     for folder, found in zip(inner, files, strict=False):
         if len(found) != len(files[0]):
             raise UserError(
@@ -77,6 +83,21 @@ def describe_folder(path: Path) -> Found:
     if len({file.suffix for found in files for file in found}) > 1:
         raise UserError(f"{path} holds frames of several formats: keep one")
     return _described(path, files, single=not inner)
+
+
+def _instead_of_frames(folder: Path) -> str:
+    """What to do with the files of a folder that are no frames; nothing where there are none that we read."""
+    stored = [file for file in _entries(folder) if file.suffix in STORED and any(split_names(file))]
+    if stored:
+        named = next((file for file in stored if file.stem == "test"), stored[0])
+        return f"; of a dataset, name a file: {named}"
+    files = [file for file in _entries(folder) if file.suffix in (*ARRAYS, *XARRAY)]
+    if not files:
+        return ""
+    return (
+        f"; convert its {len(files)} {files[0].suffix} files one by one, each with --split and its own --out, such as "
+        f"data/train/{files[0].stem}.hdf5, or stack them in one file"
+    )
 
 
 def describe_collection(path: Path, *, allow_external: bool = False) -> Found:

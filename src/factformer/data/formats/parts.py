@@ -206,6 +206,10 @@ def _is_file(text: str) -> bool:
     return Path(text).suffix in SUFFIXES
 
 
+def is_number(text: str) -> bool:
+    return _number(text) is not None
+
+
 def _number(text: str) -> Any:
     try:
         return float(text)

@@ -31,7 +31,7 @@ from factformer.data.layout import (
     statistics_names,
     stored_fields,
 )
-from factformer.data.opening import HDF5_ERRORS, open_hdf5, require_written
+from factformer.data.opening import CONVERT, HDF5_ERRORS, open_hdf5, require_written
 from factformer.data.section import Section
 from factformer.data.statistics import check_statistics, moment_sizes
 from factformer.errors import UserError
@@ -62,10 +62,7 @@ class SplitFile:
             raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
         except HDF5_ERRORS as error:
             if isinstance(error, KeyError) and not self.is_ours:
-                raise UserError(
-                    f"{path} is not in The Well's layout: {error.args[0]}; "
-                    "`factformer convert` reads npy, npz, mat and PDEBench files"
-                ) from None
+                raise UserError(f"{path} is not in The Well's layout: {error.args[0]}; {CONVERT}") from None
             if said and isinstance(error, (ValueError, TypeError)):
                 told = ", ".join(f"{name}={value!r}" for name, value in said.items())
                 raise UserError(f"{path} cannot be read with {told}: {first_line(error)}") from None
