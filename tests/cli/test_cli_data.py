@@ -146,6 +146,19 @@ def test_convert_tells_how_much_a_mask_leaves(app: typer.Typer, tmp_path: Path) 
     assert entry["inside"] == pytest.approx(110 / 120)
 
 
+def test_convert_tells_when_there_are_fewer_trajectories_than_asked_for(app: typer.Typer, tmp_path: Path) -> None:
+    np.savez(tmp_path / "run.npz", u=np.random.default_rng(0).normal(size=(3, 6, 8, 5)))
+    (tmp_path / "flow.yaml").write_text("{name: flow, num_axes: 2, state: {u: 1}, periodic: [true, false]}")
+    words = ("convert", tmp_path / "run.npz", "--problem", tmp_path / "flow.yaml", "--trajectories")
+    for asked, told in (
+        ("100", "3 trajectories (all there are of :100) of 6 frames"),
+        ("2:", "1 trajectory of 6 frames"),
+    ):
+        assert told in run(app, *words, asked, "--out", tmp_path / f"out-{asked[0]}")
+    with pytest.raises(UserError, match=r"a problem file with --problem \(docs/how-to/own-data\.md"):
+        run(app, "convert", tmp_path / "run.npz", "--out", tmp_path / "c")
+
+
 def test_convert_tells_the_axes_and_the_box_of_the_file(app: typer.Typer, tmp_path: Path) -> None:
     u = np.random.default_rng(0).normal(size=(6, 5, 8, 3))
     coordinates = {"time": 0.1 * np.arange(6), "lat": 0.25 * np.arange(5), "lon": 0.5 * np.arange(8)}

@@ -160,6 +160,7 @@ def _tell(paths: list[Path], json: bool) -> None:
                 "problem": data.problem.name,
                 "split": data.split,
                 "trajectories": data.num_trajectories,
+                "asked": data.provenance.get("trajectories", ""),
                 "frames": data.num_frames,
                 "grid": list(grid.shape),
                 "axes": axes,
@@ -188,7 +189,10 @@ def _tell(paths: list[Path], json: bool) -> None:
         return
     for entry in entries:
         size = " x ".join(map(str, entry["grid"]))
-        what = f"{counted(entry['trajectories'], 'trajectory', 'trajectories')} of {counted(entry['frames'], 'frame')}"
+        held = counted(entry["trajectories"], "trajectory", "trajectories")
+        if entry["trajectories"] < _num_asked(entry["asked"]):
+            held += f" (all there are of {entry['asked']})"
+        what = f"{held} of {counted(entry['frames'], 'frame')}"
         ends = "" if entry["boundary"] == "periodic" else f"; boundary {entry['boundary']}"
         kinds = ", ".join(f"{axis} {kind}" for axis, kind in zip(AXIS_NAMES, entry["axes"], strict=False))
         where = f"{size} ({kinds}{ends})"
@@ -208,3 +212,9 @@ def _tell(paths: list[Path], json: bool) -> None:
         known = f" with {'; '.join(beside)}" if beside else ""
         told = f"{entry['split']} split, {what}, {', '.join(entry['fields'])} on {where}{known}"
         tell(f"{entry['path']}: {told}{assumed}{left_out}{setting}")
+
+
+def _num_asked(text: str) -> int:
+    """How many trajectories a range such as ``100:120`` asks for; 0 where it has no end."""
+    first, _, last = text.partition(":")
+    return int(last) - int(first or 0) if last else 0

@@ -60,8 +60,9 @@ def import_dataset(
     ``resolution`` keeps every s-th point, ``settings`` are assignments that change the problem. What the file says of
     its grid and its frame interval holds where neither the problem nor the settings say otherwise; a PDE of the catalog
     that says otherwise by itself is refused. ``split`` is by default the one that a file of The Well's layout says, and
-    else ``"train"``. Frames at uneven times are refused or, with ``resample_time``, interpolated. HDF5 files that lead
-    to other files (external links and storage, virtual datasets) are refused unless ``allow_external``.
+    else ``"train"``. Frames at uneven times are refused or, with ``resample_time``, interpolated to ``frame_dt`` where
+    the problem says it; times that decrease or are too few are refused always. HDF5 files that lead to other files
+    (external links and storage, virtual datasets) are refused unless ``allow_external``.
     """
     request = Request(
         Path(path), problem, split, fields or {}, parts, layout, resolution, settings, resample_time, allow_external
@@ -97,7 +98,10 @@ def read_request(request: Request) -> tuple[Dataset, Mapping[str, Any]]:
     if request.problem is None:
         found = describe_source(path, taken=parts.arrays, allow_external=request.allow_external)
         if not found.values:
-            raise UserError(f"{path} does not say what it holds: name a problem of the catalog or a problem file")
+            raise UserError(
+                f"{path} does not say what it holds: name a problem of the catalog or a problem file with --problem "
+                "(docs/how-to/own-data.md shows one)"
+            )
         if request.layout is not None or fields:
             raise UserError(f"{path} describes itself: without a problem it takes no layout and no fields")
         description, names = describe_values(found.values, request.settings), found.names
