@@ -144,3 +144,6 @@ def test_protocols_of_a_model_share_a_colour_and_repeats_are_numbered():
     assert series_indices(twice) == [0, 1, 2]
     assert unique_names(twice) == ["a (LM) #1", "a (LM) #2", "b (LM)"]
     assert [row["model"] for row in comparison_table(twice).rows] == ["a #1", "a #2", "b"]
+    placed = [replace(run, folder=folder) for run, folder in zip(twice, ("long", "short", "b"), strict=True)]
+    assert unique_names(placed) == ["a (LM), long", "a (LM), short", "b (LM)"]
+    assert [row["model"] for row in comparison_table(placed).rows] == ["a, long", "a, short", "b"]

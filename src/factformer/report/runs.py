@@ -40,6 +40,8 @@ class ReportRun:
     grid: Grid | None = None
     kernels: Mapping[str, Array] = field(default_factory=dict)
     solver: SolverBenchmark | None = None
+    folder: str = ""
+    """The name of its folder."""
 
     def __post_init__(self) -> None:
         if not self.fields and self.problem is not None:
@@ -107,6 +109,7 @@ def load_run(folder: str | Path, *, kernels: bool = True) -> ReportRun:
         grid=samples.grid,
         kernels=learned,
         solver=read_solver_benchmark(path / SOLVER) if (path / SOLVER).exists() else None,
+        folder=path.resolve().name,
     )
 
 
@@ -155,8 +158,22 @@ def series_indices(runs: Sequence[ReportRun]) -> list[int]:
 
 
 def unique_names(runs: Sequence[ReportRun]) -> list[str]:
-    """A label for each run; those that would read the same are numbered."""
-    labels = [run.label for run in runs]
-    return [
-        f"{text} #{labels[: i + 1].count(text)}" if labels.count(text) > 1 else text for i, text in enumerate(labels)
-    ]
+    """A label for each run; those that would read the same are told apart."""
+    return told_apart(runs, [run.label for run in runs])
+
+
+def told_apart(runs: Sequence[ReportRun], names: Sequence[str]) -> list[str]:
+    """``names`` of runs; models of one protocol that occur several times have their folders beside them.
+
+    Where folders are not known or not different, they are numbered.
+    """
+    keys, found = [(run.name, run.protocol) for run in runs], []
+    for i, (run, name) in enumerate(zip(runs, names, strict=True)):
+        folders = [other.folder for other, key in zip(runs, keys, strict=True) if key == keys[i]]
+        if len(folders) == 1:
+            found.append(name)
+        elif all(folders) and len(set(folders)) == len(folders):
+            found.append(f"{name}, {run.folder}")
+        else:
+            found.append(f"{name} #{keys[: i + 1].count(keys[i])}")
+    return found

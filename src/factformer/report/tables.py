@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from factformer._support.text import printable
-from factformer.report.runs import ReportRun
+from factformer.report.runs import ReportRun, told_apart
 from factformer.report.style import PROTOCOL_LABELS
 
 if TYPE_CHECKING:
@@ -240,12 +240,8 @@ def floor_name(runs: Sequence[ReportRun]) -> str:
 
 
 def _row_names(runs: Sequence[ReportRun]) -> list[str]:
-    """Plain names, since the protocol has its own column; equal ones of one protocol are numbered."""
-    keys = [(run.name, run.protocol) for run in runs]
-    return [
-        f"{run.name} #{keys[: i + 1].count(keys[i])}" if keys.count(keys[i]) > 1 else run.name
-        for i, run in enumerate(runs)
-    ]
+    """Plain names, since the protocol has its own column; equal ones of one protocol are told apart."""
+    return told_apart(runs, [run.name for run in runs])
 
 
 def _run_row(run: ReportRun, name: str, columns: Sequence[Column]) -> dict[str, Any]:
