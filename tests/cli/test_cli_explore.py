@@ -166,7 +166,7 @@ def test_rollout_says_which_frames_it_continues_and_starts_where_asked(capsys, b
         files = ["--input", tmp_path / file, "--out", tmp_path / "out.npy", "--overwrite"]
         code, text, _ = run(capsys, "rollout", bundle, "--frames", 2, *files, *options)
         assert code == 0
-        assert f"continued after frames {first} to {first + 2} of 7" in text
+        assert f", {problem.frame_dt:g} apart, continued after frames {first} to {first + 2} of 7" in text
         context = torch.from_numpy(frames[:, first : first + problem.num_context_frames])
         with torch.no_grad():
             expected = torch.stack(list(factformer.rollout(factformer.load(bundle), context, 2)), 1).numpy()

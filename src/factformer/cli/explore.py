@@ -157,7 +157,8 @@ def rollout(
         return
     after = f", continued after {result.after}" if result.after else ""
     other = f"; {result.other_grid}" if result.other_grid else ""
-    tell(f"{result.out}: frames {tuple(result.shape)} of {', '.join(result.fields)}{after}{other}")
+    apart = "" if result.frame_dt is None else f", {result.frame_dt:g} apart"
+    tell(f"{result.out}: frames {tuple(result.shape)} of {', '.join(result.fields)}{apart}{after}{other}")
     if result.other_parameters:
         tell(f"other data than it was trained on: {result.other_parameters}")
 

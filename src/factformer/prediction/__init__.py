@@ -39,13 +39,15 @@ class Prediction:
     """What `predict_file` wrote: where, the shape ``(batch, frame, *grid, channel)`` of what, and after which frames.
 
     A steady problem has nothing that its answer comes ``after``; ``other_grid`` and ``other_parameters`` are empty
-    where they are those of the training data, or not known.
+    where they are those of the training data, or not known. ``frame_dt`` is how far apart the frames of the first
+    sample are.
     """
 
     out: Path
     shape: tuple[int, ...]
     fields: tuple[str, ...]
     after: str = ""
+    frame_dt: float | None = None
     other_grid: str = ""
     other_parameters: str = ""
 
@@ -141,6 +143,7 @@ def predict_file(
         frames.shape,
         names,
         after=str(context),
+        frame_dt=context.batch.frame_dt(problem) if problem.num_context_frames else None,
         other_grid="" if grid.shape == problem.grid.shape else f"not the {trained} points that it was trained on",
         other_parameters=other_parameters(surrogate, context.made_with),
     )
