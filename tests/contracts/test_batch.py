@@ -361,6 +361,7 @@ mine = [2 * fabric.global_rank, 2 * fabric.global_rank + 1]
 train_step(parts, data.window(mine, slice(1, 5)), plan, 1e-3)
 here.assert_same(spy.seen[0], mine, 1, 4)
 Path(sys.argv[2], f"{fabric.global_rank}.json").write_text(json.dumps(mine))
+torch.distributed.destroy_process_group()
 """
 
 

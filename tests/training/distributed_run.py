@@ -9,6 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
+import torch.distributed as dist
 from small_waves import tiny_experiment, wave_data
 
 from factformer.training import Machine
@@ -38,6 +39,8 @@ def main() -> None:
     machine = Machine("cpu", int(devices), strategy=strategy)
     reporter = Slow() if "slow" in flags else None
     train(experiment, *wave_data(), folder=folder, machine=machine, resume="resume" in flags, reporter=reporter)
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

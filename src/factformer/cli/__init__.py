@@ -93,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = result if isinstance(result, int) else 0
         if code == INTERRUPTED:  # the parser has caught the interrupt and says nothing itself
             _complain("interrupted")
+        _leave_job()
     _flush()
     sys.exit(code)
 
@@ -126,6 +127,13 @@ def _complain(message: str) -> None:
     line = shortened(printable(" ".join(message.split())), LONGEST_MESSAGE)
     with contextlib.suppress(BrokenPipeError):
         print(f"factformer: {line}", file=sys.stderr)
+
+
+def _leave_job() -> None:
+    """Part from the other processes of a job: threads that still listen to them may abort this one as it ends."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def _accept_any_locale() -> None:

@@ -40,7 +40,8 @@ class FrameEncoder(Stage):
         """
         if patches is not None and grid is not None and grid.cut_axes:  # the encoder itself needs no neighbours
             frames, patches = patches.split(frames, grid), None
-        latent: Tensor = self.execute(frames, statistics, patches, grid if patches is not None else None, onto)
+        beside = [] if patches is None and onto is None else [patches, None if patches is None else grid]
+        latent: Tensor = self.execute(frames, statistics, *beside, *([] if onto is None else [onto]))
         return latent
 
     def plain(
