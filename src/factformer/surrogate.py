@@ -27,6 +27,7 @@ from factformer.models._backbone import Backbone, ModelConfig, backbone_of, chec
 from factformer.nn.boundary_block import BoundaryBlock
 from factformer.nn.conditions import UNCONDITIONED, Conditions, Modulation, ParameterEmbedding
 from factformer.nn.decoder import Decoder
+from factformer.nn.encoded_parts import as_frames, parts_of_frames, statistics_of, still_parts
 from factformer.nn.frame_encoder import FrameEncoder
 from factformer.nn.marching import LatentMarching
 from factformer.nn.masks import WallCloseness
@@ -76,9 +77,10 @@ class Surrogate(Network):
         points = 1 if self.patches is None else self.patches.size
         home = self.latent_grid(problem.grid)
         self.walls = WallCloseness(problem.grid) if problem.masked else None
-        of_frames, still = (points * self._num_channels(kinds) for kinds in (self._of_frames(), self._still()))
-        self.encoder = FrameEncoder(max(1, problem.num_context_frames), of_frames, config.dim)
-        self.still_encoder = FrameEncoder(1, still, config.dim, bias=False) if still else None
+        self.encoder = FrameEncoder(max(1, problem.num_context_frames), self.encoder_statistics().shape[1], config.dim)
+        self.still_encoder: FrameEncoder | None = None
+        if still := still_parts(problem):
+            self.still_encoder = FrameEncoder(1, self.encoder_statistics(still).shape[1], config.dim, bias=False)
         """Of what no frame changes."""
         self.backbone: Backbone = backbone_of(config)(config, problem.with_grid(home))
         self.conditioned = self.backbone.takes_conditions
@@ -155,13 +157,25 @@ class Surrogate(Network):
         return z if self.boundary_block is None else self.boundary_block(z, inner, conditions.mask)
 
     def lifted(self, batch: Batch, grid: Grid) -> Float[Tensor, "batch *coarse width"]:
-        """The latent field before the backbone: what the frames say of a point, and what does not change with them.
+        """The latent field before the backbone: what the frames say of a point, and what does not change with them."""
+        problem = self.problem
+        z = self._encoded(self.encoder, parts_of_frames(problem), batch, grid)
+        return (
+            z if self.still_encoder is None else self._encoded(self.still_encoder, still_parts(problem), batch, grid, z)
+        )
 
-        A frame is the fields of the context with the forcing beside them. Static fields and the closeness of walls are
-        encoded once; those of a steady problem are its one frame.
-        """
-        z = self._encoded(self.encoder, self._of_frames(), batch, grid)
-        return z if self.still_encoder is None else self._encoded(self.still_encoder, self._still(), batch, grid, z)
+    def _encoded(
+        self, encoder: FrameEncoder, parts: tuple[str, ...], batch: Batch, grid: Grid, onto: Tensor | None = None
+    ) -> Tensor:
+        frames = as_frames(parts, batch, encoder.num_frames, self.walls, grid)
+        statistics = None if parts == ("walls",) else self.encoder_statistics(parts)
+        latent: Tensor = encoder(frames, statistics, self.patches, grid, onto)
+        return latent
+
+    def encoder_statistics(self, parts: tuple[str, ...] | None = None) -> Float[Tensor, "2 channel"]:
+        """Mean and deviation of the channels of a frame, or of other parts, for each point of a patch."""
+        statistics = statistics_of(parts_of_frames(self.problem) if parts is None else parts, self.normalizer)
+        return statistics if self.patches is None else statistics.repeat(1, self.patches.size)
 
     def conditions(self, batch: Batch, grid: Grid) -> Conditions:
         """What the layers of the backbone know beside the field, on the latent grid of ``grid``."""
@@ -196,25 +210,6 @@ class Surrogate(Network):
         step = batch.parameters[:, self.problem.parameters.index(STEP)] / self.problem.frame_dt
         return scale * step.sqrt().reshape(-1, *[1] * (self.problem.grid.num_axes + 2))
 
-    def _of_frames(self) -> tuple[str, ...]:
-        """What the frame encoder reads, in the order of its channels.
-
-        Forcing is there twice: that of a frame, and that of the next one, which it drives.
-        """
-        problem = self.problem
-        first = ("static" if problem.steady else "context",)
-        forcing = ("forcing", "next forcing") if problem.forcing else ()
-        return (*first, *forcing, *(self._around_bodies() if problem.steady else ()))
-
-    def _still(self) -> tuple[str, ...]:
-        """What the other encoder reads: all that is given beside the frames and is the same for each."""
-        if self.problem.steady:
-            return ()
-        return (*(["static"] if self.problem.static else []), *self._around_bodies())
-
-    def _around_bodies(self) -> tuple[str, ...]:
-        return () if self.walls is None else ("walls",)
-
     def inside(self, batch: Batch) -> Batch:
         """The batch with the mean of each field outside the domain, which the encoder sees as zero."""
         if batch.mask is None:
@@ -227,53 +222,6 @@ class Surrogate(Network):
             mean = getattr(self.normalizer, f"{kind}_mean").to(part.dtype)
             filled[kind] = torch.where(spread(batch.mask, kind), part, mean)
         return batch._replace(**filled)
-
-    def _encoded(
-        self, encoder: FrameEncoder, kinds: tuple[str, ...], batch: Batch, grid: Grid, onto: Tensor | None = None
-    ) -> Tensor:
-        """The latent field of parts of a batch, which are channels of the frames that an encoder takes."""
-        parts = [self._part(kind, encoder.num_frames, batch, grid) for kind in kinds]
-        frames = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-        statistics = None if kinds == ("walls",) else self.encoder_statistics(kinds)
-        latent: Tensor = encoder(frames, statistics, self.patches, grid, onto)
-        return latent
-
-    def _num_channels(self, kinds: tuple[str, ...]) -> int:
-        walls = 0 if self.walls is None else self.walls.num_channels
-        means = (getattr(self.normalizer, f"{kind.removeprefix('next ')}_mean", None) for kind in kinds)
-        return sum(walls if mean is None else len(mean) for mean in means)
-
-    def _part(self, kind: str, frames: int, batch: Batch, grid: Grid) -> Float[Tensor, "batch frame *grid channel"]:
-        if kind == "walls":
-            assert batch.mask is not None and self.walls is not None
-            closeness: Tensor = self.walls(batch.mask, grid, batch.seen.dtype)
-            return closeness.unsqueeze(1)
-        if kind == "static":
-            assert batch.static is not None
-            return batch.static.unsqueeze(1)
-        if kind == "context":
-            assert batch.context is not None
-            return batch.context
-        assert batch.forcing is not None
-        first = int(kind == "next forcing")
-        return batch.forcing[:, first : first + frames]
-
-    def encoder_statistics(self, kinds: tuple[str, ...] | None = None) -> Float[Tensor, "2 channel"]:
-        """Mean and deviation of the channels of a frame, or of other parts, for each point of a patch."""
-        kinds = self._of_frames() if kinds is None else kinds
-        moments = []
-        for moment in ("mean", "std"):
-            parts = []
-            for kind in kinds:
-                if kind == "walls":  # between zero and one as it is
-                    assert self.walls is not None
-                    value = float(moment == "std")
-                    parts.append(self.normalizer.state_mean.new_full((self.walls.num_channels,), value))
-                else:
-                    parts.append(getattr(self.normalizer, f"{kind.removeprefix('next ')}_{moment}"))
-            moments.append(parts[0] if len(parts) == 1 else torch.cat(parts))
-        statistics = torch.stack(moments)
-        return statistics if self.patches is None else statistics.repeat(1, self.patches.size)
 
     def decode(
         self,
