@@ -335,7 +335,7 @@ def test_static_fields_and_forcing_reach_the_network(dataset):
 
 
 SHARED = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
 import torch
@@ -346,22 +346,26 @@ from factformer.training.loop.machine import keep_inputs
 from factformer.training.loop.objective import Objective
 from factformer.training.loop.step import StepParts, train_step
 
-fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp", precision="bf16-mixed")
-fabric.launch()
-keep_inputs(fabric)
-torch.manual_seed(0)
-data = here.ArrayDataset(here.frames(), here.PROBLEM, **here.known())
-spy = here.recorder(data)
-plan = {"marching_steps": 2, "pushforward": 0}
-objective = Objective(spy, build_protocol(parse_protocol(plan), here.PROBLEM))
-optimizer = torch.optim.SGD(objective.parameters(), lr=0.0)
-parts = StepParts(fabric, fabric.setup_module(objective), fabric.setup_optimizers(optimizer),
-                  list(objective.parameters()), 1.0, 1)
-mine = [2 * fabric.global_rank, 2 * fabric.global_rank + 1]
-train_step(parts, data.window(mine, slice(1, 5)), plan, 1e-3)
-here.assert_same(spy.seen[0], mine, 1, 4)
-Path(sys.argv[2], f"{fabric.global_rank}.json").write_text(json.dumps(mine))
+def train_one_update():
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp", precision="bf16-mixed")
+    fabric.launch()
+    keep_inputs(fabric)
+    torch.manual_seed(0)
+    data = here.ArrayDataset(here.frames(), here.PROBLEM, **here.known())
+    spy = here.recorder(data)
+    plan = {"marching_steps": 2, "pushforward": 0}
+    objective = Objective(spy, build_protocol(parse_protocol(plan), here.PROBLEM))
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.0)
+    parts = StepParts(fabric, fabric.setup_module(objective), fabric.setup_optimizers(optimizer),
+                      list(objective.parameters()), 1.0, 1)
+    mine = [2 * fabric.global_rank, 2 * fabric.global_rank + 1]
+    train_step(parts, data.window(mine, slice(1, 5)), plan, 1e-3)
+    here.assert_same(spy.seen[0], mine, 1, 4)
+    Path(sys.argv[2], f"{fabric.global_rank}.json").write_text(json.dumps(mine))
+
+train_one_update()
 torch.distributed.destroy_process_group()
+os._exit(0)  # threads of the process group may end the interpreter with a signal after all is done
 """
 
 

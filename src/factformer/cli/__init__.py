@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import io
 import os
 import sys
@@ -133,6 +134,7 @@ def _leave_job() -> None:
     """Part from the other processes of a job: threads that still listen to them may abort this one as it ends."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        gc.collect()  # a trainer that waits to be collected would keep those threads
         distributed.destroy_process_group()
 
 
