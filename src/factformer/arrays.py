@@ -65,29 +65,30 @@ def _assembled(values: Any) -> Any:
     return values
 
 
-def shape_advice(shape: Sequence[int], wanted: Sequence[int | str]) -> str:
+def fits(shape: Sequence[int], wanted: Sequence[int | str]) -> bool:
+    """Whether an array has the ``wanted`` shape, in which names stand for any size but 0."""
+    return len(shape) == len(wanted) and all(
+        size > 0 and (isinstance(want, str) or want == size) for size, want in zip(shape, wanted, strict=True)
+    )
+
+
+def shape_advice(shape: Sequence[int], wanted: Sequence[int | str], *, channels: bool = True) -> str:
     """How an array of ``shape`` gets the ``wanted`` one, where names stand for any size: for the end of a message.
 
-    Empty where no single change does it.
+    ``channels``: whether the last of its axes is that of channels. Empty where no single change does it.
     """
-
-    def fits(found: Sequence[int]) -> bool:
-        return len(found) == len(wanted) and all(
-            size > 0 and (isinstance(want, str) or want == size) for size, want in zip(found, wanted, strict=True)
-        )
-
-    if fits((*shape, 1)):
+    if channels and fits((*shape, 1), wanted):
         return "; add an axis of channels with array[..., None]"
-    if fits((1, *shape)):
-        return f"; add an axis for the only {wanted[0]} with array[None]"
-    for axis in range(len(shape) - 1):
-        if fits((*shape[:axis], *shape[axis + 1 :], shape[axis])):
+    if fits((1, *shape), wanted):
+        return f"; add an axis for the only {'trajectory' if wanted[0] == 1 else wanted[0]} with array[None]"
+    for axis in reversed(range(len(shape) - 1 if channels else 0)):
+        if fits((*shape[:axis], *shape[axis + 1 :], shape[axis]), wanted):
             return f"; move the channels to the end with numpy.moveaxis(array, {axis}, -1)"
     for second in range(len(shape)):
         for first in range(second):
             swapped = list(shape)
             swapped[first], swapped[second] = shape[second], shape[first]
-            if fits(swapped):
+            if fits(swapped, wanted):
                 return f"; exchange two axes with array.swapaxes({first}, {second})"
     return ""
 

@@ -153,6 +153,23 @@ def test_axes_in_another_order_are_named(change, advice, mapped, tmp_path):
     assert str(raised.value).endswith(advice)
 
 
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ({"static": {"depth": np.ones((2, 3, 6, 5))}}, "numpy.moveaxis(array, 1, -1)"),
+        ({"static": {"depth": np.ones((2, 5, 6))}}, "array.swapaxes(1, 2)"),
+        ({"static": {"depth": np.ones((6, 5))}}, "got (6, 5)"),
+        ({"forcing": {"inflow": np.ones((2, 12, 2, 6, 5))}}, "numpy.moveaxis(array, 2, -1)"),
+        ({"mask": np.ones((5, 6), dtype=bool)}, "got (5, 6); exchange two axes with array.swapaxes(0, 1)"),
+        ({"mask": np.ones((2, 5, 6), dtype=bool)}, "array.swapaxes(1, 2)"),
+    ],
+)
+def test_axes_of_what_is_known_beside_the_frames_are_named(given, advice):
+    with pytest.raises(UserError, match="must have shape") as raised:
+        factformer.fit(torch.randn(2, 12, 6, 5, 1), grid=Grid((6, 5), 1.0, True), fields=["a"], **given)
+    assert str(raised.value).endswith(advice)
+
+
 class Table:
     """What data frames and arrays of other libraries have in common: they can be made an array."""
 
@@ -194,7 +211,7 @@ def test_mistakes_are_named():
         factformer.fit(waves(2), grid=grid, fields=["a"], settings={"model.dimm": 3})
     with pytest.raises(UserError, match="takes arrays by name"):
         factformer.fit(waves(2), grid=grid, fields=["a"], static=waves(2))
-    with pytest.raises(UserError, match="must have 3 axes, or one more"):
+    with pytest.raises(UserError, match=r"must have shape \(2, 8, 8\), for \(trajectory, \*grid\)"):
         factformer.fit(waves(2), grid=grid, fields=["a"], static={"b": waves(2)})
 
 

@@ -45,15 +45,16 @@ def checked(
     leading = AXES[part]
     if part == "mask":
         given = as_mask(values).detach().cpu()
-        given = given.expand(1, *given.shape) if given.ndim == problem.grid.num_axes else given
-        _require_shape(given, leading, problem.grid.shape, what)
+        for_all = given.ndim == problem.grid.num_axes
+        _require_shape(given, () if for_all else leading, problem.grid.shape, what, channels=False)
+        given = given.unsqueeze(0) if for_all else given
         empty = ~given.flatten(1).any(1)
         if bool(empty.any()):
             raise UserError(f"{what} of trajectory {int(empty.nonzero()[0])} has no point inside the domain")
         return given.contiguous()
     given = as_tensor(values, what).detach().cpu()
     tensor = given.float()
-    _require_shape(tensor, leading, expected_shape(problem, part), what)
+    _require_shape(tensor, leading, expected_shape(problem, part), what, channels=part != "parameters")
     if outside is not None and part != "parameters" and len(outside) in (1, len(tensor)):
         where = outside.unsqueeze(-1) if part == "static" else outside.unsqueeze(1).unsqueeze(-1)
         given, tensor = given.masked_fill(where, 0), tensor.masked_fill(where, 0)
@@ -89,13 +90,15 @@ def expected_shape(problem: Problem, part: str) -> tuple[int, ...]:
     return (*problem.grid.shape, num_channels(getattr(problem, part)))
 
 
-def _require_shape(tensor: Tensor, leading: tuple[str, ...], expected: tuple[int, ...], what: str) -> None:
+def _require_shape(
+    tensor: Tensor, leading: tuple[str, ...], expected: tuple[int, ...], what: str, *, channels: bool
+) -> None:
     if tensor.ndim != len(expected) + len(leading) or tuple(tensor.shape[len(leading) :]) != expected:
         wanted: tuple[int | str, ...] = (*leading, *expected)
         shape = tuple(tensor.shape)
-        words = ", ".join(map(str, wanted))
-        raise UserError(f"{what} must have shape ({words}), got {shape}{shape_advice(shape, wanted)}")
-    if min(tensor.shape[: len(leading)]) < 1:
+        words, advice = ", ".join(map(str, wanted)), shape_advice(shape, wanted, channels=channels)
+        raise UserError(f"{what} must have shape ({words}), got {shape}{advice}")
+    if 0 in tensor.shape[: len(leading)]:
         raise UserError(f"{what} are empty: shape {tuple(tensor.shape)}")
 
 

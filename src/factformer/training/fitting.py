@@ -15,7 +15,7 @@ from torch import Tensor
 
 from factformer import catalog
 from factformer._support.text import cut
-from factformer.arrays import as_tensor, describe_part, joined, joined_parameters
+from factformer.arrays import as_tensor, describe_part, fits, joined, joined_parameters, shape_advice
 from factformer.bundle import load
 from factformer.config import assignments, unknown_name
 from factformer.data.agreement import require_open_end
@@ -24,6 +24,7 @@ from factformer.data.formats.foreign import xarray_dataset
 from factformer.data.formats.mapped import is_mapped, mapped_dataset
 from factformer.data.formats.xarray_files import is_xarray
 from factformer.data.normalization import Normalizer
+from factformer.data.numbers import AXES
 from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.models._backbone import Backbone, ModelConfig, backbone_of
@@ -177,8 +178,8 @@ def fit(
             name=name or "custom",
             grid=grid,
             state=_fields(fields),
-            static=_given_fields(static, grid.num_axes + 1, "static"),
-            forcing=_given_fields(forcing, grid.num_axes + 2, "forcing"),
+            static=_given_fields(static, "static", frames, grid),
+            forcing=_given_fields(forcing, "forcing", frames, grid),
             parameters=tuple(parameters or ()),
             frame_dt=1.0 if frame_dt is None else frame_dt,
             num_context_frames=num_context_frames,
@@ -304,16 +305,21 @@ def _fields(names: Sequence[str] | Mapping[str, int]) -> tuple[Field, ...]:
     return tuple(Field(name) for name in names)
 
 
-def _given_fields(arrays: Mapping[str, Array] | None, num_leading: int, what: str) -> tuple[Field, ...]:
-    """Fields with as many channels as their arrays have behind ``num_leading`` axes."""
+def _given_fields(arrays: Mapping[str, Array] | None, part: str, frames: Array, grid: Grid) -> tuple[Field, ...]:
+    """Fields with as many channels as their arrays have behind the axes of the grid."""
     fields = []
     for name, array in (arrays or {}).items():
-        shape = tuple(array.shape if is_mapped(array) else as_tensor(array, f"{what} {name!r}").shape)
-        if len(shape) not in (num_leading, num_leading + 1):
+        what = f"{part} {name!r}"
+        shape = tuple(array.shape if is_mapped(array) else as_tensor(array, what).shape)
+        one = (*frames.shape[: len(AXES[part])], *grid.shape)
+        more = (*one, "channel")
+        if not fits(shape, one) and not fits(shape, more):
+            advice = shape_advice(shape, one, channels=False) or shape_advice(shape, more)
             raise UserError(
-                f"{what} {name!r} must have {num_leading} axes, or one more for channels; got shape {shape}"
+                f"{what} must have shape {one}, for ({', '.join(AXES[part])}, *grid), or an axis of channels after "
+                f"that; got {shape}{advice}"
             )
-        fields.append(Field(name, 1 if len(shape) == num_leading else shape[-1]))
+        fields.append(Field(name, 1 if len(shape) == len(one) else shape[-1]))
     return tuple(fields)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from factformer.arrays import as_tensor, describe_part, joined_parameters, require_names, shape_advice
+from factformer.arrays import as_tensor, describe_part, fits, joined_parameters, require_names, shape_advice
 from factformer.data.formats.arrays import NUMBERS
 from factformer.data.formats.importers import Column, ImportedDataset
 from factformer.data.layout import AXIS_NAMES
@@ -66,20 +66,16 @@ def _column(part: str, item: Field, values: Any, leading: Sequence[int], problem
     values = values if is_mapped(values) else as_tensor(values, f"{part} {item.name!r}").numpy()
     scalar = np.ndim(values) == len(leading) + problem.grid.num_axes
     wanted = (*leading, *problem.grid.shape, *(() if scalar else (item.num_channels,)))
-    _require_shape(f"{part} {item.name!r}", values, wanted)
+    _require_shape(f"{part} {item.name!r}", values, wanted, channels=not scalar)
     letters = "nt"[: len(leading)] + "".join(AXIS_NAMES[: problem.grid.num_axes]) + ("" if scalar else "c")
     return Column(f"{part} {item.name}", values, letters)
 
 
-def _require_shape(what: str, values: Any, wanted: Sequence[int | str]) -> None:
+def _require_shape(what: str, values: Any, wanted: Sequence[int | str], *, channels: bool = True) -> None:
     shape = tuple(values.shape)
-    fits = len(shape) == len(wanted) and all(
-        size > 0 and (isinstance(want, str) or want == size) for size, want in zip(shape, wanted, strict=False)
-    )
-    if not fits:
-        raise UserError(
-            f"{what} must have shape ({', '.join(map(str, wanted))}), got {shape}{shape_advice(shape, wanted)}"
-        )
+    if not fits(shape, wanted):
+        advice = shape_advice(shape, wanted, channels=channels)
+        raise UserError(f"{what} must have shape ({', '.join(map(str, wanted))}), got {shape}{advice}")
     if values.dtype.kind not in NUMBERS or values.dtype.kind == "c":
         raise UserError(f"{what} must hold real numbers, got {values.dtype}")
 
