@@ -368,7 +368,7 @@ def test_the_page_s_run_file_is_what_fit_does():
         ),
         ({"parameters": {"re": torch.ones(3)}}, "one number per sample, 2"),
         ({"mask": torch.full((8, 8), 2.0)}, "1 inside the domain and 0 outside"),
-        ({"forcing": {"f": torch.randn(2, 5, 8, 8)}}, "forcing must hold"),
+        ({"forcing": {"f": torch.randn(2, 5, 8, 8)}}, "forcing .* must have shape"),
         ({"num_context_frames": 2.0}, "whole number"),
         ({"machine": "cuda"}, "takes a Machine"),
         ({"fields": {"u": "1"}}, "one channel or more"),
