@@ -111,6 +111,16 @@ def mine(plugin):
     return read_plugin(plugin)
 
 
+def test_mistakes_with_a_model_of_ones_own_are_named(mine, tmp_path):
+    (model,), (surrogate,) = mine.models, [build_surrogate(PROBLEM, mine.models[0], **SIZES)]
+    save_bundle(surrogate, tmp_path / "bundle")
+    with pytest.raises(UserError, match=r"models= takes a list of classes: models=\[TwoMaps\]"):
+        load(tmp_path / "bundle", models=model)
+    surrogate.backbone.forward = lambda z, grid: z[..., :2]
+    with pytest.raises(UserError, match=r"'two_maps' was given .* \(1, 16, 8\) and returned \(1, 16, 2\)"):
+        surrogate(torch.zeros(1, 2, 16, 1))
+
+
 def test_from_simulation_to_report_in_python(mine, tmp_path):
     (model,), (ring,) = mine.models, mine.pdes
     start = ring.sample_initial(ring.grid((16,)), [torch.Generator().manual_seed(0)], dtype=torch.float32, device="cpu")

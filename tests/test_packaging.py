@@ -3,6 +3,8 @@
 import ast
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -98,3 +100,11 @@ def test_text_is_read_and_written_as_utf_8(folder):
                 named = {keyword.arg for keyword in node.keywords}
                 positional = len(node.args) > (1 if node.func.attr == "write_text" else 0)
                 assert "encoding" in named or positional, f"{path}:{node.lineno}"
+
+
+def test_modules_of_the_package_are_found_by_their_names():
+    script = "import factformer; print(factformer.nn.FactorizedAttention.__name__, factformer.catalog.__name__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["FactorizedAttention", "factformer.catalog"]
+    with pytest.raises(AttributeError, match="'factformer' has no attribute 'nowhere'"):
+        _ = factformer.nowhere

@@ -36,7 +36,7 @@ from factformer.bundle import load, save_bundle
 from factformer.data.store import StoredDataset, open_dataset
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.provenance import provenance, write_json
-from factformer.surrogate import Surrogate, say_once
+from factformer.surrogate import Surrogate
 from factformer.zoo.index import CARD as CARD_FILE
 from factformer.zoo.index import DESCRIPTION, WEIGHTS
 from lab import ROOT
@@ -141,7 +141,6 @@ class Lines(logging.Handler):
 def beyond(surrogate: Surrogate, dataset: StoredDataset, reynolds: float) -> dict[str, Any]:
     """The error at a Reynolds number outside of the range, and what is said about that."""
     handler, logger = Lines(), logging.getLogger("factformer")
-    say_once.cache_clear()
     logger.addHandler(handler)
     found, _ = errors(surrogate, dataset)
     logger.removeHandler(handler)

@@ -136,7 +136,7 @@ def joined(values: Fields, fields: Sequence[Field], num_leading: int, what: str)
 
 
 def joined_parameters(values: Numbers, names: Sequence[str], size: int) -> Float[Tensor, "batch parameter"]:
-    """The parameters of ``size`` samples side by side; a single number holds for all of them."""
+    """The parameters of ``size`` samples side by side, in float64; a single number holds for all of them."""
     if not isinstance(values, Mapping):
         tensor = as_tensor(values, "parameters")
         return tensor if tensor.is_floating_point() else tensor.float()
@@ -149,7 +149,7 @@ def joined_parameters(values: Numbers, names: Sequence[str], size: int) -> Float
             raise UserError(
                 f"parameter {name!r} must hold one number per sample, {size}; got shape {tuple(column.shape)}"
             )
-        columns.append(column.reshape(-1).float().expand(size))
+        columns.append(column.reshape(-1).double().expand(size))
     return torch.stack(columns, dim=-1)
 
 

@@ -59,12 +59,15 @@ class Batch(NamedTuple):
         frame. Fields and parameters may be given by name; ``frame_dt`` is the problem's unless it is among these.
         """
         axes = problem.grid.num_axes
+        static, forcing = (None if _is_empty(part) else part for part in (static, forcing))
+        parameters = None if _is_empty(parameters) else parameters
         if isinstance(given, Batch):
             beside = {"static": static, "forcing": forcing, "parameters": parameters, "mask": mask}
             twice = [name for name in given.names if beside.get(name) is not None]
             if twice:
                 raise UserError(f"{twice[0]}= is given beside a batch that has its own; leave one of them out")
-            batch = given
+            are_tensors = all(isinstance(part, Tensor) for part in given.tensors)
+            batch = given if are_tensors else given.map(lambda part: as_tensor(part, "a part of the batch"))
         elif problem.steady:
             if given is not None and static is not None:
                 raise UserError(f"{problem.name!r} is steady and has no context: give its static fields once")
@@ -86,7 +89,9 @@ class Batch(NamedTuple):
         if parameters is not None:
             if STEP in problem.parameters and isinstance(parameters, Mapping):
                 parameters = {STEP: problem.frame_dt, **parameters}
-            new["parameters"] = joined_parameters(parameters, problem.parameters, size)
+            exact = first is not None and first.dtype == torch.float64
+            numbers = joined_parameters(parameters, problem.parameters, size)
+            new["parameters"] = numbers if exact else numbers.float()
         if mask is not None:
             values = as_mask(mask)
             new["mask"] = values.expand(size, *values.shape) if values.ndim == axes else values
@@ -165,7 +170,8 @@ class Batch(NamedTuple):
             raise UserError(
                 f"{name!r} is no parameter of {problem.name!r}, which has {', '.join(problem.parameters) or 'none'}"
             )
-        assert self.parameters is not None
+        if self.parameters is None:
+            raise UserError(f"{problem.name!r} needs {describe_part(problem, 'parameters')}; give parameters=")
         columns = dict(zip(problem.parameters, self.parameters.unbind(-1), strict=True))
         changed = joined_parameters({**columns, name: values}, problem.parameters, self.size)
         return self._replace(parameters=changed.to(self.parameters))
@@ -218,6 +224,10 @@ class Batch(NamedTuple):
         for name, part in zip(self._fields, self, strict=True):
             if part is None:
                 continue
+            if not isinstance(part, Tensor):
+                raise UserError(f"{name} of a batch must be a tensor, got {type(part).__name__}; use Batch.of")
+            if not len(part):
+                raise UserError(f"{name} holds no samples: shape {tuple(part.shape)}")
             if len(part) != self.size:
                 raise UserError(f"{name} holds {len(part)} samples beside {self.size} of {self.names[0]}")
             start = 2 if name in ("context", "forcing") else 1
@@ -277,7 +287,12 @@ def moved(part: Tensor, *args: Any, **options: Any) -> Tensor:
     if part.dtype != torch.bool:
         return part.to(*args, **options)
     places = [value for value in args if not isinstance(value, torch.dtype)]
+    places = [value.device if isinstance(value, Tensor) else value for value in places]
     return part.to(*places, **{key: value for key, value in options.items() if key != "dtype"})
+
+
+def _is_empty(values: Any) -> bool:
+    return isinstance(values, Mapping) and not values
 
 
 def _require_axes(part: Tensor, what: str, axes: tuple[str, ...]) -> None:

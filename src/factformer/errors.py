@@ -1,4 +1,4 @@
-"""The exception for mistakes that a user can put right, and the one for numbers that are not finite."""
+"""The exception for mistakes that a user can put right, and those for what fails in the middle of work."""
 
 from __future__ import annotations
 
@@ -31,3 +31,19 @@ class NonFinite(UserError):  # noqa: N818 - says what happened
 
 class Diverged(RuntimeError):  # noqa: N818 - says what happened
     """Training failed: the loss is not finite or grew out of all proportion."""
+
+
+class BlewUp(UserError):  # noqa: N818 - says what happened
+    """A solution or stored values hold NaN or infinite values, in ``what`` of a ``trajectory`` where that is known."""
+
+    def __init__(self, message: str, trajectory: int = -1, what: str = "") -> None:
+        super().__init__(message)
+        self.trajectory, self.what = trajectory, what
+
+
+class OutOfMemory(UserError):  # noqa: N818 - says what happened
+    """Training needs more memory than there is; the message says which settings need less."""
+
+
+class LostProcess(RuntimeError):  # noqa: N818 - says what happened
+    """Another process of a job has ended, so that this one cannot go on; what is stored is kept."""

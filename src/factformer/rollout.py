@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -45,6 +45,8 @@ def rollout(
     Elsewhere none are kept: a surrogate of `load` or `fit` predicts any number of frames in the same memory.
     """
     problem = surrogate.problem
+    if frame_dt is not None and isinstance(parameters, Mapping) and STEP in parameters:
+        raise UserError("frame_dt= is given beside parameters that have it; leave one of them out")
     batch = Batch.of(problem, context, static=static, forcing=forcing, parameters=parameters, mask=mask)
     if frame_dt is not None:
         batch = at_step(batch, surrogate, frame_dt)
@@ -56,13 +58,13 @@ def rollout(
     if num_frames < 1:
         raise UserError(f"num_frames must be at least 1, got {num_frames}")
     problem.require_frames(int(num_frames), "num_frames is")
-    frames, num_context = batch.context, problem.num_context_frames
-    if frames is not None and frames.ndim >= 2 and frames.shape[1] > num_context:
+    frames, num_context, of_frames = batch.context, problem.num_context_frames, problem.grid.num_axes + 3
+    if frames is not None and frames.ndim == of_frames and frames.shape[1] > num_context:
         batch = batch.from_frame(frames.shape[1] - num_context, frames[:, -num_context:])
-    if batch.forcing is not None and batch.forcing.ndim >= 2 and batch.forcing.shape[1] < num_context + num_frames:
+    forcing = batch.forcing
+    if forcing is not None and forcing.ndim == of_frames and forcing.shape[1] < num_context + num_frames:
         raise UserError(
-            f"forcing must cover {num_context} context and {num_frames} predicted frames; "
-            f"got {batch.forcing.shape[1]} frames"
+            f"forcing must cover {num_context} context and {num_frames} predicted frames; got {forcing.shape[1]} frames"
         )
     if warn and not surrogate.training:
         batch.require(problem, 1)

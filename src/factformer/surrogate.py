@@ -7,7 +7,6 @@ of it works on a coarser grid whose points are patches of the problem's.
 
 from __future__ import annotations
 
-import functools
 import logging
 from typing import Any
 
@@ -38,6 +37,9 @@ from factformer.problem import STEP, Problem
 DEFAULT_MARCHING_STEPS = 4
 log = logging.getLogger(__name__)
 
+MANY_WARNINGS = 50
+"""So many different warnings about parameters a surrogate gives, and no more."""
+
 
 class Surrogate(Network):
     """Predicts the next frames of ``problem`` from its context frames.
@@ -65,6 +67,7 @@ class Surrogate(Network):
         self.config = config
         self.marching_steps = marching_steps
         self.provenance: dict[str, Any] = {}
+        self._warned: set[str] = set()
         self.part: Grid | None = None
         """What this process holds of the grid, where that is cut over several (`factformer.parallel`)."""
         self.normalizer = normalizer or Normalizer.identity(problem)
@@ -190,7 +193,13 @@ class Surrogate(Network):
         if self.around is not None:
             z = self.around[0](z, parameters)
         unconditioned = conditions is UNCONDITIONED or not self.conditioned
+        shape = z.shape
         z = backbone(z, grid) if unconditioned else backbone(z, grid, conditions)
+        if z.shape != shape:
+            raise UserError(
+                f"the backbone {self.config.name!r} was given a latent field of shape {tuple(shape)} and returned "
+                f"{tuple(z.shape)}; a backbone returns the shape it is given"
+            )
         return z if self.around is None else self.around[1](z, parameters)
 
     def marching_forcing(self, batch: Batch, num_steps: int, grid: Grid) -> Tensor | None:
@@ -272,9 +281,11 @@ class Surrogate(Network):
         """Say once, in one line, which parameters lie outside the range of the training data."""
         if batch.parameters is None or not self._looks_at(batch.parameters):
             return
+        self.normalizer.require_positive(batch.parameters, self.problem)
         outside = self.normalizer.outside_range(batch.parameters, self.problem)
-        if outside:
-            say_once(f"{self.problem.name}: {outside}, the range that the surrogate was trained on")
+        if outside and outside not in self._warned and len(self._warned) < MANY_WARNINGS:
+            self._warned.add(outside)
+            log.warning(f"{self.problem.name}: {outside}, the range that the surrogate was trained on")
 
     def _looks_at(self, values: Tensor) -> bool:
         """Whether a check looks at values: on a GPU only outside of training and captured graphs, as that waits."""
@@ -295,12 +306,6 @@ def _is_large(config: ModelConfig, num_axes: int) -> bool:
 def spread(mask: Bool[Tensor, "batch *grid"], part: str) -> Tensor:
     """A mask that broadcasts over the channels, and the frames if there are any, of a part of a batch."""
     return mask.unsqueeze(-1) if part == "static" else mask.unsqueeze(1).unsqueeze(-1)
-
-
-@functools.cache
-def say_once(message: str) -> None:
-    """A warning; the same one is not repeated."""
-    log.warning(message)
 
 
 def model_config(model: str | ModelConfig | type[Backbone], **overrides: Any) -> ModelConfig:

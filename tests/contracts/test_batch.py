@@ -26,7 +26,7 @@ from factformer.errors import UserError
 from factformer.evaluation import accuracy
 from factformer.prediction import read_context
 from factformer.protocols import build_protocol, parse_protocol
-from factformer.surrogate import Surrogate, say_once
+from factformer.surrogate import Surrogate
 from factformer.training.feed.feeding import ResidentFeed, StreamingFeed, Visits
 from factformer.training.feed.noise import ContextNoise
 from factformer.training.loop.captured import CapturedStep
@@ -303,7 +303,6 @@ def test_fit_takes_every_part_by_name(caplog):
         "parameters": {"reynolds": values["parameters"][:, 0], "slope": values["parameters"][:, 1]},
         "mask": values["mask"][0],
     }
-    say_once.cache_clear()
     with caplog.at_level(logging.WARNING, "factformer"):
         fitted = factformer.fit(
             frames(),
@@ -443,3 +442,53 @@ def test_a_bare_array_is_the_context_or_the_static_fields():
         assert batch.names == ("static",) and batch.static.shape == (2, 6, 5, 1)
     moving = Problem("flow", GRID, (Field("y"),))
     assert Batch.of(moving, values[:, None]).names == ("context",)
+
+
+def test_parameters_that_a_step_needs_beside_it_are_asked_for():
+    several = Problem("flow", GRID, (Field("y"),), parameters=("reynolds", "frame_dt"))
+    context = torch.ones(1, 1, 6, 5, 1)
+    ours = build_surrogate(several, **SIZES).eval()
+    with pytest.raises(UserError, match="needs parameters reynolds, frame_dt; give parameters="):
+        list(factformer.rollout(ours, context, 2, frame_dt=0.2))
+    with pytest.raises(UserError, match="frame_dt= is given beside parameters that have it"):
+        list(factformer.rollout(ours, context, 2, frame_dt=0.2, parameters={"reynolds": 300, "frame_dt": 0.1}))
+
+
+def test_a_mask_stays_boolean_whatever_says_the_type(dataset):
+    moved = dataset.batch([0], num_frames=2).to(torch.zeros(1, dtype=torch.float64))
+    assert moved.mask.dtype == torch.bool and moved.context.dtype == torch.float64
+
+
+def test_arrays_in_a_batch_and_empty_mappings_are_as_good_as_tensors_and_nothing():
+    plain = Problem("plain", GRID, (Field("u"),))
+    ours = build_surrogate(plain, **SIZES).eval()
+    context = torch.randn(2, 1, 6, 5, 1)
+    (expected,) = factformer.rollout(ours, context, 1)
+    (found,) = factformer.rollout(ours, Batch(context.numpy()), 1, static={}, forcing={}, parameters={})
+    assert torch.equal(found, expected)
+    with pytest.raises(UserError, match="context of a batch must be a tensor, got ndarray; use"):
+        Batch(context.numpy()).require(plain)
+
+
+@pytest.mark.parametrize("parts", [{}, {"parameters": {"reynolds": np.zeros(0)}}])
+def test_no_samples_are_refused(parts):
+    problem = Problem("flow", GRID, (Field("y"),), parameters=tuple(parts.get("parameters", {})))
+    with pytest.raises(UserError, match="holds no samples"):
+        list(factformer.rollout(build_surrogate(problem, **SIZES).eval(), torch.ones(0, 1, 6, 5, 1), 2, **parts))
+
+
+def test_frames_without_an_axis_of_samples_are_named_as_they_were_given(dataset):
+    batch = dataset.batch([0], num_frames=2)
+    parts = {name: getattr(batch, name) for name in ("static", "parameters", "mask")}
+    frames = batch.context[0].repeat(2, 1, 1, 1)
+    with pytest.raises(UserError, match=r"got a tensor of shape \(4, 6, 5, 3\)"):
+        list(factformer.rollout(surrogate().eval(), frames, 2, forcing=batch.forcing[0], **parts))
+
+
+def test_named_parameters_keep_the_digits_of_the_context():
+    problem = Problem("flow", GRID, (Field("y"),), parameters=("drag", "frame_dt"))
+    given = {"drag": torch.tensor([0.1, 0.2], dtype=torch.float64)}
+    batch = Batch.of(problem, torch.ones(2, 1, 6, 5, 1, dtype=torch.float64), parameters=given)
+    changed = batch.with_parameter(problem, "frame_dt", 0.3)
+    assert torch.equal(changed.parameters[:, 0], given["drag"]) and float(changed.parameters[0, 1]) == 0.3
+    assert Batch.of(problem, torch.ones(2, 1, 6, 5, 1), parameters=given).parameters.dtype == torch.float32

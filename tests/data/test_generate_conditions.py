@@ -13,6 +13,8 @@ from factformer.batch import Batch
 from factformer.data import generate, open_dataset, trajectory_seed
 from factformer.data.generate.simulated import simulate_splits
 from factformer.errors import UserError
+from factformer.evaluation.run import open_held_out
+from factformer.prediction import read_context
 
 PARTS = ("static", "forcing", "parameters", "mask")
 
@@ -72,3 +74,17 @@ def test_a_part_that_is_not_given_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="its sample_known must give static, forcing, mask; it gives nothing"):
         generate(Forgetful(), tmp_path / "data")
     assert not (tmp_path / "data" / "train.hdf5").exists()
+
+
+def test_a_number_that_all_trajectories_share_serves_a_surrogate_that_knows_it(tmp_path: Path) -> None:
+    """A surrogate over a range of rates is scored, and goes on, on data of one rate."""
+    with catalog.using(pdes=[Driven()]):
+        generate("driven", tmp_path / "range", settings=["parameters.rate=0.5..1"])
+        generate("driven", tmp_path / "one", settings=["parameters.rate=0.75"])
+    problem = open_dataset(tmp_path / "range").problem
+    assert problem.parameters == ("rate",) and open_dataset(tmp_path / "one").problem.parameters == ()
+    held_out = open_held_out(tmp_path / "one", problem)
+    assert held_out.problem.parameters == ("rate",)
+    assert held_out.read(slice(None), part="parameters").tolist() == [[0.75]] * held_out.num_trajectories
+    context = read_context(tmp_path / "one" / "test.hdf5", problem)
+    assert context.batch.parameters.unique().tolist() == [0.75]

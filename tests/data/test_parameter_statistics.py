@@ -21,7 +21,6 @@ from factformer.errors import UserError
 from factformer.evaluation.accuracy import evaluate
 from factformer.pdes import find_pde
 from factformer.prediction import predict_file
-from factformer.surrogate import say_once
 
 PROBLEM = Problem("channel", Grid(8, 1.0, True), (Field("u"),), parameters=("reynolds", "slope", "gravity"), horizon=2)
 VALUES = np.array([[100.0, -1.0, 9.81], [400.0, 0.5, 9.81], [2000.0, 1.0, 9.81]], np.float32)
@@ -39,7 +38,6 @@ def dataset() -> ArrayDataset:
 
 @pytest.fixture
 def surrogate(dataset):
-    say_once.cache_clear()
     return build_surrogate(PROBLEM, normalizer=dataset.normalizer(), **SIZES).eval()
 
 

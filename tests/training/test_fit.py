@@ -188,7 +188,9 @@ def test_arrays_of_other_libraries_and_sequences_of_arrays():
     expected = as_tensor(frames, "frames")
     for given in (Table(frames.numpy()), list(frames), tuple(frames.numpy()), frames.tolist()):
         assert torch.equal(as_tensor(given, "frames"), expected)
-    assert torch.equal(joined_parameters({"drag": Table(drag)}, ["drag"], 3)[:, 0], torch.tensor(drag))
+    assert torch.equal(
+        joined_parameters({"drag": Table(drag)}, ["drag"], 3)[:, 0], torch.tensor(drag, dtype=torch.float64)
+    )
     with pytest.raises(UserError, match="must be an array of numbers, got list"):
         as_tensor([np.zeros(3), np.zeros(4)], "frames")
     with pytest.raises(UserError, match=r"got 'frames.npy'; load a file with numpy.load"):

@@ -20,7 +20,7 @@ from factformer.errors import UserError
 from factformer.evaluation.accuracy import evaluate
 from factformer.evaluation.run import evaluate_run
 from factformer.prediction import predict_file
-from factformer.surrogate import build_surrogate, say_once
+from factformer.surrogate import build_surrogate
 from factformer.training.feed.feeding import ResidentFeed, StreamingFeed, Visits
 from factformer.training.feed.steps import SteppedDataset
 
@@ -176,7 +176,6 @@ def test_evaluation_and_files_take_the_interval_of_the_data(travelling, tmp_path
     fine = ArrayDataset(
         simulate("advection_diffusion", start, 17, 0.1).float(), problem, "test", normalizer=surrogate.normalizer
     )
-    say_once.cache_clear()
     with caplog.at_level(logging.WARNING, "factformer"):
         at = {s: evaluate(surrogate, SteppedDataset(fine, s), num_frames=3, timing=False, device="cpu") for s in (1, 3)}
         assert not caplog.records
@@ -197,3 +196,8 @@ def test_evaluation_and_files_take_the_interval_of_the_data(travelling, tmp_path
         expected = torch.stack(list(rollout(load(loaded), fine.read([0], slice(0, 1)), 2, frame_dt=0.2)), dim=1)
         assert float(coarse["frame_dt"]) == pytest.approx(0.2)
         np.testing.assert_allclose(coarse["frames"], expected.numpy(), rtol=1e-5, atol=1e-6)
+    np.savez(tmp_path / "between.npz", u=fine.read([0])[..., 0].numpy(), t=0.25 * np.arange(17))
+    predict_file(loaded, tmp_path / "between.npz", 2, tmp_path / "between_out.npz", device="cpu", start=0)
+    with np.load(tmp_path / "between_out.npz") as between, torch.no_grad():
+        expected = torch.stack(list(rollout(load(loaded), fine.read([0], slice(0, 1)), 2, frame_dt=0.25)), dim=1)
+        np.testing.assert_allclose(between["frames"], expected.numpy(), rtol=1e-5, atol=1e-6)

@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def describe(error: Exception) -> tuple[int, str]:
     """Exit code and the one line that says what went wrong."""
     from factformer._support.files import FULL, error_number
-    from factformer.errors import Diverged, UserError
+    from factformer.errors import Diverged, LostProcess, UserError
 
     if hasattr(error, "format_message"):  # wrong use, found by the command-line parser
         return getattr(error, "exit_code", 2), str(error.format_message())
@@ -111,7 +111,7 @@ def describe(error: Exception) -> tuple[int, str]:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, UserError):
         return 2, " ".join(line.strip() for line in lines)
-    if isinstance(error, Diverged):
+    if isinstance(error, (Diverged, LostProcess)):
         return 1, lines[0]
     if isinstance(error, OSError) and error.errno in USERS_FAULT:
         return 2, f"{error.filename}: {error.strerror}" if error.filename else lines[0]

@@ -18,8 +18,8 @@ from factformer.data.layout import Contents, stored_fields, varying_fields
 from factformer.data.numbers import Rounding, mask_advice
 from factformer.data.splits import SPLITS, SUFFIXES, split_names
 from factformer.data.store import StoredDataset
-from factformer.data.writer import BlowUpError, SplitWriter
-from factformer.errors import UserError
+from factformer.data.writer import SplitWriter
+from factformer.errors import BlewUp, UserError
 from factformer.problem import num_channels
 
 BYTES_AT_A_TIME = 2**28
@@ -63,7 +63,7 @@ def convert(
         clean_leftovers(target.parent)
         writer.prepare(overwrite=overwrite)
         _copy(data, chosen, writer, Path(source), progress)
-    except BlowUpError as error:
+    except BlewUp as error:
         bad = f"trajectory {chosen[error.trajectory]} holds NaN or infinite values in {error.what}"
         part = next((part for part in ("static", "forcing", "frame") if part in error.what), "")
         if part:

@@ -100,6 +100,13 @@ class StoredDataset(Dataset):
         return list(self._files)
 
     @property
+    def shared_numbers(self) -> list[str]:
+        """Scalars that are no parameters, since all trajectories share their values."""
+        first, *others = [file.numbers for file in self._files]
+        named = [name for name in first if all(name in numbers for numbers in others)]
+        return [name for name in named if name not in self.problem.parameters]
+
+    @property
     def provenance(self) -> dict[str, Any]:
         """Solver settings and seed, as far as all files share them; empty for foreign files.
 
@@ -249,19 +256,18 @@ def open_dataset(path: str | Path, split: str | None = None, **changes: Any) -> 
 
 
 def parts_for(data: StoredDataset, problem: Problem) -> dict[str, Any]:
-    """Changes that leave out what a foreign file holds beside its state and ``problem`` has no use for.
+    """Changes by which a dataset shows what ``problem`` knows beside its state, as far as its files hold it.
 
-    Static fields and parameters of files of others are read as they come. A surrogate may have been trained without.
+    A number that all trajectories share is no parameter of a dataset, but may be one of the surrogate. Files of others
+    hold static fields and parameters that a surrogate may have been trained without.
     """
-    if data.files[0].is_ours:
-        return {}
-    wanted = {"static": [item.name for item in problem.static], "parameters": list(problem.parameters)}
     there = {"static": [item.name for item in data.problem.static], "parameters": list(data.problem.parameters)}
-    return {
-        part: [name for name in names if name in there[part]]
-        for part, names in wanted.items()
-        if set(there[part]) - set(names)
-    }
+    held = {"static": there["static"], "parameters": [*there["parameters"], *data.shared_numbers]}
+    wanted = {"static": [item.name for item in problem.static], "parameters": list(problem.parameters)}
+    if data.files[0].is_ours:
+        wanted = {part: list(dict.fromkeys([*names, *there[part]])) for part, names in wanted.items()}
+    changes = {part: [name for name in names if name in held[part]] for part, names in wanted.items()}
+    return {part: names for part, names in changes.items() if set(names) != set(there[part])}
 
 
 def _changed(file: SplitFile, changes: dict[str, Any]) -> Problem:

@@ -65,7 +65,7 @@ class Modulation(Stage):
     def plain(self, z: Tensor, embedding: Tensor) -> Tensor:
         both = self.scale_and_shift(embedding)
         # Not len(both): a trace would take it for a constant.
-        over_grid = (both.shape[0], *[1] * (z.ndim - 2), -1)
+        over_grid = (both.shape[0], *[1] * (z.ndim - 2), both.shape[1] // 2)
         scale, shift = (part.reshape(over_grid).to(z.dtype) for part in both.chunk(2, dim=-1))
         return torch.addcmul(shift, z, 1 + scale)
 

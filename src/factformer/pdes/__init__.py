@@ -18,7 +18,7 @@ from factformer import catalog
 from factformer.arrays import describe_part
 from factformer.batch import Batch
 from factformer.config import Config
-from factformer.errors import UserError
+from factformer.errors import BlewUp, UserError
 from factformer.pdes._common.base import PDE as PDE
 from factformer.pdes._common.base import Frames as Frames
 from factformer.pdes._common.base import State as State
@@ -200,7 +200,7 @@ def check_finite(pde: str, frames: Tensor, labels: list[str] | None = None) -> N
     rows = bad.any(1).nonzero().flatten().tolist()
     first = int(bad[rows].int().argmax(1).min())
     names = ", ".join(labels[row] if labels else f"{row}" for row in rows[:8]) + ", …" * (len(rows) > 8)
-    raise UserError(
+    raise BlewUp(
         f"{pde}: the solution blew up (NaN) from frame {first} on in trajectory {names} of "
         f"{len(frames)}; use a smaller dt or check the initial state"
     )

@@ -14,7 +14,7 @@ import torch
 from factformer.arrays import as_number
 from factformer.batch import Batch
 from factformer.config import unknown_name
-from factformer.data.agreement import describe_geometry
+from factformer.data.agreement import describe_geometry, frame_stride
 from factformer.data.formats.arrays import SUFFIXES, describe_arrays, open_arrays
 from factformer.data.formats.foreign import NO_PARTS, is_well
 from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
@@ -92,7 +92,7 @@ def read_context(
         seen = _columns(described, problem, fields or {}, layout)
         _require_same_box(described, problem, [seen[0].size(axis) for axis in AXIS_NAMES[: problem.grid.num_axes]])
         if STEP in problem.parameters and STEP not in parts.parameters:
-            given.setdefault(STEP, problem.frame_dt)
+            given.setdefault(STEP, _interval(described, problem, seen[0].size("t")))
         data, num_forced = _arrays(described, problem, seen, parts, layout, given)
         interval = given.get(STEP, problem.frame_dt)
         stride = described.frame_stride(data.num_frames, interval) if problem.num_context_frames else 1
@@ -163,6 +163,14 @@ def _stored(path: Path, problem: Problem, given: dict[str, float]) -> tuple[Stor
         raise UserError(f"{path} holds {there} beside its state; a surrogate of {problem.name!r} needs {wanted}")
     count, horizon = problem.num_context_frames, problem.horizon
     return open_dataset(path, num_context_frames=count, horizon=horizon, **changes), stride
+
+
+def _interval(found: Found, problem: Problem, num_frames: int) -> float:
+    """The time between frames that a surrogate for several time steps is told: its own, or that of the file."""
+    interval = found.frame_dt(num_frames) if num_frames > 1 else None
+    if interval is None or frame_stride(problem.frame_dt, interval, tolerance=1e-3):
+        return problem.frame_dt
+    return interval
 
 
 def _described(path: Path, taken: Sequence[str]) -> Found:

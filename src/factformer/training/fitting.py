@@ -291,7 +291,7 @@ def _dataset(
         split,
         static=joined(static, problem.static, axes + 1, "static") if static else None,
         forcing=joined(forcing, problem.forcing, axes + 2, "forcing") if forcing else None,
-        parameters=joined_parameters(parameters, problem.parameters, count) if parameters else None,
+        parameters=joined_parameters(parameters, problem.parameters, count).float() if parameters else None,
         mask=known.get("mask"),
         normalizer=normalizer,
     )

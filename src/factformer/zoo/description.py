@@ -137,6 +137,8 @@ def description_checksum(values: Mapping[str, Any]) -> str:
 
 
 def _find_model(name: str, folder: Path, given: Iterable[type[Backbone]]) -> type[Backbone]:
+    if isinstance(given, type):
+        raise UserError(f"models= takes a list of classes: models=[{given.__name__}]")
     with catalog.using(models=[check_model(model) for model in given]):
         if name not in catalog.names("models"):
             raise UserError(

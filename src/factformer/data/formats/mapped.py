@@ -55,9 +55,8 @@ def mapped_dataset(
         columns["mask"] = [Column("mask", np.broadcast_to(inside, (count, *problem.grid.shape)), f"n{axes}")]
     parameters = {}
     if problem.parameters:
-        numbers = checked(
-            joined_parameters(known["parameters"], problem.parameters, count), problem, "parameters", "parameters"
-        )
+        values = joined_parameters(known["parameters"], problem.parameters, count).float()
+        numbers = checked(values, problem, "parameters", "parameters")
         parameters = {name: numbers[:, index].double().numpy() for index, name in enumerate(problem.parameters)}
     return ImportedDataset(_file(frames, known), problem, columns, split, parameters=parameters, normalizer=normalizer)
 

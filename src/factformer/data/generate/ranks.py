@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from factformer.errors import UserError
+from factformer.errors import LostProcess, UserError
 from factformer.numerics.pencils import WHOLE, Pencils, cut_for
 
 PATIENCE = timedelta(days=7)  # of a rank that waits for a slower one; a dead one is noticed at once
@@ -87,7 +87,7 @@ def joined_ranks(domain: int = 1) -> Iterator[Ranks]:
         yield Ranks(dist.get_rank(), dist.get_world_size(), domain, team)
     except RuntimeError as error:
         if any(sign in str(error) for sign in SIGNS_OF_LOSS):
-            raise RuntimeError(
+            raise LostProcess(
                 "a process of the job was lost; finished batches are kept: start again with the same arguments"
             ) from error
         raise

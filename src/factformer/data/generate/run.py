@@ -32,8 +32,8 @@ from factformer.data.generate.ranks import Ranks, joined_ranks
 from factformer.data.generate.solve import Solver
 from factformer.data.hdf5 import SplitFile
 from factformer.data.splits import SPLITS
-from factformer.data.writer import BatchWriter, BlowUpError, Share, SplitWriter
-from factformer.errors import UserError
+from factformer.data.writer import BatchWriter, Share, SplitWriter
+from factformer.errors import BlewUp, UserError
 from factformer.pdes import PDE, Preset, Settings, as_pde
 from factformer.pdes import require_device as require_device
 
@@ -102,10 +102,10 @@ def generate(
             except UserError as error:
                 if ranks.count == 1:
                     writer.discard_if_empty()
-                if not isinstance(error, BlowUpError):
+                if not isinstance(error, BlewUp):
                     raise
                 advice = "finished batches are kept: try a smaller dt, or another seed in another folder"
-                raise BlowUpError(f"{error}; {advice}", error.trajectory, error.what) from None
+                raise BlewUp(f"{error}; {advice}", error.trajectory, error.what) from None
             finally:
                 writer.release()
             if split == "train" and ranks.is_first:

@@ -14,15 +14,7 @@ from factformer._support.files import write_all
 from factformer.data.layout import Contents
 from factformer.data.statistics import TrajectoryMoments
 from factformer.data.writer.places import CHECKSUM_SIZE, parameter_places, places
-from factformer.errors import UserError
-
-
-class BlowUpError(UserError):
-    """A trajectory holds NaN or infinite values."""
-
-    def __init__(self, message: str, trajectory: int, what: str) -> None:
-        super().__init__(message)
-        self.trajectory, self.what = trajectory, what
+from factformer.errors import BlewUp, UserError
 
 
 class BatchWriter:
@@ -117,7 +109,7 @@ class BatchWriter:
         for position in self._bad_rows(result):
             trajectory = self._trajectories[position]
             seed = f" (seed {contents.seeds[trajectory]})" if contents.seeds else ""
-            raise BlowUpError(
+            raise BlewUp(
                 f"{contents.problem.name}: trajectory {trajectory}{seed} of {contents.split} "
                 f"holds NaN or infinite values in {what}",
                 trajectory,

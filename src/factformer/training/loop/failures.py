@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 
 from factformer.errors import Diverged as Diverged
-from factformer.errors import UserError
+from factformer.errors import LostProcess, OutOfMemory, UserError
 from factformer.training.experiment.definition import Experiment
 from factformer.training.runfolder import checkpoint
 from factformer.training.runfolder.folder import RunFolder
@@ -41,9 +41,9 @@ def explained(run: RunFolder, experiment: Experiment) -> Iterator[None]:
         raise
     except (MemoryError, RuntimeError) as error:
         if is_out_of_memory(error):
-            raise UserError(out_of_memory(experiment)) from error
+            raise OutOfMemory(out_of_memory(experiment)) from error
         if is_lost_process(error):
-            raise RuntimeError(
+            raise LostProcess(
                 "a process of the run was lost; resume from the last checkpoint with "
                 f"`factformer train --resume --out {run.path}`"
             ) from error
