@@ -25,12 +25,13 @@ def parts_of_frames(problem: Problem) -> tuple[str, ...]:
     Forcing is there twice: that of a frame, and that of the next one, which it drives.
     """
     forcing = ("forcing", f"{NEXT}forcing") if problem.forcing else ()
-    return ("static", *forcing, *_walls(problem)) if problem.steady else ("context", *forcing)
+    return ("context", *forcing) if problem.num_context_frames else ("static", *forcing, *_walls(problem))
 
 
 def still_parts(problem: Problem) -> tuple[str, ...]:
     """The parts that are the same for all frames of a problem in time."""
-    return () if problem.steady else (*(["static"] if problem.static else []), *_walls(problem))
+    static = ("static",) if problem.static else ()
+    return (*static, *_walls(problem)) if problem.num_context_frames else ()
 
 
 def _walls(problem: Problem) -> tuple[str, ...]:
