@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -12,11 +13,15 @@ from well_files import write_well_file
 
 from factformer.data import generate, open_dataset
 from factformer.data.convert import _copy
+from factformer.data.formats.foreign import import_dataset
+from factformer.data.formats.parts import Parts
 from factformer.data.formats.well_dataset import from_well_dataset
 from factformer.data.layout import Contents
 from factformer.data.writer import SplitWriter
 from factformer.errors import UserError
+from factformer.evaluation.run import open_held_out
 from factformer.grid import Grid
+from factformer.prediction import read_context
 
 well_data = pytest.importorskip("the_well.data")
 
@@ -235,3 +240,24 @@ def test_an_open_well_dataset_has_the_split_of_its_files(decay, tmp_path: Path) 
         from_well_dataset(well_data.WellDataset(include_filters=["test.hdf5"], **options), "train")
     with pytest.raises(UserError, match="different splits"):
         from_well_dataset(well_data.WellDataset(**options))
+
+
+def test_a_field_of_ones_and_zeros_becomes_the_mask_where_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "invented.hdf5"
+    values = write_well_file(path)
+    inside = np.ones((8, 5), np.float32)
+    inside[2:4, 1:3] = 0
+    with pytest.raises(UserError, match="'mask' holds other numbers than 0 and 1"):
+        open_dataset(path, masked=True).read([0], part="mask")
+    with h5py.File(path, "r+") as file:
+        file["t0_fields/mask"][...] = inside
+    assert [item.name for item in open_dataset(path).problem.static] == ["mask"]
+    copy = import_dataset(path, parts=Parts(mask="mask"))
+    for data in (open_dataset(path, masked=True), copy):
+        assert data.problem.masked and not data.problem.static
+        assert (data.read([1], part="mask").numpy() == (inside == 1)).all()
+        density = data.read([1])[..., 0].numpy()
+        np.testing.assert_array_equal(density, values["density"][1:2] * inside)
+    problem = replace(copy.problem, num_context_frames=2)
+    assert open_held_out(path, problem, "train").problem.masked
+    assert read_context(path, problem).batch.mask.shape == (3, 8, 5)

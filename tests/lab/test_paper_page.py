@@ -142,7 +142,13 @@ def test_what_reproduce_wrote_comes_first():
 
 
 @pytest.mark.parametrize(
-    ("ffno", "resnet", "verdict"), [(0.30, 0.20, "agreed"), (0.20, 0.30, "not agreed"), (0.200, 0.201, "within chance")]
+    ("ffno", "resnet", "verdict"),
+    [
+        (0.30, 0.20, "agreed"),
+        (0.20, 0.30, "not agreed"),
+        (0.200, 0.201, "within chance"),
+        (0.201, 0.200, "within chance"),
+    ],
 )
 def test_the_order_of_models_is_held_against_the_papers(ffno, resnet, verdict):
     """In the paper Dil-ResNet (LM) is ahead of F-FNO (LM) in every row of Table 2."""

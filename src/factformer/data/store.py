@@ -20,6 +20,7 @@ from factformer.data.dataset import Selection, compute_normalizer, positions
 from factformer.data.formats.well import GRID_KEYS
 from factformer.data.formats.well_statistics import read_well_statistics
 from factformer.data.hdf5 import SplitFile
+from factformer.data.layout import MASK
 from factformer.data.normalization import Normalizer
 from factformer.data.numbers import AXES
 from factformer.data.opening import require_readable
@@ -230,7 +231,8 @@ def open_dataset(path: str | Path, split: str | None = None, **changes: Any) -> 
     ``frame_dt=``, ``num_context_frames=``, ``horizon=`` or ``boundary=``, or of its grid: ``extent=``, ``periodic=``,
     ``points=``, ``coordinates=``. Names choose what is read: ``state=`` the fields to predict, ``static=`` fields that
     do not vary in time, ``forcing=`` fields that do and are known in advance, ``parameters=`` scalars. By default all
-    fields that do not vary in time are static, and scalars that differ between trajectories are parameters.
+    fields that do not vary in time are static, and scalars that differ between trajectories are parameters;
+    ``masked=True`` takes a static field ``mask`` of ones and zeros for the points inside the domain.
     """
     path = Path(path)
     if not path.exists():
@@ -266,8 +268,11 @@ def parts_for(data: StoredDataset, problem: Problem) -> dict[str, Any]:
     wanted = {"static": [item.name for item in problem.static], "parameters": list(problem.parameters)}
     if data.files[0].is_ours:
         wanted = {part: list(dict.fromkeys([*names, *there[part]])) for part, names in wanted.items()}
-    changes = {part: [name for name in names if name in held[part]] for part, names in wanted.items()}
-    return {part: names for part, names in changes.items() if set(names) != set(there[part])}
+    chosen = {part: [name for name in names if name in held[part]] for part, names in wanted.items()}
+    changes: dict[str, Any] = {part: names for part, names in chosen.items() if set(names) != set(there[part])}
+    if problem.masked and not data.problem.masked and MASK.name in there["static"]:
+        changes["masked"] = True
+    return changes
 
 
 def _changed(file: SplitFile, changes: dict[str, Any]) -> Problem:

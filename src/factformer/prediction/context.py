@@ -151,11 +151,10 @@ def _stored(path: Path, problem: Problem, given: dict[str, float]) -> tuple[Stor
                 f"{path}: its frames are {found.frame_dt:g} apart, of which frame_dt={interval:g} is no multiple"
             )
         given[STEP] = apart
-    left = [name for name in problem.parameters if name not in given]
-    kept = [name for name in changes.get("parameters", found.parameters) if name not in given]
+    if changes:
+        found = open_dataset(path, **changes).problem
+    left, kept = ([name for name in item.parameters if name not in given] for item in (problem, found))
     parts, wanted_parts = ([part for part in item.parts if part != "parameters"] for item in (found, problem))
-    if "static" in changes and not changes["static"]:
-        parts.remove("static")
     if parts != wanted_parts or kept != left:
         wanted, there = (
             ", ".join((*names, *numbers)) or "nothing" for names, numbers in ((wanted_parts, left), (parts, kept))

@@ -28,7 +28,7 @@ from factformer.data.formats.sources import describe_source
 from factformer.data.formats.well import GRID_KEYS, mean_interval
 from factformer.data.formats.xarray_files import describe_xarray
 from factformer.data.hdf5 import SplitFile, is_ours
-from factformer.data.layout import AXIS_NAMES
+from factformer.data.layout import AXIS_NAMES, MASK
 from factformer.data.normalization import Normalizer
 from factformer.data.opening import reading_hdf5
 from factformer.data.splits import SUFFIXES, split_of
@@ -149,16 +149,17 @@ def _well_dataset(request: Request) -> tuple[Dataset, Mapping[str, Any]]:
     return data, parameters
 
 
-def _chosen_parts(path: Path, parts: Parts) -> dict[str, list[str]]:
+def _chosen_parts(path: Path, parts: Parts) -> dict[str, Any]:
     """What is chosen by name of a file in The Well's layout, whose arrays have names already."""
-    if parts.mask:
-        raise UserError(f"{path} is in The Well's layout, which has no other mask than its own; leave out the mask")
-    chosen = {"static": parts.static, "forcing": parts.forcing, "parameters": parts.parameters}
+    if parts.mask not in (None, "", MASK.name):
+        raise UserError(f"{path} is in The Well's layout: its mask is its field {MASK.name!r}, got {parts.mask!r}")
+    chosen: dict[str, Any] = {"static": parts.static, "forcing": parts.forcing, "parameters": parts.parameters}
     for part, names in chosen.items():
         for name, array in names.items():
             if array != name:
                 raise UserError(f"{path} is in The Well's layout: its {part} {array!r} keeps its name, got {name!r}")
-    return {part: list(names) for part, names in chosen.items() if names}
+    named = {part: list(names) for part, names in chosen.items() if names}
+    return {**named, "masked": True} if parts.mask else named
 
 
 def _array_dataset(

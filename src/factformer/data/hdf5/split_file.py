@@ -113,7 +113,10 @@ class SplitFile:
         if part == "parameters":
             return self._read_parameters(trajectories, problem)
         if part == "mask":
-            return self._read(trajectories, range(1), (MASK,), section, False)[:, 0, ..., 0].astype(bool)
+            inside = self._read(trajectories, range(1), (MASK,), section, False)[:, 0, ..., 0]
+            if not np.isin(inside, (0, 1)).all():
+                raise UserError(f"{self.path}: its field 'mask' holds other numbers than 0 and 1 and is no mask")
+            return inside.astype(bool)
         if part == "static":
             return self._read(trajectories, range(1), problem.static, section, exact)[:, 0]
         chosen = range(*frames.indices(self.num_frames))
@@ -131,9 +134,14 @@ class SplitFile:
     def chosen_parts(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """``changes`` of the problem with the fields and parameters that they choose by name from this file.
 
-        Fields of the state that become forcing are no longer predicted.
+        Fields of the state that become forcing are no longer predicted. With ``masked``, a field ``mask`` of ones and
+        zeros is no static field but says which points lie inside the domain.
         """
         chosen = dict(changes)
+        if changes.get("masked") and not self.problem.masked:
+            if self._chosen(MASK.name, "static") != MASK:
+                raise UserError(f"{self.path}: its field 'mask' has several channels and is no mask")
+            chosen.setdefault("static", tuple(item for item in self.problem.static if item != MASK))
         for group in ("static", "forcing"):
             if group in changes:
                 chosen[group] = tuple(self._chosen(item, group) for item in changes[group])
