@@ -103,8 +103,8 @@ ITEMS = {
     "pictures": Item(
         "Figure 1 and Appendix F",
         "Predictions look like the truth.",
-        "The numbers are those of the runs that are drawn; `reproduce` writes the pictures. The paper's Kolmogorov flow "
-        "has 256 × 256 points; at 128 × 128, the grid of our run, it reports 0.1529.",
+        "The numbers are those of the runs that are drawn; `reproduce` writes the pictures. The paper's "
+        "Kolmogorov flow has 256 × 256 points; at 128 × 128, the grid of our run, it reports 0.1529.",
     ),
 }
 HYPERPARAMETERS = {

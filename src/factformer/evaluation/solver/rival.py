@@ -63,6 +63,8 @@ class Rival:
     size: int
     device: torch.device
     states: dict[Start, Tensor | None] = field(default_factory=dict)
+    timed: dict[tuple[int, float | None], float] = field(default_factory=dict)
+    """Seconds by resolution and step: the work is the same from either start."""
 
     @property
     def made_by(self) -> dict[str, Any]:
@@ -166,8 +168,10 @@ class Rival:
                 steps = fewest_steps(lambda number: mean_error(errors(dt=interval / number)))
                 changes = {"dt": interval / steps}
             scores = errors(**changes)
-            seconds = median_seconds(lambda: run(**changes), self.device, repeats=3)
-        return Measured(seconds, scores, changes.get("dt"))
+            dt = changes.get("dt")
+            if (resolution, dt) not in self.timed:
+                self.timed[resolution, dt] = median_seconds(lambda: run(**changes), self.device, repeats=3)
+        return Measured(self.timed[resolution, dt], scores, dt)
 
     def reference_seconds(self) -> float:
         """Seconds of the solver as it made the data, over the horizon."""

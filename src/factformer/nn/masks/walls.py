@@ -16,9 +16,9 @@ from factformer.nn.masks.inside import Mask
 class WallCloseness(nn.Module):
     """``c_σ(x) = 1 - ∫_Ω G_σ(x - y) dy``: how much of the surroundings of a point lies outside the domain.
 
-    ``G_σ`` is a Gaussian of σ = 2 and 8 times extent over points of the ``home`` grid, normalised over the box, so that c
-    is 0 far from bodies, near ½ at a straight wall, and the same field at any resolution. An encoder that works point by point
-    could not tell otherwise how far away a body is.
+    ``G_σ`` is a Gaussian of σ = 2 and 8 times the extent over the points of the ``home`` grid, normalised over the box,
+    so that c is 0 far from bodies, near ½ at a straight wall, and the same field at any resolution. An encoder that
+    works point by point could not tell otherwise how far away a body is.
     """
 
     spacings = (2.0, 8.0)
