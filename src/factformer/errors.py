@@ -13,6 +13,10 @@ class UserError(ValueError):
     """
 
 
+class InUse(UserError):  # noqa: N818 - says what happened
+    """Another process works in a folder; the work goes on once that has ended."""
+
+
 class NonFinite(UserError):  # noqa: N818 - says what happened
     """A surrogate met NaN or infinite values: in its input (``frame`` 0) or in its own prediction.
 

@@ -1,17 +1,22 @@
 """A user's study: what it is, one table over seeds, killed and resumed, side by side and through submitit."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import factformer
+from commands import run
 from factformer import catalog
+from factformer._support.lock import locked
+from factformer._support.run_names import CHECKPOINTS
 from factformer.cli import main
-from factformer.errors import UserError
+from factformer.errors import InUse, UserError
 from factformer.studies.combinations import Study
 from factformer.studies.launchers import run_on_cluster
 from factformer.studies.running import STUDY_FILE, read_study, run_study, variants
@@ -115,6 +120,49 @@ def test_a_run_whose_process_is_killed_fails_alone(tmp_path, monkeypatch):
     assert "deadly" not in catalog.names("models")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a worker does not watch the study")
+def test_runs_side_by_side_end_with_a_study_that_is_killed_and_the_next_one_resumes_them(done, tmp_path):
+    folder = tmp_path / "out"
+    words = [*COMMAND, "--scale", "tiny", "--updates", "200", "--device", "cpu", "--jobs", "2", "--out", str(folder)]
+    folder.mkdir()
+    (folder / "data").symlink_to(done.folder / "data")
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    soon = time.monotonic() + 240
+    while len(begun := {path.parents[1] for path in folder.glob(f"runs/*/{CHECKPOINTS}/*")}) < 2:
+        assert process.poll() is None and time.monotonic() < soon
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    while any(is_in_use(one) for one in begun) and time.monotonic() < soon:
+        time.sleep(0.02)
+    assert not list(folder.glob("runs/*/done.json")), "the runs came to their end after their study was killed"
+    ended = subprocess.run([*words, "--json"], capture_output=True, text=True, timeout=300, check=True)
+    (row,) = json.loads(ended.stdout)["rows"]
+    assert (row["seeds"], row["updates"], row["status"]) == (2, 200, "done")
+
+
+def is_in_use(folder: Path) -> bool:
+    """Whether a process holds the run in that folder."""
+    try:
+        with locked(folder):
+            return False
+    except InUse:
+        return True
+
+
+def test_a_run_that_another_process_has_is_left_alone_and_the_study_can_be_resumed(done, tmp_path, capsys):
+    (tmp_path / "data").symlink_to(done.folder / "data")
+    words = ["study", "kolmogorov", "--models", "fno", "--scale", "tiny", "--device", "cpu", "--out", tmp_path]
+    mine = done.groups[1].ended[0].folder
+    with locked(tmp_path / "runs" / Path(mine).name, "another study"):
+        code, table, said = run(capsys, *words)
+    assert code == 3
+    assert "left alone: " in said and f"is in use by process {os.getpid()}" in said
+    assert "not run" in table and "failed" not in said + table
+    code, table, _ = run(capsys, *words)
+    assert code == 0 and "done" in table
+
+
 DEADLY = """
 import os, signal
 from typing import Literal
@@ -143,8 +191,6 @@ def test_submitit_runs_the_same_study(done, tmp_path):
 
 
 def test_a_study_in_use_is_locked(done):
-    from factformer._support.lock import locked
-
     with locked(done.folder, "another"), pytest.raises(UserError, match="is in use by process"):
         run_study(Study.parse(TINY), done.folder)
 

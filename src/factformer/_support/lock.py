@@ -18,7 +18,7 @@ from typing import Any
 
 from factformer._support.files import is_running
 from factformer._support.run_names import LOCK
-from factformer.errors import UserError
+from factformer.errors import InUse, UserError
 
 LONGEST_COMMAND = 160
 
@@ -56,7 +56,7 @@ def _acquire(path: Path, owner: dict[str, Any]) -> int:
             if free is None:
                 free = not _owner_runs(found)
             if not free:
-                raise UserError(f"{path.parent} is in use by {_describe(found)}; wait for it or choose another folder")
+                raise InUse(f"{path.parent} is in use by {_describe(found)}; wait for it or choose another folder")
             os.ftruncate(descriptor, 0)
             os.lseek(descriptor, 0, os.SEEK_SET)
             os.write(descriptor, json.dumps(owner).encode() + b"\n")

@@ -34,7 +34,11 @@ def check_launcher(name: str) -> None:
 
 
 class SideBySide:
-    """Runs a number of processes at a time, each with a device of its own; they stop when this one is told to."""
+    """Runs a number of processes at a time, each with a device of its own; they stop when this one is told to.
+
+    They also end where this one is killed: each holds the other end of a pipe as its standard input, which the system
+    closes with this process.
+    """
 
     def __init__(self, jobs: int, say: Say) -> None:
         self.jobs, self.say = jobs, say
@@ -58,11 +62,14 @@ class SideBySide:
                 answer = Path(folder) / "ended.json"
                 words = [sys.executable, "-m", "factformer.studies.worker", str(file), str(index), str(answer)]
                 with self.guard:
-                    process = subprocess.Popen([*words, device or ""], env=_environment(slot, self.jobs))
+                    process = subprocess.Popen(
+                        [*words, device or ""], env=_environment(slot, self.jobs), stdin=subprocess.PIPE
+                    )
                     self.processes.add(process)
                     if self.stopping.is_set():  # told to stop while this process was being started
                         process.send_signal(signal.SIGTERM)
-                code = process.wait()
+                with process:  # its pipe is closed at the end
+                    code = process.wait()
                 self.processes.discard(process)
                 return _answer(answer, code)
         finally:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from factformer._support.run_names import CONFIG
 from factformer._support.text import first_line
 from factformer.data.dataset import Dataset
-from factformer.errors import UserError
+from factformer.errors import InUse, UserError
 from factformer.evaluation.provenance import hardware
 from factformer.evaluation.timing import resolve_device
 from factformer.surrogate import Surrogate
@@ -108,6 +108,10 @@ class Runner:
             self.stopped = "interrupted"
             self.say("interrupted; start again to resume")
             return Ended("stopped", self.stopped, label=label)
+        except InUse as busy:  # its other process finishes it, or leaves a checkpoint
+            reason = first_line(busy, 1000)
+            self.say(f"left alone: {reason}")
+            return Ended("stopped", reason, label=label)
         except self.failures as error:
             if not isinstance(error, FAILURES):
                 self.say(traceback.format_exc())

@@ -1,12 +1,17 @@
 """One run of a study in a process of its own.
 
 ``python -m factformer.studies.worker STUDY.yaml INDEX ANSWER.json [DEVICE]``
+
+Its standard input is a pipe from the study. Where the study is killed, the pipe closes and this process ends too. The
+next study then finds the run free and resumes it from its checkpoint.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,7 +32,20 @@ def run_one(file: Path, index: int, device: str | None = None) -> Ended:
     return folder.do(study.trainings()[index])
 
 
+def end_with_the_study() -> None:
+    """End this process as soon as the one that started it has ended, however that ended."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 1024):
+            pass
+        os._exit(1)
+
+    if os.name == "posix":  # elsewhere, a read that waits blocks whatever else asks for the standard input
+        threading.Thread(target=wait, name="end with the study", daemon=True).start()
+
+
 def main(words: list[str]) -> None:
+    end_with_the_study()
     file, index, answer, *device = words
     ended = run_one(Path(file), int(index), next(iter(device), "") or None)
     Path(answer).write_text(json.dumps(finite(asdict(ended))), encoding="utf-8")
