@@ -180,6 +180,22 @@ class Deadly(Backbone):
 """
 
 
+def test_a_study_of_which_a_run_diverged_writes_its_table_and_exits_with_1(done, tmp_path, capsys):
+    (tmp_path / "data").symlink_to(done.folder / "data")
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "recipes: [kolmogorov]\nmodels: [fno]\nscale: tiny\nsettings: {good: [], bad: [training.learning_rate=1e30]}\n",
+        encoding="utf-8",
+    )
+    code, printed, _ = run(capsys, "study", file, "--device", "cpu", "--out", tmp_path, "--json")
+    assert code == 1
+    good, bad = json.loads(printed)["rows"]
+    assert good["status"] == "done" and bad["status"].startswith("failed (the loss went to")
+    assert json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))["rows"] == [good, bad]
+    assert "| bad |" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert (tmp_path / "report" / "report.html").is_file()
+
+
 def test_submitit_runs_the_same_study(done, tmp_path):
     pytest.importorskip("submitit")
     (tmp_path / "data").symlink_to(done.folder / "data")

@@ -54,7 +54,7 @@ def study(
     """Models × protocols × settings × seeds at equal cost: one table, mean ± standard deviation over seeds.
 
     Finished runs are found again and not repeated; started ones resume where they stopped. Writes table.md, table.csv,
-    table.json, runs.csv and report/ into --out.
+    table.json, runs.csv and report/ into --out. The exit code is 1 if a run failed and 3 while something is left to do.
 
     Example: factformer study kolmogorov --models factformer_plus,fno --seeds 3 --budget-minutes 2 --out study
     """
@@ -90,7 +90,7 @@ def study(
         tell(f"written to {out}")
     if summary.words & {"stopped", "no time"}:
         raise typer.Exit(3)
-    if not any(row["seeds"] for row in summary):
+    if "failed" in summary.words:
         raise typer.Exit(1)
 
 
