@@ -1,13 +1,16 @@
 """The declared targets, the experiments behind them, and their fingerprints."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 
+from factformer import build_surrogate, catalog
 from factformer.errors import UserError
+from factformer.pdes import find_pde
 from factformer.report import paper
 from factformer.studies.cells import SCALES, Costing, Looking, Quoted, Training
-from factformer.studies.scales import data_name, describe_case, describe_scale, experiment_of, run_fingerprint
+from factformer.studies.scales import data_name, describe_case, describe_scale, experiment_of, run_fingerprint, size_of
 from factformer.studies.targets import find_target, targets
 
 NAMES = [
@@ -172,6 +175,20 @@ def test_looking_shares_the_run_it_looks_at():
     target = find_target("kernels", "tiny")
     assert all(isinstance(work, Looking) for work in target.works)
     assert len(target.trainings) == 1
+
+
+@pytest.mark.parametrize("recipe", ["kolmogorov", "turbulence"])
+def test_every_model_is_small_at_tiny_scale(recipe):
+    run = Training(recipe)
+    equation = find_pde(experiment_of(run, "tiny", "data", minutes=None).problem)
+    problem = equation.problem(equation.shape_in(size_of(run, "tiny").preset))
+    sizes = {}
+    for model in catalog.names("models"):
+        config = experiment_of(replace(run, model=model), "tiny", "data", minutes=None).model
+        parameters = build_surrogate(problem, config).parameters()
+        sizes[model] = sum(parameter.numel() for parameter in parameters)
+    assert "unet" in sizes
+    assert {model: size for model, size in sizes.items() if size > 250_000} == {}
 
 
 def test_unknown_targets_and_scales_list_the_choices():

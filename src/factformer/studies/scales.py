@@ -38,7 +38,13 @@ TINY_MODEL: dict[str, Any] = {
     "norm_groups": 4,
     "coarsening": 2,
     "dilations": [1, 2],
+    "multipliers": [1, 1],
+    "width": 8,
+    "num_halvings": 2,
+    "num_levels": 2,
+    "skip_depth": 1,
 }
+"""Of these, a model is given those that it has."""
 TINY_PROTOCOL: dict[str, Any] = {"pushforward": 1, "pushforward_from": 0.3, "curriculum": 0.3, "unroll": 2}
 TINY_TRAINING: dict[str, Any] = {
     "updates": 4,
