@@ -7,7 +7,10 @@ import pytest
 
 from factformer import build_surrogate, catalog
 from factformer.errors import UserError
+from factformer.evaluation.cost import Case
+from factformer.grid import Grid
 from factformer.pdes import find_pde
+from factformer.problem import Field, Problem
 from factformer.report import paper
 from factformer.studies.cells import SCALES, Costing, Looking, Quoted, Training
 from factformer.studies.scales import data_name, describe_case, describe_scale, experiment_of, run_fingerprint, size_of
@@ -86,6 +89,33 @@ def test_paper_scale_is_the_papers():
     assert data_name(RUN, "paper").startswith("kolmogorov_flow-256-")
     changed = describe_scale(run, experiment, "paper", ["training.updates=10"])
     assert changed.startswith("reduced (128² grid")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "resolution", "said"),
+    [
+        ("kolmogorov", None, "64² grid"),
+        ("kolmogorov", 32, "32² grid"),
+        ("turbulence", None, "24³ grid"),
+        ("obstacle", None, "128×64 grid"),
+        ("obstacle", 32, "64×32 grid"),
+        ("vlasov", None, "12×12×24×24 grid"),
+    ],
+)
+def test_the_status_of_a_run_names_the_grid_of_its_data(recipe, resolution, said):
+    run = Training(recipe, resolution=resolution)
+    experiment = experiment_of(run, "small", "data", minutes=None)
+    assert describe_scale(run, experiment, "small").startswith(f"reduced ({said}, ")
+
+
+def test_the_cost_on_one_axis_and_on_four_is_of_as_many_points():
+    def on(*shape):
+        problem = Problem("box", Grid(shape, 1.0, True), (Field("u"),), frame_dt=1.0)
+        return describe_case(Case("a case", problem, "factformer"), "reduced")
+
+    assert on(64) == "reduced (64 points)"
+    assert on(8, 8, 8, 8) == "reduced (8⁴ grid)"
+    assert on(8, 16) == "reduced (8×16 grid)"
 
 
 def test_costs_are_of_the_paper_only_where_it_has_the_case():

@@ -195,8 +195,11 @@ def describe_scale(run: Training, experiment: Experiment, scale: Scale, assignme
     if run.data:
         return length
     preset = size_of(run, scale).preset
-    num_axes = find_pde(experiment.problem).problem(preset.resolution).grid.num_axes
-    how = [_grid(preset.resolution, num_axes), f"{preset.num_trajectories['train']} training samples", length]
+    how = [
+        _grid(find_pde(experiment.problem).shape_in(preset)),
+        f"{preset.num_trajectories['train']} training samples",
+        length,
+    ]
     if scale == "tiny":
         how.append("tiny model")
     return f"reduced ({', '.join([*how, *assignments])})"
@@ -216,11 +219,14 @@ def describe_case(case: Case, scale: Scale) -> str:
         return "paper scale"
     grid = case.problem.grid
     model = ", tiny model" if scale == "tiny" else ""
-    return f"reduced ({_grid(grid.shape[0], grid.num_axes)}{model})"
+    return f"reduced ({_grid(grid.shape)}{model})"
 
 
-def _grid(resolution: int, num_axes: int) -> str:
-    return f"{resolution}{'²' if num_axes == 2 else '³'} grid"
+def _grid(shape: Sequence[int]) -> str:
+    """``64² grid`` of equal axes, ``128×64 grid`` of others, ``64 points`` of one."""
+    if len(shape) == 1:
+        return f"{shape[0]} points"
+    return f"{shape[0]}{'⁰¹²³⁴'[len(shape)]} grid" if len(set(shape)) == 1 else f"{'×'.join(map(str, shape))} grid"
 
 
 def check_assignments(runs: Sequence[Training], scale: Scale, assignments: Sequence[str]) -> None:
