@@ -206,6 +206,15 @@ def test_submitit_runs_the_same_study(done, tmp_path):
     assert found == [row["vorticity.relative_l2"] for row in done.run_rows[2:]]
 
 
+def test_a_study_for_slurm_says_in_one_line_that_there_is_none_before_any_work(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = tmp_path / "out"
+    code, _, said = run(capsys, "study", "kolmogorov", "--scale", "tiny", "--launcher", "slurm", "--out", out)
+    assert code == 2 and not out.exists()
+    assert said.count("\n") == 1 and "no srun here" in said and "--launcher local" in said
+
+
 def test_a_study_in_use_is_locked(done):
     with locked(done.folder, "another"), pytest.raises(UserError, match="is in use by process"):
         run_study(Study.parse(TINY), done.folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,17 +21,23 @@ from typing import Any, Literal, get_args
 from factformer._support.extras import import_extra
 from factformer._support.signals import handling
 from factformer.config import unknown_name
+from factformer.errors import UserError
 from factformer.studies.runner import Ended, Say
 
 Launcher = Literal["local", "slurm"]
 
 
 def check_launcher(name: str) -> None:
-    """Raise where there is no launcher of that name, or its package is missing."""
+    """Raise where there is no launcher of that name, or what it needs is missing."""
     if name not in get_args(Launcher):
         raise unknown_name("launcher", name, get_args(Launcher))
     if name == "slurm":
         import_extra("submitit", "slurm")
+        if shutil.which("srun") is None:
+            raise UserError(
+                "the launcher 'slurm' needs Slurm, and there is no srun here: start it on a node of the "
+                "cluster, or take --launcher local"
+            )
 
 
 class SideBySide:
