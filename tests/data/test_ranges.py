@@ -145,6 +145,12 @@ def test_a_range_that_cannot_be_is_named(name: str, setting: str, message: str, 
     assert not (tmp_path / "data").exists()
 
 
+def test_of_several_ranges_those_that_decide_the_grid_are_named(tmp_path: Path) -> None:
+    settings = ["viscosity=0.01..0.1:log", "extent=1..2"]
+    with pytest.raises(UserError, match="burgers: extent would decide the grid"):
+        generate("burgers", tmp_path / "data", preset="tiny", settings=settings)
+
+
 def test_another_range_beside_what_is_there_is_refused(flows: Path) -> None:
     with pytest.raises(UserError, match=r"made with reynolds=100\.\.1000:log, asked for 100\.\.900:log"):
         generate(NAME, flows, preset="tiny", splits=["valid"], settings=["reynolds=100..900:log", BOTH[1]])

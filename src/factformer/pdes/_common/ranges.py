@@ -93,10 +93,15 @@ class Settings:
             equation.parameters.parse({**given, **{name: getattr(r, end) for name, r in ranges.items()}})
             for end in ("low", "high")
         )
-        shape = (16,) * equation.dimensions[0]
-        if equation.grid_of(shape, low) != equation.grid_of(shape, high):
+        grid = equation.grid_of((16,) * equation.dimensions[0], low)
+        deciding = [
+            name
+            for name in ranges
+            if equation.grid_of(grid.shape, low.model_copy(update={name: getattr(high, name)})) != grid
+        ]
+        if deciding:
             raise UserError(
-                f"{equation.name}: {', '.join(ranges)} would decide the grid, which all trajectories of a dataset "
+                f"{equation.name}: {', '.join(deciding)} would decide the grid, which all trajectories of a dataset "
                 "share; give one value"
             )
         return cls(low, ranges)
