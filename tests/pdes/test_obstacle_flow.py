@@ -152,6 +152,15 @@ def test_generate_stores_mask_and_viscosity(tmp_path) -> None:
     assert frames[:, -1][~known.mask].abs().mean() < 0.3 * frames[:, -1][known.mask].abs().mean()
 
 
+def test_a_start_may_hold_anything_inside_bodies() -> None:
+    mask, initial = circle(16), start(PDE, count=2, size=16)
+    zeros, nothing = (initial.masked_fill(~mask.unsqueeze(-1), value) for value in (0.0, math.nan))
+    assert torch.equal(*(simulate(NAME, state, 2, 0.1, mask=mask) for state in (zeros, nothing)))
+    nothing[1, mask] = math.inf
+    with pytest.raises(UserError, match="initial state of trajectory 1 holds NaN or infinity"):
+        simulate(NAME, nothing, 2, 0.1, mask=mask)
+
+
 @pytest.mark.slow
 def test_a_cylinder_has_the_wake_and_drag_of_the_literature() -> None:
     """5 % of the height is blocked, which raises drag and Strouhal number; docs/data.md has the refinement study.

@@ -1,13 +1,17 @@
 """What every solver keeps to, whatever its equation."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 
-from factformer import simulate
+from factformer import Field, simulate
+from factformer.config import Config
 from factformer.data.generate.plan import problem_at
 from factformer.errors import UserError
-from factformer.pdes import PDE, Settings, check_finite, find_pde
-from solver_cases import all_pdes, given, start
+from factformer.pdes import PDE, Semilinear, Settings, check_finite, find_pde
+from solver_cases import all_pdes, given, simulated, start
 
 OTHER_VALUES = {
     "kolmogorov_flow": {
@@ -105,6 +109,57 @@ def test_options_that_cannot_be_are_named(options: dict[str, object], message: s
 def test_starts_that_are_no_real_arrays_are_named(initial: object, message: str) -> None:
     with pytest.raises(UserError, match=message):
         simulate("kolmogorov_flow", initial)
+
+
+def test_a_masked_array_is_no_start() -> None:
+    values = start(find_pde("burgers"), count=1).numpy()
+    masked = np.ma.masked_array(values, mask=values > 0.5)
+    with pytest.raises(UserError, match="burgers: the initial state is masked in places; fill these"):
+        simulate("burgers", masked, 2, 0.1)
+    assert torch.equal(
+        simulate("burgers", np.ma.masked_array(values), 2, 0.1), simulate("burgers", torch.tensor(values), 2, 0.1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "values"),
+    [
+        ("vlasov_poisson", "v_max", [4.0, 5.0]),
+        ("obstacle_flow", "stream", [1.0, 2.0]),
+        ("obstacle_flow", "penalisation", [0.01, 0.02]),
+        ("kuramoto_sivashinsky", "biharmonic", [True, False]),
+    ],
+)
+def test_a_list_for_a_parameter_that_all_share_is_named_as_a_tensor_is(name: str, parameter: str, values: list) -> None:
+    pde = find_pde(name)
+    for given_values in (values, tuple(values), np.array(values), torch.tensor(values)):
+        with pytest.raises(UserError, match=f"{name}: {parameter} takes one value for all trajectories"):
+            simulated(pde, start(pde), 2, 0.1, **{parameter: given_values})
+
+
+class Weights(Config):
+    extent: float = 1.0
+    weights: tuple[float, ...] = (0.0,)
+
+
+def test_a_parameter_that_is_a_list_takes_one() -> None:
+    class Decay(Semilinear):
+        name = "decay"
+        parameters = Weights
+        dimensions = (1,)
+        state = (Field("height"),)
+
+        def linear(self, modes, parameters):
+            return modes.laplacian * 0 - sum(parameters.weights)
+
+    found = simulate(Decay(), torch.ones(1, 4, 1, dtype=torch.float64), 2, 1.0, weights=[0.5, 0.25])
+    torch.testing.assert_close(found[:, 1], torch.full((1, 4, 1), math.exp(-0.75), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("values", [torch.tensor([[200.0], [300.0], [400.0]]), [[0.1]], [torch.ones(2)] * 3])
+def test_parameters_in_a_table_are_named(values: object) -> None:
+    with pytest.raises(UserError, match="reynolds must be one number, or 3 in a row: one per trajectory"):
+        simulate("kolmogorov_flow", start(find_pde("kolmogorov_flow"), count=3), 2, 0.01, reynolds=values)
 
 
 def test_an_unknown_problem_lists_the_choices() -> None:

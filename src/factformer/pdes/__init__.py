@@ -6,9 +6,10 @@ A new one is a subclass of `PDE`: docs/how-to/add-a-pde.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import index
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import numpy as np
 import torch
@@ -88,6 +89,8 @@ def simulate(
     name = equation.name
     if device is not None:
         require_device(device)
+    if np.ma.is_masked(initial):
+        raise UserError(f"{name}: the initial state is masked in places; fill these or leave the trajectories out")
     try:
         state = torch.as_tensor(np.ascontiguousarray(initial) if isinstance(initial, np.ndarray) else initial)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -112,6 +115,7 @@ def simulate(
         raise UserError(f"num_frames must be ≥ 1 and frame_dt > 0 and finite, got {num_frames} and {frame_dt}")
     problem.require_frames(num_frames, "num_frames is")
     known = _known(equation, parameters, state, num_frames)
+    state = _finite(equation, state, None if known is None else known.mask)
     values = _checked_parameters(equation, parameters, len(state))
     result: Tensor | None = None
     for number, frame in enumerate(solve(equation, state, num_frames, frame_dt, values, known)):
@@ -128,13 +132,16 @@ def _checked_parameters(equation: PDE, given: dict[str, Any], count: int) -> Con
     each: dict[str, list[Any]] = {}
     common: dict[str, Any] = {}
     for name, value in given.items():
+        own = not _holds_several(equation, name)
         if isinstance(value, (Tensor, np.ndarray, np.generic)):
-            value = value.tolist()
-            if isinstance(value, list):
-                require_varying(equation, name)
-        if not isinstance(value, (list, tuple)) or name not in equation.varying:
+            value, own = value.tolist(), True
+        if isinstance(value, (list, tuple)) and own:
+            require_varying(equation, name)
+        else:
             common[name] = value
             continue
+        if any(isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) for one in value):
+            raise UserError(f"{equation.name}: {name} must be one number, or {count} in a row: one per trajectory")
         if len(value) != count:
             raise UserError(f"{equation.name}: {name} has {len(value)} values for {count} trajectories")
         each[name] = list(value)
@@ -144,6 +151,15 @@ def _checked_parameters(equation: PDE, given: dict[str, Any], count: int) -> Con
         checked = equation.parameters.parse({**common, **dict(zip(each, values, strict=True))})
     varied = {name: torch.tensor(values, dtype=torch.float64) for name, values in each.items()}
     return checked.model_copy(update=varied)
+
+
+def _holds_several(equation: PDE, name: str) -> bool:
+    """Whether a list is one value of this parameter; an unknown name is left to the parser."""
+    field = equation.parameters.model_fields.get(name)
+    if field is None:
+        return True
+    kinds = (field.annotation, *get_args(field.annotation))
+    return any((get_origin(kind) or kind) in (list, tuple, Sequence) for kind in kinds)
 
 
 def _known(equation: PDE, given: dict[str, Any], state: Tensor, num_frames: int) -> Batch | None:
@@ -214,7 +230,17 @@ def _check_initial(equation: PDE, state: Tensor) -> None:
         raise UserError(f"{equation.name}: the initial state has shape {tuple(state.shape)}, need {shape}")
     if not len(state):
         raise UserError(f"{equation.name}: the batch of initial states is empty")
-    bad = ~torch.isfinite(state.flatten(1)).all(1)
-    if bad.any():
-        rows = bad.nonzero().flatten().tolist()
+
+
+def _finite(equation: PDE, state: Tensor, mask: Tensor | None) -> Tensor:
+    """The initial state, which may hold anything outside the domain: numbers that are none become 0 there."""
+    bad = ~torch.isfinite(state)
+    if not bad.any():
+        return state
+    if mask is not None:
+        outside = ~mask.unsqueeze(-1)
+        state, bad = state.masked_fill(bad & outside, 0.0), bad & ~outside
+    rows = bad.flatten(1).any(1).nonzero().flatten().tolist()
+    if rows:
         raise UserError(f"{equation.name}: the initial state of trajectory {rows[0]} holds NaN or infinity")
+    return state
