@@ -8,9 +8,10 @@ parameters. Coordinates cannot tell whether an axis is periodic: an attribute ``
 
 from __future__ import annotations
 
+import lzma
 import math
-import os
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from factformer._support.documents import read_json
 from factformer._support.extras import import_extra
 from factformer._support.files import regular_file
 from factformer._support.text import cut, first_line
 from factformer.data.formats.arrays import NUMBERS, TIMES, LazyArray
 from factformer.data.formats.pdebench import Found
+from factformer.data.formats.zarr_store import missing_chunks, require_harmless
 from factformer.data.layout import AXIS_NAMES
 from factformer.data.opening import HDF5_ERRORS, UnreadableFileError, is_hdf5, require_inside, require_readable
 from factformer.errors import UserError
@@ -34,55 +35,28 @@ TRAJECTORIES = ("n", "trajectory", "sample", "member", "ensemble", "realization"
 CHANNELS = ("c", "channel", "component", "vector")
 SPACES = ("x", "y", "z", "w", "lon", "lat", "longitude", "latitude", "level", "lev", "height", "altitude", "depth", "r")
 FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-CODECS = frozenset(
-    [
-        "blosc",
-        "zlib",
-        "gzip",
-        "zstd",
-        "lz4",
-        "bz2",
-        "lzma",
-        "delta",
-        "shuffle",
-        "fixedscaleoffset",
-        "quantize",
-        "bitround",
-        "astype",
-        "packbits",
-        "crc32",
-        "crc32c",
-        "adler32",
-        "fletcher32",
-        "bytes",
-        "transpose",
-        "sharding_indexed",
-        "vlen-utf8",
-        "numcodecs.zlib",
-        "numcodecs.blosc",
-        "numcodecs.lz4",
-        "numcodecs.zstd",
-    ]
-)
-"""Ways to pack numbers; others, such as pickles, may run code."""
+READ_ERRORS = (RuntimeError, ValueError, OSError, EOFError, zlib.error, lzma.LZMAError)
+"""What h5netcdf, and the codecs of zarr, raise where the bytes of values are damaged."""
 SMALL = 2**24
 """Bytes of a variable that is read at once: a small read through xarray takes milliseconds."""
-METADATA = (".zarray", ".zmetadata", "zarr.json")
 
 
 class Variable:
     """A variable of xarray, read where it is indexed."""
 
-    def __init__(self, source: Any) -> None:
-        self._source = source.variable
+    def __init__(self, source: Any, path: Path) -> None:
+        self._source, self._where = source.variable, f"{path} is damaged: {cut(str(source.name))}"
         self.shape: tuple[int, ...] = tuple(self._source.shape)
         self.dtype: np.dtype[Any] = np.dtype(self._source.dtype)
         self._values: NDArray[Any] | None = None
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        if self._values is None and math.prod(self.shape) * self.dtype.itemsize <= SMALL:
-            self._values = np.asarray(self._source.values)
-        return np.asarray(self._source[index].values if self._values is None else self._values[index])
+        try:
+            if self._values is None and math.prod(self.shape) * self.dtype.itemsize <= SMALL:
+                self._values = np.asarray(self._source.values)
+            return np.asarray(self._source[index].values if self._values is None else self._values[index])
+        except READ_ERRORS as error:
+            raise UnreadableFileError(f"{self._where} cannot be read ({first_line(error)}); copy it again") from None
 
 
 def is_xarray(values: Any) -> bool:
@@ -119,11 +93,12 @@ def _first_bytes(path: Path) -> bytes:
 def describe_zarr(path: Path, *, allow_external: bool = False) -> Found:
     """What a zarr store says."""
     xarray = import_extra("xarray", EXTRA)
-    import_extra("zarr", EXTRA)
-    _require_harmless(path, allow_external)
+    zarr = import_extra("zarr", EXTRA)
+    require_harmless(path, allow_external=allow_external)
     require_readable([path], "zarr")
     found = _opened(path, "zarr store", lambda: xarray.open_zarr(path, decode_times=False, chunks=None))
-    return describe_xarray(found[sorted(found.data_vars)], path)  # folders have no order
+    left_out = missing_chunks(path, zarr.open_group(path, mode="r"))
+    return describe_xarray(found[sorted(found.data_vars)], path).changed(left_out=left_out)  # folders have no order
 
 
 def _opened(path: Path, what: str, opening: Callable[[], Any]) -> Any:
@@ -133,7 +108,7 @@ def _opened(path: Path, what: str, opening: Callable[[], Any]) -> Any:
         for name in found.sizes:
             if name in found.coords:
                 found[name].load()
-    except HDF5_ERRORS as error:
+    except (*HDF5_ERRORS, *READ_ERRORS) as error:
         raise UnreadableFileError(f"{path} is not a readable {what}: {first_line(error)}") from None
     return found
 
@@ -150,7 +125,7 @@ def describe_xarray(given: Any, path: Path) -> Found:
     roles = {str(name): _role(given, str(name)) for name in given.sizes}
     letters = _axis_letters(variables, roles)
     names = {**{name: role for name, role in roles.items() if role in "ntc"}, **letters}
-    arrays: dict[str, LazyArray] = {name: Variable(values) for name, values in variables.items()}
+    arrays: dict[str, LazyArray] = {name: Variable(values, path) for name, values in variables.items()}
     layouts = {
         name: "".join(names[str(dim)] for dim in values.dims)
         for name, values in variables.items()
@@ -259,33 +234,3 @@ def _times(times: Any) -> tuple[NDArray[np.float64], str]:
     if values.dtype.kind not in "fiu":
         raise UserError(f"the times {cut(str(times.name))} are no numbers but {values.dtype}: say frame_dt")
     return values.astype(np.float64), str(times.attrs.get("units", ""))
-
-
-def _require_harmless(path: Path, allow_external: bool) -> None:
-    """Raise where a store leads out of its folder, or is packed in a way that may run code."""
-    for folder, names, files in os.walk(path):
-        for name in [*names, *files]:
-            each = Path(folder) / name
-            if each.is_symlink() and not allow_external:
-                raise UnreadableFileError(f"{path} leads to other files: {each.name} is a link; copy what it leads to")
-            if name in METADATA:
-                _require_codecs(each)
-
-
-def _require_codecs(path: Path) -> None:
-    """Raise where any array that a file of metadata describes, be it many, is packed in another way than `CODECS`."""
-    waiting: list[Any] = [read_json(path)]
-    while waiting:
-        found = waiting.pop()
-        if isinstance(found, list):
-            waiting += found
-        if not isinstance(found, dict):
-            continue
-        waiting += found.values()
-        for codec in [found.get("compressor"), *(found.get("filters") or []), *(found.get("codecs") or [])]:
-            name = str(codec.get("id", codec.get("name"))) if isinstance(codec, dict) else str(codec)
-            if codec is not None and name not in CODECS:
-                known = "zstd, blosc, gzip …"
-                raise UnreadableFileError(f"{path}: values packed with {cut(name)} are not read; known are {known}")
-        if "|O" in str(found.get("dtype", "")):
-            raise UnreadableFileError(f"{path} holds objects, not numbers; such stores are not read")
