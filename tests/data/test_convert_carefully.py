@@ -136,8 +136,12 @@ def test_names_of_pdebench_alone_make_no_file_of_it(tmp_path: Path) -> None:
     for name, times in (("even", np.arange(6) / 10), ("scalar", np.array(0.1))):
         path = tmp_path / f"{name}.npz"
         np.savez(path, velocity=velocity, particles=particles, t=times)
-        data = import_dataset(path, tracers)
-        assert np.array_equal(data.read([2])[0, ..., 2], particles[2].astype("f4"))
+        if name == "scalar":
+            with pytest.raises(UserError, match=r"its times have shape \(1,\), for 6 frames"):
+                import_dataset(path, tracers)
+        else:
+            data = import_dataset(path, tracers)
+            assert np.array_equal(data.read([2])[0, ..., 2], particles[2].astype("f4"))
         with pytest.raises(UserError, match="does not say what it holds"):
             convert(path, tmp_path / "out")
     density = {"density": noise(), "y-coordinate": np.arange(5.0)}

@@ -425,6 +425,53 @@ def test_times_beside_the_frames_set_the_interval(name: str, suffix: str, tmp_pa
             import_dataset(write_arrays(tmp_path / f"bad{suffix}", {**arrays, name: bad}), FLOW)
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".mat", ".h5"])
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        (np.array(list("abcdef")), "t holds text where times should be"),
+        (np.arange(6) * 1j, "t holds complex numbers"),
+        (np.arange(18.0).reshape(3, 6), r"t has shape \(3, 6\) and differs by trajectory"),
+        (np.array(0.5), r"its times have shape \(1,\), for 6 frames"),
+    ],
+    ids=["text", "complex", "table", "scalar"],
+)
+def test_times_that_are_no_list_of_numbers_are_refused(
+    times: np.ndarray, message: str, suffix: str, tmp_path: Path
+) -> None:
+    values = times.astype("S1") if times.dtype.kind == "U" and suffix == ".h5" else times
+    path = write_arrays(tmp_path / f"run{suffix}", {"density": noise(), "t": values})
+    for settings in ([], ["frame_dt=2"]):
+        with pytest.raises(UserError, match=message):
+            import_dataset(path, FLOW, settings=settings)
+    write_arrays(path, {"density": noise(), "t0": np.zeros(3)})
+    assert import_dataset(path, FLOW, settings=["frame_dt=2"]).problem.frame_dt == 2
+
+
+def test_dates_and_times_of_every_trajectory_set_the_interval(tmp_path: Path) -> None:
+    days = np.datetime64("2026-01-31") + np.arange(6).astype("timedelta64[D]")
+    for times, interval in (
+        (days, 86400),
+        (days - days[0], 86400),
+        (np.tile(0.5 * np.arange(6), (3, 1)), 0.5),
+    ):
+        write_arrays(tmp_path / "run.npz", {"density": noise(), "t": times})
+        assert import_dataset(tmp_path / "run.npz", FLOW).problem.frame_dt == interval
+    days[3] = days[4]
+    with pytest.raises(UserError, match="do not increase"):
+        import_dataset(write_arrays(tmp_path / "run.npz", {"density": noise(), "t": days}), FLOW)
+
+
+def test_times_and_an_interval_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    arrays = {"density": noise(), "t": 0.5 * np.arange(6), "frame_dt": np.array(0.5)}
+    assert import_dataset(write_arrays(tmp_path / "run.npz", arrays), FLOW).problem.frame_dt == 0.5
+    with pytest.raises(UserError, match=r"run\.npz: its times are 0\.5 apart, its frame_dt is 0\.1"):
+        import_dataset(write_arrays(tmp_path / "run.npz", {**arrays, "frame_dt": np.array(0.1)}), FLOW)
+    for bad in (0.0, -1.0, np.nan):
+        with pytest.raises(UserError, match=r"run\.npz: its frame_dt is .* more than 0"):
+            import_dataset(write_arrays(tmp_path / "run.npz", {"density": noise(), "frame_dt": np.array(bad)}), FLOW)
+
+
 def test_times_beside_the_frames_of_a_roll_out_must_fit(tmp_path: Path) -> None:
     problem = Problem("flow", Grid((8, 5), 1.0, False), (Field("density"),), frame_dt=0.5, boundary="reflect")
     frames = {"density": noise()}

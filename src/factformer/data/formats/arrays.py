@@ -25,6 +25,8 @@ NUMBERS = "fiubc"  # kinds of dtype: floating, integer, unsigned, boolean and, t
 MATLAB_CLASS = "MATLAB_class"
 TIMES = ("t", "time", "times")
 """Names of an array beside the frames that holds their times."""
+TIMES_ADVICE = "store a list of numbers there, one for each frame, or rename or leave it out and say frame_dt"
+KINDS = {"b": "true and false", "c": "complex numbers", "V": "structures"}
 MAGIC = b"\x93NUMPY"
 NUMPY_ERRORS = (
     ValueError,
@@ -77,8 +79,11 @@ class Transposed:
         return np.asarray(self._source[tuple(reversed(full))]).T
 
 
-def open_arrays(path: Path, *, allow_external: bool = False) -> Mapping[str, LazyArray]:
-    """The numeric arrays of a file by name; those in groups are named ``group/name``."""
+def open_arrays(path: Path, *, allow_external: bool = False, any_times: bool = False) -> Mapping[str, LazyArray]:
+    """The numeric arrays of a file by name; those in groups are named ``group/name``.
+
+    With ``any_times`` also what is called as times are, be it dates, text or a single number: see `split_times`.
+    """
     regular_file(path)
     if path.suffix not in SUFFIXES:
         raise UserError(f"cannot read {path}: its name must end in one of {', '.join(SUFFIXES)}")
@@ -88,9 +93,21 @@ def open_arrays(path: Path, *, allow_external: bool = False) -> Mapping[str, Laz
         found = _matlab_arrays(path)
     else:
         found = _hdf5_arrays(path, allow_external)
-    if not found:
+    numbers = {name: array for name, array in found.items() if _is_numeric(array)}
+    if not numbers:
         raise UserError(f"{path} holds no array of numbers")
-    return found
+    return found if any_times else numbers
+
+
+def _is_numeric(array: LazyArray) -> bool:
+    return (array.dtype.kind in NUMBERS or is_complex(array)) and (
+        len(array.shape) > 0 or isinstance(array, np.ndarray)
+    )
+
+
+def _is_times(name: str) -> bool:
+    """Whether an array has a name of times; ``T``, which is often a temperature, is one of a list of numbers only."""
+    return name.rsplit("/")[-1] in TIMES
 
 
 def _numpy_arrays(path: Path) -> dict[str, LazyArray]:
@@ -107,7 +124,7 @@ def _numpy_arrays(path: Path) -> dict[str, LazyArray]:
         raise
     except NUMPY_ERRORS as error:
         raise UserError(f"{path} is damaged, truncated or holds objects: {first_line(error)}") from None
-    return {name: values for name, values in arrays.items() if values.dtype.kind in NUMBERS}
+    return {name: values for name, values in arrays.items() if values.dtype.kind in NUMBERS or _is_times(name)}
 
 
 def _require_room(path: Path) -> None:
@@ -146,7 +163,9 @@ def _matlab_arrays(path: Path) -> dict[str, LazyArray]:
     return {
         name: values
         for name, values in contents.items()
-        if not name.startswith("__") and isinstance(values, np.ndarray) and values.dtype.kind in NUMBERS
+        if not name.startswith("__")
+        and isinstance(values, np.ndarray)
+        and (values.dtype.kind in NUMBERS or _is_times(name))
     }
 
 
@@ -155,7 +174,9 @@ def _hdf5_arrays(path: Path, allow_external: bool) -> dict[str, LazyArray]:
     found: dict[str, LazyArray] = {}
 
     def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and item.ndim > 0 and (item.dtype.kind in NUMBERS or is_complex(item)):
+        if not isinstance(item, h5py.Dataset) or item.shape is None:
+            return
+        if _is_times(name) or (item.ndim > 0 and (item.dtype.kind in NUMBERS or is_complex(item))):
             require_written(path, name, item)
             found[name] = Transposed(item) if MATLAB_CLASS in item.attrs else item
 
@@ -195,17 +216,45 @@ def split_times(
 ) -> tuple[dict[str, LazyArray], NDArray[np.float64] | None]:
     """The arrays that may be fields, and the times of the frames where one called ``t`` or ``time`` holds them.
 
-    ``taken`` are arrays that were said to be fields.
+    ``taken`` are arrays that were said to be fields. Dates count in seconds from the first. What is called so and is
+    neither times nor a field is refused: frames would be read as 1 apart.
     """
-    fields = dict(arrays)
+    fields = {name: array for name, array in arrays.items() if _is_numeric(array)}
     names = [name for name in arrays if name.rsplit("/")[-1].lower() in TIMES and name not in taken]
-    lines = {name: fields.pop(name) for name in names if is_line(arrays[name])}
-    if not lines or not fields:
-        return dict(arrays), None
-    if len(lines) > 1:
-        raise UserError(f"{path} holds several arrays of times: {', '.join(lines)}; say frame_dt and leave them out")
-    (values,) = lines.values()
-    return fields, np.asarray(values[...], dtype=np.float64).reshape(-1)
+    lines = {name: arrays[name] for name in names if is_line(arrays[name])}
+    found = lines or {name: arrays[name] for name in names if _is_times(name) and _would_be_times(arrays, name)}
+    rest = {name: array for name, array in fields.items() if name not in found}
+    if not found or not rest:
+        return fields, None
+    if len(found) > 1:
+        raise UserError(f"{path} holds several arrays of times: {', '.join(found)}; say frame_dt and leave them out")
+    ((name, values),) = found.items()
+    return rest, as_times(f"{path}: {name}", np.asarray(values[...]))
+
+
+def as_times(name: str, values: NDArray[Any]) -> NDArray[np.float64]:
+    """Times as a list of numbers, those of dates in seconds from the first.
+
+    Those of each trajectory, ``(trajectory, frame)``, must be the same.
+    """
+    rows = values.reshape(-1, values.shape[-1]) if values.ndim > 1 and max(values.shape) < values.size else values
+    if rows.ndim > 1 and rows.shape[0] and (rows == rows[:1]).all():
+        values = rows[0]
+    if sum(size != 1 for size in values.shape) > 1:
+        raise UserError(f"{name} has shape {values.shape} and differs by trajectory; {TIMES_ADVICE}")
+    values = values.reshape(-1)
+    if values.dtype.kind in "mM":
+        return (values - values[:1] if values.dtype.kind == "M" else values) / np.timedelta64(1, "s")
+    if values.dtype.kind not in "fiu":
+        raise UserError(f"{name} holds {KINDS.get(values.dtype.kind, 'text')} where times should be; {TIMES_ADVICE}")
+    return values.astype(np.float64)
+
+
+def _would_be_times(arrays: Mapping[str, LazyArray], name: str) -> bool:
+    """Whether an array has the shape of times: at most one axis, or those of trajectories and frames of another."""
+    shape = tuple(arrays[name].shape)
+    others = (tuple(other.shape) for other in arrays.values())
+    return sum(size != 1 for size in shape) <= 1 or any(len(other) > 2 and other[:2] == shape for other in others)
 
 
 def is_line(array: LazyArray) -> bool:

@@ -119,8 +119,15 @@ class Found:
     def frame_dt(self, num_frames: int) -> float | None:
         """The interval of the frames, of which there may be one fewer than times; None in a file without times."""
         if self.times is None:
+            if self.interval is not None and not 0 < self.interval < math.inf:
+                raise UserError(f"{self.path}: its {INTERVAL} is {self.interval:g} and must be more than 0")
             return self.interval
         times = self._increasing_times(num_frames)
+        if self.interval is not None and not math.isclose(mean_interval(times), self.interval, rel_tol=1e-3):
+            raise UserError(
+                f"{self.path}: its times are {mean_interval(times):g} apart, its {INTERVAL} is {self.interval:g}: "
+                "correct one of them, or leave it out of the file"
+            )
         if not is_even(times):
             raise UserError(
                 f"the frames of {self.path} are not evenly spaced in time: interpolate them to even times (convert "

@@ -28,4 +28,4 @@ def describe_source(path: Path, *, taken: Collection[str] = (), allow_external: 
         return frames.describe_collection(path, allow_external=allow_external)
     if path.suffix not in SUFFIXES and path.exists():
         raise UserError(f"cannot read {path}: its name must end in one of {', '.join(SUFFIXES)}, or be a folder")
-    return describe_file(path, arrays.open_arrays(path, allow_external=allow_external), taken)
+    return describe_file(path, arrays.open_arrays(path, allow_external=allow_external, any_times=True), taken)
