@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from factformer._support.extras import import_extra
 from factformer._support.files import regular_file
 from factformer._support.text import cut, first_line
-from factformer.data.formats.arrays import NUMBERS, TIMES, LazyArray
+from factformer.data.formats.arrays import NUMBERS, TIMES, LazyArray, as_times
 from factformer.data.formats.pdebench import Found
 from factformer.data.formats.zarr_store import missing_chunks, require_harmless
 from factformer.data.layout import AXIS_NAMES
@@ -135,9 +135,14 @@ def describe_xarray(given: Any, path: Path) -> Found:
         if len(set(layout)) != len(layout):  # two dimensions of one kind, as of components
             del layouts[name]
     times = next((given[name] for name in names if names[name] == "t" and name in given.coords), None)
-    coordinates = {letter: _line(given[name]) for name, letter in letters.items() if name in given.coords}
-    found = Found(path, arrays, coordinates, layouts=layouts, sources=(path,), one_time_each=True)
-    numbers, unit = (None, "") if times is None else _times(times)
+    beside = _times_beside(given, names, path) if times is None else None
+    coordinates = _coordinates(given, letters)
+    if beside is not None:
+        times = beside
+        arrays.pop(str(beside.name), None)
+    lines = {letter: np.asarray(line.values, dtype=np.float64) for letter, line in coordinates.items()}
+    found = Found(path, arrays, lines, layouts=layouts, sources=(path,), one_time_each=True)
+    numbers, unit = (None, "") if times is None else _times(times, path)
     units = {name: str(values.attrs["units"]) for name, values in variables.items() if "units" in values.attrs}
     periodic = _periodic(given, letters)
     return found.changed(
@@ -152,6 +157,12 @@ def describe_xarray(given: Any, path: Path) -> Found:
             *(() if times is not None else ("frame_dt",)),
         ),
         unsaid=() if periodic is not None else ("periodic",),
+        left_out=tuple(
+            str(line.name)
+            for name, letter in letters.items()
+            for line in given.coords.values()
+            if line.dims == (name,) and letter not in coordinates
+        ),
     )
 
 
@@ -220,17 +231,38 @@ def _periodic(given: Any, letters: Mapping[str, str]) -> list[bool] | None:
     return None if not flags or None in flags else [bool(flag) for flag in flags]
 
 
-def _line(coordinate: Any) -> NDArray[np.float64]:
-    return np.asarray(coordinate.values, dtype=np.float64)
+def _coordinates(given: Any, letters: Mapping[str, str]) -> dict[str, Any]:
+    """The coordinates of the axes by their letters.
+
+    An axis without one of its own name has the only increasing line of numbers along it, where every axis has one.
+    """
+    own = {letter: given[name] for name, letter in letters.items() if name in given.coords}
+    found = dict(own)
+    for name, letter in letters.items():
+        lines = [line for line in given.coords.values() if line.dims == (name,) and line.dtype.kind in "fiu"]
+        lines = [line for line in lines if (np.diff(line.values.astype(np.float64)) > 0).all()]
+        if letter not in own and len(lines) == 1:
+            found[letter] = lines[0]
+    return found if len(found) == len(letters) else own
 
 
-def _times(times: Any) -> tuple[NDArray[np.float64], str]:
+def _times_beside(given: Any, names: Mapping[str, str], path: Path) -> Any:
+    """What is called as times are, along an axis of time without a coordinate; None where nothing is."""
+    frames = [name for name, role in names.items() if role == "t" and name in given.sizes]
+    found = []
+    for name, values in given.variables.items():
+        dims = [str(dim) for dim in values.dims]
+        along = [dim for dim in dims if names.get(dim) != "n"]
+        if name in TIMES and along and along == frames:
+            found.append(given[name])
+    if len(found) > 1:
+        there = ", ".join(str(values.name) for values in found)
+        raise UserError(f"{path} holds several arrays of times: {there}; keep one of them")
+    return found[0] if found else None
+
+
+def _times(times: Any, path: Path) -> tuple[NDArray[np.float64], str]:
     """Times as numbers, and their unit; dates count in seconds from the first."""
     values = np.asarray(times.values)
-    if values.dtype.kind == "M":
-        return (values - values[:1]) / np.timedelta64(1, "s"), "s"
-    if values.dtype.kind == "m":
-        return values / np.timedelta64(1, "s"), "s"
-    if values.dtype.kind not in "fiu":
-        raise UserError(f"the times {cut(str(times.name))} are no numbers but {values.dtype}: say frame_dt")
-    return values.astype(np.float64), str(times.attrs.get("units", ""))
+    unit = "s" if values.dtype.kind in "mM" else str(times.attrs.get("units", ""))
+    return as_times(f"{path}: {cut(str(times.name))}", values), unit
