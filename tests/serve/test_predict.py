@@ -6,6 +6,7 @@ import html
 import io
 import json
 import re
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -15,7 +16,8 @@ from serve_bundles import as_arrays, everything, full_batch, obstacles, steady
 from serve_client import client_of, loaded, npz, refused
 
 from factformer import rollout
-from factformer.serve.limits import MEGABYTE, Limits
+from factformer.serve.arrays import read_npz
+from factformer.serve.limits import MEGABYTE, Limits, Refusal
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +160,17 @@ def test_archives_that_unpack_to_too_much_are_refused(client):
     refused(client.post("/predict", content=liar), 400, "damaged")
     many = npz(**{f"a{i}": np.zeros(1) for i in range(100)})
     refused(client.post("/predict", content=many), 413, "100 arrays")
+
+
+def test_an_archive_that_lies_about_its_size_is_not_unpacked():
+    liar = archive_of(header((16,)) + bytes(32 * MEGABYTE), size=200)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refusal, match="damaged"):
+            read_npz(liar, 64 * MEGABYTE)
+        assert tracemalloc.get_traced_memory()[1] < MEGABYTE
+    finally:
+        tracemalloc.stop()
 
 
 def test_headers_that_promise_too_much_are_refused(client):

@@ -55,12 +55,21 @@ def read_npz(body: bytes, most_bytes: int) -> Arrays:
                     raise Refusal(400, f"{cut(name)} is packed in a way that numpy.savez does not use")
                 if name in arrays:
                     raise Refusal(400, f"the archive holds {cut(name)} twice")
-                arrays[name] = _read_member(name, archive.read(member))
+                arrays[name] = _read_member(name, _unpacked(archive, member))
             return arrays
     except Refusal:
         raise
     except (*NUMPY_ERRORS, NotImplementedError) as error:
         raise Refusal(400, f"the npz archive is damaged or truncated: {first_line(error)}") from None
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """The content of a member. No more is unpacked than the directory says: `ZipFile.read` unpacks all of it first."""
+    with archive.open(member) as stream:
+        content = stream.read(member.file_size)
+    if len(content) != member.file_size:
+        raise zipfile.BadZipFile(f"{cut(member.filename)} is shorter than the archive says")
+    return content
 
 
 def _read_member(name: str, content: bytes) -> NDArray[Any]:
