@@ -235,6 +235,8 @@ WRONG = {
     "too many steps": ({"steps": 1000}, "steps"),
     "a place outside": ({"stirs": [{"at": [2.0, 0.5]}]}, "stirs"),
     "a stroke of no number": ({"stirs": [{"at": [0.5, 0.5], "strength": "NaN"}]}, "strength"),
+    "a place on a line": ({"stirs": [{"at": [0.5]}]}, "2 numbers in at"),
+    "a direction on a line": ({"stirs": [{"at": [0.5, 0.5], "along": [1]}]}, "as many or none in along"),
     "too many strokes": ({"stirs": [{"at": [0.5, 0.5]}] * 100}, "stirs"),
     "another component": ({"component": 7}, "1 components"),
     "another plane": ({"plane": 3}, "1 planes"),

@@ -130,6 +130,28 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("address", ["/predict", "/play"])
+@pytest.mark.parametrize("value", [5, float("nan"), True, []], ids=str)
+def test_a_context_that_is_no_list_of_samples_is_refused(client, address, value):
+    refused(client.post(address, content=json.dumps({"context": value})), 422, "expected frames (batch, frame")
+
+
+@pytest.mark.parametrize("value", [1, True], ids=str)
+@pytest.mark.parametrize("part", ["static", "forcing", "parameters", "mask"])
+def test_a_number_in_place_of_an_array_is_refused(part, value):
+    with client_of(everything()) as client:
+        body = {name: values.tolist() for name, values in as_arrays(full_batch(everything())).items()}
+        refused(client.post("/predict", json={**body, part: value}), 422, "expected", "shape ()")
+
+
+def test_parts_without_content_are_refused(client):
+    body = {"context": CONTEXT.tolist()}
+    for part in ("static", "forcing", "parameters", "mask"):
+        refused(client.post("/predict", json={**body, part: {}}), 422, part)
+    refused(client.post("/predict", content=npz(context=CONTEXT[:0])), 422, "context holds no samples")
+    refused(client.post("/predict", content=npz(context=np.zeros(()))), 422, "expected frames (batch, frame")
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_bodies_are_refused_in_one_line(client, name):
     body, status, word = WRONG[name]

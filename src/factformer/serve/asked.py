@@ -67,7 +67,7 @@ def _too_long(most_bytes: int) -> Refusal:
 
 
 def read_asked(body: bytes, problem: Problem, limits: Limits) -> Asked:
-    """What the body of a request asks for; the surrogate itself checks whether the batch fits."""
+    """What the body of a request asks for: a batch shaped for the problem; the surrogate checks its numbers."""
     named = read_arrays(body, limits)
     for name in named:
         if name not in NAMES:
@@ -76,12 +76,18 @@ def read_asked(body: bytes, problem: Problem, limits: Limits) -> Asked:
     if not 1 <= num_frames <= limits.frames:
         raise Refusal(422, f"num_frames must be 1 to {limits.frames}, got {num_frames}")
     asked = Asked(batch_of(problem, named), num_frames)
+    asked.batch.require(problem, num_frames)
+    if not asked.batch.size:
+        raise UserError(f"{asked.batch.names[0]} holds no samples; send at least one")
     _require_size(asked, problem, limits)
     return asked
 
 
 def batch_of(problem: Problem, named: Named) -> Batch:
     """The batch that arrays by name are the parts of."""
+    for name, part in named.items():
+        if isinstance(part, dict) and not part and name not in ("context", *problem.parts):
+            raise UserError(f"{problem.name!r} has no {name}; leave it out")
     given: dict[str, Any] = dict(named)
     context = given.pop("context", None)
     if isinstance(context, dict):
@@ -101,14 +107,10 @@ def _whole_number(value: Any) -> int:
 
 def _require_size(asked: Asked, problem: Problem, limits: Limits) -> None:
     """Raise where the answer would be too long or the grid too fine."""
-    parts = [part for part in (asked.batch.context, asked.batch.static) if part is not None]
-    if not parts:
-        return  # the surrogate says what is missing
-    axes = problem.grid.num_axes
-    points = math.prod(parts[0].shape[-1 - axes : -1])
+    points = math.prod(asked.batch.seen.shape[2:-1])
     if points > max(limits.points, problem.grid.num_points):
         raise Refusal(413, f"the grid has {points} points; send at most {max(limits.points, problem.grid.num_points)}")
-    num_bytes = 4 * len(parts[0]) * asked.num_frames * points * problem.num_state_channels if parts[0].ndim else 0
+    num_bytes = 4 * asked.batch.size * asked.num_frames * points * problem.num_state_channels
     if num_bytes > limits.answer_bytes:
         most = size_text(limits.answer_bytes)
         raise Refusal(

@@ -111,6 +111,13 @@ class Play:
         shown = choices(flow)
         if doings.component >= len(shown) or doings.plane >= len(flow.planes):
             raise UserError(f"there are {len(shown)} components and {len(flow.planes)} planes")
+        axes = len(flow.planes[doings.plane].axes)
+        for stir in doings.stirs:
+            if len(stir.at) != axes or len(stir.along) not in (0, axes):
+                raise UserError(
+                    f"a stroke on this picture has {axes} numbers in at, and as many or none in along; "
+                    f"got {len(stir.at)} and {len(stir.along)}"
+                )
         component, plane = shown[doings.component].component, flow.planes[doings.plane]
 
         def perform() -> bytes:
