@@ -28,6 +28,32 @@ def test_the_table_is_narrow_and_names_what_helps(capsys):
     assert "model.patch" in out or "--domain" in out
 
 
+@pytest.mark.parametrize("recipe", ["kolmogorov", "demo"])
+def test_a_batch_of_the_recipe_is_rounded_up_to_the_devices_and_said(capsys, recipe):
+    words = ("plan", recipe, "--grid", "16", "--devices", 7, "--set", "training.accumulate=3")
+    code, out, _ = run(capsys, *words, "--json")
+    answer = json.loads(out)
+    assert code == 0
+    usual, batch = answer["rounded_up_from"], answer["batch_size"]
+    assert batch % 21 == 0
+    assert batch - 21 < usual < batch
+    assert f"{batch}, rounded up from {usual}" in run(capsys, *words)[1]
+    assert json.loads(run(capsys, *SMALL, "--devices", 2, "--json")[1])["rounded_up_from"] is None
+
+
+def test_one_size_is_for_all_axes_of_the_preset(capsys):
+    code, out, _ = run(capsys, "plan", "vlasov", "--grid", "6", "--json")
+    assert code == 0
+    assert json.loads(out)["grid"] == [6, 6, 12, 12]  # the proportions of the preset
+
+
+def test_without_a_recipe_it_speaks_of_plan(capsys):
+    code, _, err = run(capsys, "plan", "--grid", "16")
+    assert code == 2
+    assert "factformer plan demo" in err
+    assert "train" not in err
+
+
 def test_options_reach_the_experiment(capsys):
     words = (*SMALL, "--precision", "bf16-mixed", "--checkpointing", "--json")
     changed, plain = (json.loads(run(capsys, *w)[1]) for w in (words, (*SMALL, "--json")))

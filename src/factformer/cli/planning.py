@@ -59,10 +59,12 @@ def plan(
 
     Example: factformer plan turbulence --grid 128 --devices 8 --domain 4 --memory 80GB
     """
+    import math
     from dataclasses import replace
 
     from factformer import recipes
     from factformer.errors import UserError
+    from factformer.training.experiment.definition import assigned
     from factformer.training.experiment.options import choose_experiment
     from factformer.training.footprint.advice import fits, largest_batch, suggestions
     from factformer.training.footprint.counted import NotCountableError, count
@@ -82,14 +84,24 @@ def plan(
         "model.checkpointing": True if checkpointing else None,
     }
     changes = with_shorthands(assignments, shorthands)
+    if recipe is None and assigned("data.path", changes) is None:
+        raise UserError(
+            "say which recipe to plan, e.g. `factformer plan demo` (`factformer list` shows them), or give --data DIR"
+        )
     experiment, _ = choose_experiment(recipes.build, recipe, scale, changes, None, False)
     machine = Machine("cpu", devices, num_nodes, strategy, domain)  # type: ignore[arg-type]
     machine.check_counts()
     share = Share(machine.num_processes, domain, "fsdp" if strategy == "fsdp" else "ddp", gpu=on != "cpu")
+    usual = experiment.training.batch_size
+    evenly = share.groups * experiment.training.accumulate
+    if assigned("training.batch_size", changes) is None and usual % evenly:
+        batch_size = evenly * math.ceil(usual / evenly)
+        experiment = experiment.override([f"training.batch_size={batch_size}"])
     problem = described_problem(experiment, None if grid is None else parse_grid(grid))
     try:
         footprint = count(experiment, problem, share)
         answer = _answer(experiment, problem, footprint)
+        answer["rounded_up_from"] = None if answer["batch_size"] == usual else usual
         precision_name = experiment.training.precision
         device = find_device(on)
         if rate is not None:
@@ -204,6 +216,8 @@ def _print(answer: dict[str, Any]) -> None:
     if answer["devices"] > 1:
         shared = f"{answer['devices']} devices, {answer['strategy']}"
         rows.append(("shared by", shared if answer["domain"] == 1 else f"{shared}, each grid by {answer['domain']}"))
+    if answer["rounded_up_from"] is not None:
+        rows.append(("training.batch_size", f"{answer['batch_size']}, rounded up from {answer['rounded_up_from']}"))
     rows += [
         ("windows at once on a device", f"{answer['windows_at_once']} of {part} points"),
         ("weights", size_text(plain["weights"])),

@@ -10,7 +10,7 @@ from factformer.data.agreement import describe_difference
 from factformer.data.dataset import Dataset
 from factformer.data.store import open_dataset, parts_for
 from factformer.errors import UserError
-from factformer.pdes import Settings, find_pde
+from factformer.pdes import PDE, Settings, find_pde
 from factformer.problem import Problem
 from factformer.training.experiment.definition import Experiment
 from factformer.training.loop.machine import Machine
@@ -64,10 +64,7 @@ def wanted_problem(experiment: Experiment) -> Problem:
     if len(shape) not in equation.dimensions:  # refused later, with a word on what the data hold
         shape = equation.shape(shape[0])
     if size is not None:
-        preset = equation.presets.get(experiment.data.preset)
-        known = [equation.shape_in(preset, size)] if preset else []
-        fitting = (other for other in (*known, equation.shape(size)) if len(other) == len(shape))
-        shape = next(fitting, (size,) * len(shape))
+        shape = _shape_of(equation, experiment.data.preset, size, len(shape))
     made_with = None
     if data.provenance.get("pde") == equation.name:
         made_with = Settings.parse(equation, data.provenance.get("parameters", {})).shared
@@ -87,10 +84,18 @@ def described_problem(experiment: Experiment, shape: tuple[int, ...] | None = No
     if shape is None:
         return problem
     if known and len(shape) == 1:
-        shape = find_pde(experiment.problem).shape(shape[0])
+        shape = _shape_of(find_pde(experiment.problem), experiment.data.preset, shape[0], problem.grid.num_axes)
     if len(shape) not in (1, problem.grid.num_axes):
         raise UserError(f"the grid of {problem.name!r} has {problem.grid.num_axes} axes, got {len(shape)} sizes")
     return problem.with_grid(problem.grid.resample(shape if len(shape) > 1 else shape[0]))
+
+
+def _shape_of(equation: PDE, preset_name: str, size: int, num_axes: int) -> tuple[int, ...]:
+    """The grid of so many axes at a resolution: that of the preset, the equation's own, or one of equal sides."""
+    preset = equation.presets.get(preset_name)
+    known = [equation.shape_in(preset, size)] if preset else []
+    fitting = (shape for shape in (*known, equation.shape(size)) if len(shape) == num_axes)
+    return next(fitting, (size,) * num_axes)
 
 
 def _with_context(problem: Problem, experiment: Experiment) -> Problem:
