@@ -41,6 +41,13 @@ def test_a_batch_of_the_recipe_is_rounded_up_to_the_devices_and_said(capsys, rec
     assert json.loads(run(capsys, *SMALL, "--devices", 2, "--json")[1])["rounded_up_from"] is None
 
 
+@pytest.mark.parametrize(("nodes", "devices"), [(1, 4), (2, 4), (4, 4)])
+def test_a_domain_alone_takes_the_devices_it_needs(capsys, nodes, devices):
+    code, out, _ = run(capsys, "plan", "turbulence", "--grid", "16", "--domain", 4, "--num-nodes", nodes, "--json")
+    assert code == 0
+    assert (json.loads(out)["devices"], json.loads(out)["domain"]) == (devices, 4)
+
+
 def test_one_size_is_for_all_axes_of_the_preset(capsys):
     code, out, _ = run(capsys, "plan", "vlasov", "--grid", "6", "--json")
     assert code == 0
@@ -83,7 +90,7 @@ def test_the_time_is_that_of_the_device_with_the_numbers_that_were_given(capsys)
         (["--memory", "8XB"], "--memory is a size such as"),
         (["--grid", "16x16"], "has 3 axes, got 2 sizes"),
         (["--grid", "many"], "--grid takes points per axis"),
-        (["--domain", "2"], "must be a multiple of it"),
+        (["--devices", "1", "--domain", "2"], "must be a multiple of it"),
         (["--set", "model.name=fno", "--devices", "2", "--domain", "2"], "cannot be cut"),
         (["--batch", "3", "--devices", "2"], "training.batch_size=3"),
     ],

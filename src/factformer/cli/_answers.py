@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import math
 import shutil
 import sys
 import textwrap
@@ -21,6 +22,10 @@ Devices = Annotated[
     int | None,
     typer.Option(help="One for each part of --domain (default), or 1: parts in turn.", min=1, max=1024),
 ]
+TrainingDevices = Annotated[
+    int | None,
+    typer.Option(help="GPUs per node, or CPU processes.", show_default="1, or those of --domain", min=1, max=1024),
+]
 Precision = Annotated[str, typer.Option(help="32-true or bf16-mixed.")]
 Split = Annotated[str | None, typer.Option(help="Which split to use.", show_default="test")]
 Assignments = Annotated[
@@ -33,6 +38,11 @@ MOST = 10**6
 def number(help: str, *, least: int = 1, most: int = MOST, **options: Any) -> Any:
     """An option that takes a whole number between bounds: what lies beyond is a slip, found before anything begins."""
     return typer.Option(help=help, min=least, max=most, **options)
+
+
+def enough_devices(devices: int | None, domain: int, num_nodes: int) -> int:
+    """Devices of each node: as many as were asked for, or the fewest with which ``domain`` processes share a grid."""
+    return domain // math.gcd(domain, num_nodes) if devices is None else devices
 
 
 def array(option: str, help: str, metavar: str = "NAME=ARRAY") -> Any:

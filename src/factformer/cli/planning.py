@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Assignments, Json, Plugin, number, print_json, tell, with_shorthands
+from factformer.cli._answers import (
+    Assignments,
+    Json,
+    Plugin,
+    TrainingDevices,
+    enough_devices,
+    number,
+    print_json,
+    tell,
+    with_shorthands,
+)
 
 WIDTH = 80
 
@@ -27,7 +37,7 @@ def plan(
     checkpointing: Annotated[
         bool, typer.Option("--checkpointing", help="Recompute layers in the backward pass.")
     ] = False,
-    devices: Annotated[int, number("GPUs per node, or CPU processes.", most=1024)] = 1,
+    devices: TrainingDevices = None,
     num_nodes: Annotated[int, number("Computers that train together.", most=100_000)] = 1,
     strategy: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
     domain: Annotated[int, number("Processes among which the grid of a sample is cut.", most=4096)] = 1,
@@ -89,6 +99,7 @@ def plan(
             "say which recipe to plan, e.g. `factformer plan demo` (`factformer list` shows them), or give --data DIR"
         )
     experiment, _ = choose_experiment(recipes.build, recipe, scale, changes, None, False)
+    devices = enough_devices(devices, domain, num_nodes)
     machine = Machine("cpu", devices, num_nodes, strategy, domain)  # type: ignore[arg-type]
     machine.check_counts()
     share = Share(machine.num_processes, domain, "fsdp" if strategy == "fsdp" else "ddp", gpu=on != "cpu")

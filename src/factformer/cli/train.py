@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from factformer.cli._answers import Json, Plugin, number, print_json, with_shorthands
+from factformer.cli._answers import Json, Plugin, TrainingDevices, enough_devices, number, print_json, with_shorthands
 
 STOPPED = 3
 """The exit code of a run that stopped before its end and can be resumed."""
@@ -47,7 +47,7 @@ def train(
         ),
     ] = None,
     device: Annotated[str, typer.Option("--device", "--accelerator", help="auto, cpu, cuda or mps.")] = "auto",
-    devices: Annotated[int, number("GPUs per node, or CPU processes.", most=1024)] = 1,
+    devices: TrainingDevices = None,
     num_nodes: Annotated[int, number("Computers that train together.", most=100_000)] = 1,
     strategy: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
     domain: Annotated[int, number("Processes among which the grid of a sample is cut.", most=4096)] = 1,
@@ -87,6 +87,7 @@ def train(
         "training.precision": precision,
     }
     changes = with_shorthands(assignments, shorthands)
+    devices = enough_devices(devices, domain, num_nodes)
     machine: Machine = choose_machine(device, devices, num_nodes, strategy, domain)
     chosen: list[str] = []
     experiment, folder = choose_experiment(
