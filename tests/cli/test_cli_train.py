@@ -360,3 +360,19 @@ def test_without_recipe_and_data_both_are_asked_for(capsys, data, tmp_path):
     assert "there is no data at nowhere" in complaint(capsys, "--data", "nowhere", "--out", tmp_path / "r", settings=[])
     assert "--scale is for recipes" in complaint(capsys, "--data", data, "--scale", "small", settings=[])
     assert "there is no bundle at nowhere" in complaint(capsys, "--data", data, "--init", "nowhere", settings=[])
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("model.softmax=true", "model.softmax needs whole rows"),
+        ("training.gradient_loss=0.1", "training.gradient_loss compares neighbours"),
+        ("training.batch_size=3", "multiple of devices"),
+    ],
+)
+def test_what_processes_cannot_share_is_refused_before_they_start(capsys, data, tmp_path, monkeypatch, setting, words):
+    monkeypatch.setattr("factformer.training.loop.train.start", lambda *_: pytest.fail("processes were started"))
+    sharing = ["--devices", 2] if "batch" in setting else ["--domain", 2]
+    line = complaint(capsys, "demo", "--data", data, "--out", tmp_path / "run", *sharing, settings=[*SMALL, setting])
+    assert words in line
+    assert not (tmp_path / "run").exists()

@@ -96,6 +96,14 @@ def test_what_cannot_be_cut_is_refused():
         Sharing(4, 2)
 
 
+def test_what_cannot_be_cut_is_refused_before_processes_start(monkeypatch):
+    problem = Problem("cut", Grid((16, 16), 1.0, True), (Field("u"),))
+    monkeypatch.setattr("factformer.training.cut_predictions.start", lambda *_: pytest.fail("processes were started"))
+    sharing = Sharing(2, device="cpu")
+    with pytest.raises(UserError, match="'fno' cannot be cut"), sharing.applied(build_surrogate(problem, "fno", dim=8)):
+        pass
+
+
 @pytest.mark.parametrize("size", [2, 4])
 def test_processes_predict_together(tmp_path, size):
     words = [sys.executable, str(SCRIPT), str(tmp_path / "rendezvous")]

@@ -8,6 +8,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from factformer.errors import UserError
 from factformer.grid import Grid
+from factformer.models._backbone import ModelConfig, backbone_of
 from factformer.parallel.part import GridPart
 from factformer.surrogate import Surrogate
 
@@ -38,11 +39,11 @@ def cut_shape(shape: Sequence[int], domain: int, multiples: Sequence[int] | None
     return tuple(parts)
 
 
-def check_cuttable(surrogate: Surrogate) -> None:
-    """Raise where a network cannot work on a part of its grid."""
-    if not surrogate.backbone.cuttable:
-        raise UserError(f"the model {surrogate.config.name!r} cannot be cut over processes; leave out --domain")
-    if getattr(surrogate.config, "softmax", False):
+def check_cuttable(config: ModelConfig) -> None:
+    """Raise where a model cannot work on a part of its grid."""
+    if not backbone_of(config).cuttable:
+        raise UserError(f"the model {config.name!r} cannot be cut over processes; leave out --domain")
+    if getattr(config, "softmax", False):
         raise UserError("model.softmax needs whole rows of a kernel and cannot be cut over processes")
 
 
@@ -55,7 +56,7 @@ def cut_multiples(surrogate: Surrogate) -> list[int]:
 
 def hold_part(surrogate: Surrogate, data_parallel: int, domain: int, device_type: str) -> GridPart:
     """Give the surrogate of each process its part of the grid; processes of one sample are neighbours in rank."""
-    check_cuttable(surrogate)
+    check_cuttable(surrogate.config)
     grid: Grid = surrogate.problem.grid
     cut = cut_shape(grid.shape, domain, cut_multiples(surrogate))
     names = ("data", *(f"axis{m}" for m in range(grid.num_axes)))

@@ -26,7 +26,7 @@ class Cut:
     """A surrogate's grid in ``count`` parts; those of another resolution lie in the same mesh."""
 
     def __init__(self, surrogate: Surrogate, count: int) -> None:
-        check_cuttable(surrogate)
+        check_cuttable(surrogate.config)
         if surrogate.part is not None:
             raise UserError("the surrogate holds a part of its grid already, and it is not cut again")
         self.count, self.multiples = count, cut_multiples(surrogate)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from factformer.errors import UserError
+from factformer.parallel.pieces import Cut
 from factformer.parallel.together import together
 from factformer.parallel.turns import in_pieces
 from factformer.surrogate import Surrogate
@@ -49,6 +50,7 @@ class Sharing:
             return
         kind = "auto" if self.device is None else str(self.device)
         machine = Machine(kind, self.domain, domain=self.domain)  # type: ignore[arg-type]  # which it checks
+        Cut(surrogate, self.domain)  # says what cannot be cut before there are processes that would all say it
         fabric = start(machine, "32-true")
         surrogate.to(fabric.device)
         try:

@@ -12,6 +12,7 @@ from factformer.data.normalization import Normalizer
 from factformer.data.statistics import Moments, shared_deviation
 from factformer.data.windows import span
 from factformer.errors import UserError
+from factformer.parallel.attaching import check_cuttable
 from factformer.problem import Problem
 from factformer.protocols import BaseProtocol
 from factformer.surrogate import Surrogate, build_surrogate
@@ -122,10 +123,11 @@ def check_batch(batch_size: int, num_processes: int, accumulate: int) -> None:
 
 
 def check_cut(experiment: Experiment, *, sees_frames: bool = False) -> None:
-    """Raise where a setting cannot be had with a grid that is cut over processes.
+    """Raise where a model or a setting cannot be had with a grid that is cut over processes.
 
     ``sees_frames``: there are losses or metrics of one's own, which take whole frames.
     """
+    check_cuttable(experiment.model)
     if experiment.training.gradient_loss:
         raise UserError("training.gradient_loss compares neighbours of all points and cannot be cut; set it to 0")
     if getattr(experiment.protocol, "coarse", 1) > 1:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from factformer.data.dataset import Dataset
 from factformer.errors import UserError
+from factformer.training.experiment.assembly import check_batch, check_cut
 from factformer.training.experiment.definition import Experiment
 from factformer.training.loop.failures import explained
 from factformer.training.loop.machine import Machine, is_launched_process, start
@@ -46,7 +47,13 @@ def train(
     request = StopRequest(max_minutes)
     # The first process of a run holds the folder for all of them.
     held = nullcontext() if is_launched_process() else run.locked(command)
-    with listening(request), held, explained(run, experiment), own_randomness(experiment.training.seed):
+    config = experiment.training
+    # Before there are processes, each of which would say what is wrong.
+    machine.check_counts()
+    if machine.domain > 1:
+        check_cut(experiment, sees_frames=bool(own.loss_terms or own.metrics))
+    check_batch(config.batch_size, machine.num_processes // machine.domain, config.accumulate)
+    with listening(request), held, explained(run, experiment), own_randomness(config.seed):
         begun = resume and run.config.is_file()
         if begun:
             check_same(run.read_config(), experiment, run.path)
@@ -55,9 +62,9 @@ def train(
                 run.check_resumable()
             else:
                 run.check_free(overwrite)
-        fabric = start(machine, experiment.training.precision)
+        fabric = start(machine, config.precision)
         resumed = resume and checkpoint.latest(run.checkpoints) is not None
-        init = None if resumed else experiment.training.init
+        init = None if resumed else config.init
         trainer = Trainer(experiment, dataset, held_out, fabric, run, reporter or Reporter(), machine.domain, own, init)
         # Nothing is written before everything is known to fit together.
         if fabric.is_global_zero and not begun:

@@ -26,7 +26,6 @@ from factformer.protocols import Plan, build_protocol
 from factformer.surrogate import Surrogate
 from factformer.training.experiment.assembly import (
     check_batch,
-    check_cut,
     check_window,
     new_surrogate,
     run_identity,
@@ -94,7 +93,6 @@ class Trainer:
                 self.reporter.message(line)
         self.part: GridPart | None = None
         if domain > 1:
-            check_cut(experiment, sees_frames=bool(own.loss_terms or own.metrics))
             self.part = hold_part(self.surrogate, num_groups, domain, fabric.device.type)
         self.own = own
         self.objective = Objective(self.surrogate, self.protocol, config.gradient_loss, own)
