@@ -12,6 +12,7 @@ from factformer.studies.apebench.scenarios import SCENARIOS
 from factformer.studies.targets.apebench import MODELS as APEBENCH_MODELS
 from lab.campaign.entries import PLUS, Entry
 from lab.campaign.run_groups import GROUPS, find_entries
+from lab.checks.jax_networks import NETWORKS
 
 SECONDS_AROUND = 15.0
 """Of a run beyond training and data: warm-up, evaluation."""
@@ -132,6 +133,14 @@ def _emulated(scenario: str, model: str, seed: int = 0) -> Check:
     return replace(found, beside=True)
 
 
+def _in_jax(scenario: str, network: str) -> Check:
+    """A network of APEBench, trained by APEBench itself on the same GPU."""
+    name = f"{scenario}-jax-{network.replace(';', '-').lower()}"
+    minutes = {1: 2.0, 2: 4.0}[SCENARIOS[scenario].num_axes]
+    title = f"APEBench's own {network} on {scenario}"
+    return check("benchmarks", "jax_networks", title, minutes, f"apebench/{name}.json", f"{scenario} '{network}'")
+
+
 def _reproduced(targets: str, minutes: float, each: float | None) -> Check:
     length = "" if each is None else f"--minutes {each:g} "
     words = f"{targets} {length}--work {{work}}/paper"
@@ -194,6 +203,12 @@ QUEUE: tuple[Check | Runs, ...] = (
         _emulated(scenario, PLUS, seed)
         for scenario in ("1d_diff_ks_cons", "2d_diff_ks", "2d_diff_burgers")
         for seed in (1, 2)
+    ),
+    *(_in_jax("1d_diff_ks_cons", network) for network in NETWORKS),
+    *(
+        _in_jax(scenario, network)
+        for scenario in ("2d_diff_ks", "2d_diff_burgers")
+        for network in ("Res;26;8;relu", "UNet;12;2;relu", "FNO;12;8;4;gelu")
     ),
     Runs("paper", ("turbulence-large",)),
     Runs("paper", ("smoke-large",)),
