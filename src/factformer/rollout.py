@@ -42,7 +42,8 @@ def rollout(
     which then become part of the context of the next call. A steady problem yields its one frame.
 
     Gradients flow through all calls where the surrogate is in training mode or a tensor that is given requires them.
-    Elsewhere none are kept: a surrogate of `load` or `fit` predicts any number of frames in the same memory.
+    Elsewhere none are kept: a surrogate of `load` or `fit` predicts any number of frames in the same memory. After frames
+    that hold NaN or infinite values it raises `NonFinite`.
     """
     problem = surrogate.problem
     if frame_dt is not None and isinstance(parameters, Mapping) and STEP in parameters:
@@ -82,6 +83,8 @@ def rollout(
         done += predicted.shape[1]
         if done < num_frames:
             batch = following(batch, predicted)
+        elif surrogate.looks_at(predicted) and not bool(torch.isfinite(predicted).all()):
+            raise NonFinite(done, (~torch.isfinite(predicted)).flatten(1).any(1).nonzero().flatten().tolist())
 
 
 def at_step(batch: Batch, surrogate: Surrogate, frame_dt: Array | float | int) -> Batch:

@@ -267,19 +267,19 @@ class Surrogate(Network):
         for name, part in zip(batch.names, batch.tensors, strict=True):
             if batch.mask is not None and name in ("context", "static", "forcing"):
                 part = part.masked_fill(~spread(batch.mask, name), 0.0)
-            if self._looks_at(part):
+            if self.looks_at(part):
                 require_finite(part, problem, name)
-        if batch.mask is not None and self._looks_at(batch.mask):
+        if batch.mask is not None and self.looks_at(batch.mask):
             empty = ~batch.mask.flatten(1).any(1)
             if bool(empty.any()):
                 raise UserError(f"the mask of sample {int(empty.nonzero()[0])} has no point inside the domain")
-        if batch.parameters is not None and self._looks_at(batch.parameters):
+        if batch.parameters is not None and self.looks_at(batch.parameters):
             self.normalizer.require_positive(batch.parameters, problem)
         return grid
 
     def warn_outside_range(self, batch: Batch) -> None:
         """Say once, in one line, which parameters lie outside the range of the training data."""
-        if batch.parameters is None or not self._looks_at(batch.parameters):
+        if batch.parameters is None or not self.looks_at(batch.parameters):
             return
         self.normalizer.require_positive(batch.parameters, self.problem)
         outside = self.normalizer.outside_range(batch.parameters, self.problem)
@@ -287,7 +287,7 @@ class Surrogate(Network):
             self._warned.add(outside)
             log.warning(f"{self.problem.name}: {outside}, the range that the surrogate was trained on")
 
-    def _looks_at(self, values: Tensor) -> bool:
+    def looks_at(self, values: Tensor) -> bool:
         """Whether a check looks at values: on a GPU only outside of training and captured graphs, as that waits."""
         if isinstance(values, FakeTensor):  # counted, not run: it has no values
             return False

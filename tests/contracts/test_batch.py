@@ -22,7 +22,7 @@ from factformer.data import ArrayDataset, convert, open_dataset
 from factformer.data.layout import Contents
 from factformer.data.windows import Windows
 from factformer.data.writer import SplitWriter
-from factformer.errors import UserError
+from factformer.errors import NonFinite, UserError
 from factformer.evaluation import accuracy
 from factformer.prediction import read_context
 from factformer.protocols import build_protocol, parse_protocol
@@ -492,3 +492,13 @@ def test_named_parameters_keep_the_digits_of_the_context():
     changed = batch.with_parameter(problem, "frame_dt", 0.3)
     assert torch.equal(changed.parameters[:, 0], given["drag"]) and float(changed.parameters[0, 1]) == 0.3
     assert Batch.of(problem, torch.ones(2, 1, 6, 5, 1), parameters=given).parameters.dtype == torch.float32
+
+
+@pytest.mark.parametrize("num_frames", [1, 3])
+def test_frames_that_are_not_finite_end_a_roll_out(num_frames):
+    ours = build_surrogate(Problem("plain", GRID, (Field("u"),)), **SIZES).eval()
+    with torch.no_grad():
+        next(iter(ours.decoder.parameters())).fill_(math.inf)
+    with pytest.raises(NonFinite, match="left the finite numbers by frame") as raised:
+        list(factformer.rollout(ours, torch.ones(2, 1, 6, 5, 1), num_frames))
+    assert raised.value.samples == (0, 1) and 1 <= raised.value.frame <= num_frames
