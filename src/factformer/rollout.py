@@ -42,8 +42,8 @@ def rollout(
     which then become part of the context of the next call. A steady problem yields its one frame.
 
     Gradients flow through all calls where the surrogate is in training mode or a tensor that is given requires them.
-    Elsewhere none are kept: a surrogate of `load` or `fit` predicts any number of frames in the same memory. After frames
-    that hold NaN or infinite values it raises `NonFinite`.
+    Elsewhere none are kept: a surrogate of `load` or `fit` predicts any number of frames in the same memory. Frames
+    that are not finite are followed by the error `NonFinite`.
     """
     problem = surrogate.problem
     if frame_dt is not None and isinstance(parameters, Mapping) and STEP in parameters:
