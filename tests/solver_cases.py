@@ -12,7 +12,18 @@ from factformer import catalog, simulate
 from factformer.pdes import PDE, find_pde
 
 PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "add-a-pde.md"
-RESOLUTION = {"kolmogorov_flow": 32, "isotropic_turbulence": 12, "smoke_buoyancy": 10, "darcy_flow": 17}
+RESOLUTION = {
+    "kolmogorov_flow": 32,
+    "isotropic_turbulence": 12,
+    "smoke_buoyancy": 10,
+    "darcy_flow": 17,
+    "cahn_hilliard": 160,
+    "fisher_kpp": 48,
+    "kuramoto_sivashinsky": 36,
+    "swift_hohenberg": 66,
+    "allen_cahn": 40,
+}
+"""Points that resolve the waves that grow, with parameters larger by a quarter, too; 16 for the others."""
 
 
 def all_pdes() -> list[PDE]:

@@ -31,13 +31,13 @@ EQUATIONS = [
     ("isotropic_turbulence", (8, 9, 10), {"pressure": "static", "viscosity": [0.01, 0.02], "dt": 0.01}),
     ("burgers", (17, 14), {"viscosity": [0.1, 0.2]}),
     ("burgers", (9, 10, 11), {"extent": [5.0, 6.0]}),
-    ("kuramoto_sivashinsky", (17, 16), {}),
-    ("kuramoto_sivashinsky", (10, 9, 8), {"biharmonic": False}),
+    ("kuramoto_sivashinsky", (17, 16), {"extent": 20.0}),
+    ("kuramoto_sivashinsky", (10, 9, 8), {"extent": 12.0, "biharmonic": False}),
     ("advection_diffusion", (13, 12), {"velocity": [1.0, 2.0]}),
     ("gray_scott", (17, 20), {}),
-    ("cahn_hilliard", (31, 30), {"interface": [0.01, 0.02]}),
-    ("fisher_kpp", (16, 13), {}),
-    ("swift_hohenberg", (9, 10, 12), {}),
+    ("cahn_hilliard", (31, 30), {"interface": [0.02, 0.03]}),
+    ("fisher_kpp", (16, 13), {"viscosity": 0.1}),
+    ("swift_hohenberg", (9, 10, 12), {"extent": 12.0}),
 ]
 
 

@@ -2,7 +2,8 @@
 
 ``L`` is a symbol, one number for every mode; ``N`` is a function of the coefficients. Products are taken on the grid's
 points, on which the modes that are kept leave no aliases: ``K`` of ``S`` points with ``3K < S`` for a product of two
-fields and ``4K < S`` for one of three. The linear terms carry the modes of the initial state beyond that cut.
+fields and ``4K < S`` for one of three. The linear terms carry the modes of the initial state beyond that cut. Where
+those let a mode beyond it grow, nothing bounds it, not even what is round-off at first: `growing` finds such modes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from factformer.numerics.timestepping import Function, etdrk2, etdrk4, num_steps
 Coefficients = Complex[Tensor, "batch channel *modes"]
 INTEGRATORS = {2: etdrk2, 4: etdrk4}
 Extent = float | Float[Tensor, " batch"]
+MOST_POINTS = 2**21
+"""Of the grid on whose modes growth is looked for first."""
+ROUND_OFF = 1e-12
+"""Rates below this share of the largest ``|L|`` are no growth."""
 
 
 class Modes:
@@ -123,6 +128,32 @@ def cutoff_for(degree: int, shape: Sequence[int], strict: bool = False) -> tuple
     if strict and degree > 1:
         return tuple(size // (degree + 1) - 1 for size in shape)
     return full_cutoff(shape) if degree < 2 else tuple((size - 1) // (degree + 1) for size in shape)
+
+
+def points_for(degree: int, cutoff: int, strict: bool = False) -> int:
+    """The smallest even number of points whose `cutoff_for` is ``cutoff`` or more."""
+    fewest = (degree + 1) * (cutoff + 1) if strict and degree > 1 else (max(degree, 1) + 1) * cutoff + 1
+    return fewest + fewest % 2
+
+
+def growing(linear: Callable[[Modes], Tensor], shape: Sequence[int], extent: Extent) -> tuple[int, ...] | None:
+    """The largest ``|k_m|`` of a mode that grows, ``Re L > 0``, along each axis; None where no end of them is found.
+
+    It is a property of the equation and the box: modes are looked at up to twice those of ``shape``, and further until
+    those of the outer half decay.
+    """
+    limit = min(2**14, int(MOST_POINTS ** (1 / len(shape))))
+    points = tuple(min(2 * size, limit) for size in shape)
+    while True:
+        modes = Modes(points, full_cutoff(points), extent, dtype=torch.float64, device="cpu")
+        cutoff, symbol = modes.spectrum.cutoff, linear(modes)
+        grows = symbol.real > ROUND_OFF * symbol.abs().amax(modes.spectrum.axes, keepdim=True)
+        held = modes.spectrum.shape
+        grows = grows.expand(*grows.shape[: -len(held)], *held).reshape(-1, *held).any(0)
+        largest = tuple(int((grows * index.abs()).max()) for index in modes.spectrum.indices)
+        if all(2 * k <= cut for k, cut in zip(largest, cutoff, strict=True)) or max(points) > limit:
+            return None if any(k == cut > 0 for k, cut in zip(largest, cutoff, strict=True)) else largest
+        points = tuple(2 * size for size in points)
 
 
 def solve(

@@ -37,7 +37,7 @@ class Reference:
         axes = problem.grid.num_axes
         if equation.initial_channels(axes) != num_channels(problem.start_fields):
             return f"the solver of {problem.name} does not start from all of its fields"
-        return equation.why_not_stored(self.parameters)
+        return equation.why_not_stored(self.parameters) or equation.why_not_solved(problem.grid.shape, self.parameters)
 
     def with_parameters(self, values: Mapping[str, float]) -> Config:
         """The equation's parameters with some of them changed."""

@@ -22,6 +22,7 @@ from factformer.problem import Problem
 
 MOST_TRAJECTORIES = 10**6
 MOST_FRAMES = 10**6
+CHECKED_AT_ONCE = 64
 
 
 class PresetChanges(Config):
@@ -141,6 +142,17 @@ def changed(
 def require_storable(equation: PDE, settings: Settings) -> None:
     if why := equation.why_not_stored(settings.shared):
         raise UserError(f"{equation.name}: such data cannot be stored: {why}")
+
+
+def require_solvable(equation: PDE, plan: Preset, settings: Settings, counts: Mapping[str, int], seed: int) -> None:
+    """Raise where the solver's grid is too coarse for the parameters of a trajectory, before the first is solved."""
+    names, shape = tuple(settings.ranges), solved_shape(equation, plan)
+    for split, count in counts.items():
+        for first in range(0, count if names else 1, CHECKED_AT_ONCE):
+            batch = range(first, min(first + CHECKED_AT_ONCE, count))
+            values = settings.values(names, [trajectory_seed(seed, split, index) for index in batch])
+            if why := equation.why_not_solved(shape, settings.of(names, values)):
+                raise UserError(f"{equation.name}: {why}, as simulation_resolution")
 
 
 def split_counts(

@@ -22,6 +22,7 @@ from factformer.data.generate.plan import (
     chosen_preset,
     describe,
     require_cuttable,
+    require_solvable,
     require_storable,
     solved_shape,
     split_counts,
@@ -87,6 +88,7 @@ def generate(
         raise UserError(f"batch_size must be at least 1, got {size}")
     chosen = Settings.parse(equation, {**plan.parameters, **parameters})
     require_storable(equation, chosen)
+    require_solvable(equation, plan, chosen, counts, seed)
     require_device(device)
     paths = []
     with joined_ranks(domain) as ranks:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from factformer import metrics
 from factformer.batch import Batch
+from factformer.config import Config
 from factformer.data.dataset import Dataset
 from factformer.data.generate.plan import trajectory_seed
 from factformer.data.generate.solve import threads_for
@@ -105,11 +106,15 @@ class Rival:
         self, start: Tensor, num_frames: int, frame_dt: float, known: Batch | None = None, **changes: Any
     ) -> Iterator[Tensor]:
         """``start`` and the frames after it, with changed parameters; of a steady problem its solution alone."""
-        settings = self.settings(**changes)
-        parameters, names = settings.shared, self.dataset.problem.parameters
-        if names:
-            parameters = settings.of(names, self.dataset.read(range(self.size), part="parameters"))
+        parameters = self._parameters(**changes)
         return islice(solve(self.equation, start, num_frames, frame_dt, parameters, known), num_frames)
+
+    def _parameters(self, **changes: Any) -> Config:
+        """Those of the trajectories, as the solver takes them."""
+        settings, names = self.settings(**changes), self.dataset.problem.parameters
+        if not names:
+            return settings.shared
+        return settings.of(names, self.dataset.read(range(self.size), part="parameters"))
 
     def known(self, shape: Sequence[int]) -> Batch | None:
         """What the stored trajectories give the solver beside their start, on a grid of ``shape``."""
@@ -144,6 +149,8 @@ class Rival:
         if found is None:
             return None
         shape, stored = self.grid(resolution).shape, self.dataset.problem.grid.shape
+        if self.equation.why_not_solved(shape, self._parameters()):
+            return None
         coarsest = shape if math.prod(shape) < math.prod(stored) else stored
         try:
             state, truth = self._on(found[:, None], shape)[:, 0], self._on(self.truth(), coarsest)
@@ -246,6 +253,8 @@ class Rival:
             if channels.stop - channels.start != self.equation.initial_channels(self.problem.grid.num_axes):
                 continue
             state = frame[..., channels].contiguous()
+            if self.equation.why_not_solved(state.shape[1:-1], self._parameters()):
+                continue
             first = next(self.frames(state, 1, self.problem.frame_dt, known))
             if float(metrics.relative_l2(first[:, None], frame[:, None], mask=_mask(known)).max()) < 1e-3:
                 return state

@@ -187,6 +187,13 @@ class PDE(ABC):
         """Why frames made with ``parameters`` are not those of `problem` at its points; empty where they are."""
         return ""
 
+    def why_not_solved(self, shape: Sequence[int], parameters: Config) -> str:
+        """Why a grid of ``shape`` is too coarse for ``parameters``, whatever the start; empty where it is not.
+
+        A varying parameter may be a tensor ``(batch,)``. `simulate` and `generate` ask before they solve.
+        """
+        return ""
+
     def symmetries(self, grid: Grid, parameters: Config | None = None) -> Symmetries:
         """Maps by name that carry solutions to solutions (a member or two of each kind)."""
         return {}

@@ -132,6 +132,6 @@ def require_varying(equation: PDE, name: str) -> None:
         raise UserError(f"{equation.name}: {name} takes one value for all trajectories{known}")
 
 
-def per_sample(value: Any, num_axes: int, device: torch.device | None = None) -> Any:
+def per_sample(value: Any, num_axes: int, device: torch.device | str | None = None) -> Any:
     """A number as it is; one per trajectory so that it broadcasts against tensors of ``num_axes``."""
     return value.to(device).reshape(-1, *[1] * (num_axes - 1)) if isinstance(value, Tensor) else value

@@ -22,7 +22,7 @@ from factformer.grid import Grid
 from factformer.kernels.solvers.replay import repeated
 from factformer.numerics.random_fields import truncated_series
 from factformer.numerics.semilinear import Modes as Modes
-from factformer.numerics.semilinear import solve
+from factformer.numerics.semilinear import cutoff_for, growing, points_for, solve
 from factformer.numerics.timestepping import Function
 from factformer.pdes._common.base import State
 from factformer.pdes._common.periodic import PeriodicBox
@@ -89,13 +89,29 @@ class Semilinear(PeriodicBox):
     def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: Tensor) -> State:
         return torch.stack([self.start(grid, generator) for generator in generators]).to(like)
 
+    def why_not_solved(self, shape: Sequence[int], parameters: Any) -> str:
+        """Waves that grow must lie within the cut, where the nonlinear term holds them."""
+        values = self._per_sample(parameters, 2 + len(shape), "cpu")
+        one = Modes([3] * len(shape), [1] * len(shape), values.extent, dtype=torch.float64, device="cpu")
+        if self.nonlinear(one, values) is None:
+            return ""  # what grows without it is the exact solution
+        largest = growing(lambda modes: self.linear(modes, values), shape, values.extent)
+        if largest is None:
+            return "waves grow that are far shorter than a grid like this one holds; check the parameters"
+        cutoff = cutoff_for(self.degree, shape, self.open_products)
+        if all(k <= cut for k, cut in zip(largest, cutoff, strict=True)):
+            return ""
+        needed = [points_for(self.degree, k, self.open_products) for k in largest]
+        return (
+            f"waves up to mode {times(largest)} grow, but on {times(shape)} points the nonlinear term, which bounds "
+            f"them, has modes up to {times(cutoff)} only: take {times(needed)} points or more"
+        )
+
     def frames(
         self, initial: State, num_frames: int, frame_dt: float, parameters: Config, grid: Grid | None = None
     ) -> Iterator[State]:
         values: Any = parameters
-        shaped = values.model_copy(
-            update={name: per_sample(getattr(values, name), initial.ndim, initial.device) for name in self.varying}
-        )
+        shaped = self._per_sample(values, initial.ndim, initial.device)
 
         return solve(
             initial,
@@ -111,6 +127,16 @@ class Semilinear(PeriodicBox):
             open_products=self.open_products,
             grid=grid,
         )
+
+    def _per_sample(self, parameters: Any, num_axes: int, device: torch.device | str) -> Any:
+        """Parameters of which those of a trajectory each broadcast against tensors of ``num_axes``."""
+        own = {name: per_sample(getattr(parameters, name), num_axes, device) for name in self.varying}
+        return parameters.model_copy(update=own)
+
+
+def times(sizes: Sequence[int]) -> str:
+    """``24 x 24``."""
+    return " x ".join(map(str, sizes))
 
 
 def vector_of_axes(name: str, num_axes: int) -> tuple[Field, ...]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from factformer.batch import Batch
 from factformer.config import Config
+from factformer.errors import UserError
 from factformer.grid import Grid
 from factformer.pdes._common.base import PDE, State
 
@@ -26,8 +27,11 @@ def solve(
 
     All trajectories are solved at once where the solver takes such tensors, otherwise those that share all parameters.
     ``known`` holds what the equation is given beside its start. ``grid`` is what the states are on, where they are
-    parts of fields that are cut over processes.
+    parts of fields that are cut over processes. A grid that is too coarse for the parameters is refused.
     """
+    shape = initial.shape[1:-1] if grid is None else grid.whole.shape
+    if why := equation.why_not_solved(shape, parameters):
+        raise UserError(f"{equation.name}: {why}")
     frames: Callable[..., Iterator[State]] = equation.frames
     if grid is not None:
         frames = partial(frames, grid=grid)
