@@ -152,6 +152,21 @@ def test_generate_stores_mask_and_viscosity(tmp_path) -> None:
     assert frames[:, -1][~known.mask].abs().mean() < 0.3 * frames[:, -1][known.mask].abs().mean()
 
 
+def test_flows_begin_at_the_speed_of_their_stream(tmp_path) -> None:
+    first = {}
+    for speed in (1.0, 0.5, 3.0):
+        out = tmp_path / str(speed)
+        options = {"splits": ["train"], "trajectories": 2, "parameters": {"stream": speed}}
+        generate(NAME, out, preset="tiny", settings=["num_frames=1"], **options)
+        data = open_dataset(out, "train")
+        first[speed] = data.read(range(2)), data.known(range(2), slice(0, 1)).mask
+    flow, mask = first[1.0]
+    assert 0.9 < float(flow[:, 0][mask][:, 0].mean()) < 1.1
+    for speed, (found, bodies) in first.items():
+        assert torch.equal(bodies, mask)
+        torch.testing.assert_close(found, speed * flow)
+
+
 def test_a_start_may_hold_anything_inside_bodies() -> None:
     mask, initial = circle(16), start(PDE, count=2, size=16)
     zeros, nothing = (initial.masked_fill(~mask.unsqueeze(-1), value) for value in (0.0, math.nan))

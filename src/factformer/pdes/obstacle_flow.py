@@ -89,7 +89,10 @@ class ObstacleFlow(PDE):
         return Batch(mask=mask.to(device))
 
     def starts(self, grid: Grid, generators: Sequence[torch.Generator], kind: str, like: Tensor) -> State:
-        """A stream of speed 1 with weak noise, so that wakes lose their symmetry; bodies are there from time 0 on."""
+        """A stream with weak noise, so that wakes lose their symmetry; bodies are there from time 0 on.
+
+        Its speed is 1: `start_for` gives it that of the parameters.
+        """
         states = []
         for generator in generators:
             potential = truncated_series(grid, generator)
@@ -100,6 +103,11 @@ class ObstacleFlow(PDE):
             noise = NOISE * noise / noise.abs().max()
             states.append(torch.stack([1 + noise[0], noise[1]], dim=-1))
         return torch.stack(states).to(like)
+
+    def start_for(self, initial: State, parameters: Config) -> State:
+        """Stream and noise are as many times faster as the stream of the parameters."""
+        assert isinstance(parameters, Parameters)
+        return initial * parameters.stream
 
     def frames(
         self, initial: State, num_frames: int, frame_dt: float, parameters: Config, known: Batch | None = None

@@ -77,6 +77,7 @@ class Reference:
         initial = equation.sample_initial(
             grid, generators, dtype=torch.float32, device="cpu", initial=preset.initial if preset else None
         )
+        initial = equation.start_for(initial, parameters)
         numbers = torch.tensor([[values[name] for name in problem.parameters]]) if problem.parameters else None
         if problem.start == "static":
             yield Batch(static=initial, parameters=numbers)

@@ -80,6 +80,8 @@ class Solver:
                 grid, generators, dtype=self.dtype, device=self.device, initial=preset.initial
             )
             values = self.settings.values(names, seeds)
+            own = self.settings.of(names, values)
+            initial = equation.start_for(initial, own)
             told = (known or Batch())._replace(forcing=None, parameters=values if names else None)
             if equation.steady:
                 told = told._replace(static=initial)
@@ -87,7 +89,6 @@ class Solver:
             opened = [stack.enter_context(sink) for sink in sinks]
             for sink in opened:
                 sink.take_known(self._told_on_grid(told, sink.shape))
-            own = self.settings.of(names, values)
             states = solve(equation, initial, self.num_solved, preset.frame_dt, own, known, part)
             for index, state in enumerate(islice(states, self.num_solved)):
                 for sink in opened if index >= self.num_dropped else ():

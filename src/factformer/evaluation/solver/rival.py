@@ -212,7 +212,8 @@ class Rival:
             count, frame_dt = self.problem.horizon + 1, self.problem.frame_dt
             known = self.equation.sample_known(grid, generators, count, frame_dt, **place)
         initial = self.made_by.get("initial")
-        return self.equation.sample_initial(grid, generators, initial=initial, **place), known
+        drawn = self.equation.sample_initial(grid, generators, initial=initial, **place)
+        return self.equation.start_for(drawn, self._parameters()), known
 
     def _stored_state(self) -> Tensor | None:
         return self._shown(self._stored_start(), self.known(self.dataset.problem.grid.shape))

@@ -156,6 +156,13 @@ class PDE(ABC):
         """What `sample_initial` gives for one of `initial_kinds`, with the number format and device of ``like``."""
         raise NotImplementedError
 
+    def start_for(self, initial: State, parameters: Config) -> State:
+        """A random start as it is with these parameters; by default it is the same for all.
+
+        A varying parameter may be a tensor ``(batch,)``.
+        """
+        return initial
+
     def sample_known(
         self,
         grid: Grid,
