@@ -113,7 +113,8 @@ CARDS: Mapping[str, Card] = {
     ),
     "kuramoto_sivashinsky": Card(
         "Kuramoto-Sivashinsky",
-        "∂u/∂t + u ∂u/∂x + ∂²u/∂x² + ∂⁴u/∂x⁴ = 0",
+        "one axis:   ∂u/∂t + u ∂u/∂x + ∂²u/∂x² + ∂⁴u/∂x⁴ = 0\n"
+        "more axes:  ∂u/∂t + ½|∇u|² + ∇²u + ∇⁴u = 0,    without the mean of ½|∇u|²",
         "A flame front in chaos: cells merge and split for ever. Position to the right, time upwards.",
         {
             "extent": "22 (a few cells, barely chaotic) to 200",
