@@ -93,10 +93,10 @@ def open_arrays(path: Path, *, allow_external: bool = False, any_times: bool = F
         found = _matlab_arrays(path)
     else:
         found = _hdf5_arrays(path, allow_external)
-    numbers = {name: array for name, array in found.items() if _is_numeric(array)}
-    if not numbers:
+    kept = found if any_times else {name: array for name, array in found.items() if _is_numeric(array)}
+    if not kept:
         raise UserError(f"{path} holds no array of numbers")
-    return found if any_times else numbers
+    return kept
 
 
 def _is_numeric(array: LazyArray) -> bool:
@@ -133,7 +133,10 @@ def _require_room(path: Path) -> None:
         members = archive.infolist()
         total = sum(member.file_size for member in members)
         require_memory(total, f"{path} unpacked", "store its arrays as npy or HDF5 files, which are read in parts")
+        names = [member.filename for member in members]
         for member in members:
+            if names.count(member.filename) > 1:
+                raise UserError(f"{path} holds several arrays called {member.filename!r}; keep one of them")
             with archive.open(member) as file:
                 if not member.filename.endswith(".npy") or file.read(len(MAGIC)) != MAGIC:
                     raise UserError(
@@ -220,6 +223,8 @@ def split_times(
     neither times nor a field is refused: frames would be read as 1 apart.
     """
     fields = {name: array for name, array in arrays.items() if _is_numeric(array)}
+    if not fields:
+        raise UserError(f"{path} holds no array of numbers")
     names = [name for name in arrays if name.rsplit("/")[-1].lower() in TIMES and name not in taken]
     lines = {name: arrays[name] for name in names if is_line(arrays[name])}
     found = lines or {name: arrays[name] for name in names if _is_times(name) and _would_be_times(arrays, name)}

@@ -151,9 +151,11 @@ class _Reader:
         if not on_points:
             points = [max(1, count - 1) for count in points]
             lines = [(line[1:] + line[:-1]) / 2 if len(line) > 1 else line for line in lines]
-        fields = {}
+        fields: dict[str, NDArray[np.generic]] = {}
         for array in on_points or on_cells:
             name = array.get("Name", "")
+            if name in fields:
+                raise UserError(f"{self._path} holds several arrays called {cut(name)}; keep one of them")
             width = int(array.get("NumberOfComponents", "1"))
             values = self._numbers(array, int(np.prod(points)) * width, name)
             kept = [count for count in points if count > 1]
