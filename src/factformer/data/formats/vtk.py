@@ -44,6 +44,8 @@ VTK_ERRORS = (
     lzma.LZMAError,
 )
 """What damaged numbers raise."""
+HEADERS = {"UInt32": "u4", "UInt64": "u8"}
+"""Types of the numbers that say how long a block of bytes is."""
 GRIDS = {"ImageData": "image data", "RectilinearGrid": "a rectilinear grid"}
 
 
@@ -126,7 +128,10 @@ class _Reader:
             head += b"</VTKFile>"
         self._root = _parsed(path, head)
         self._order = ">" if self._root.get("byte_order") == "BigEndian" else "<"
-        self._header = np.dtype(self._order + {"UInt32": "u4", "UInt64": "u8"}[self._root.get("header_type", "UInt32")])
+        header = self._root.get("header_type", "UInt32")
+        if header not in HEADERS:
+            raise UserError(f"{path} has a header_type {cut(header)}; write it with {' or '.join(HEADERS)}")
+        self._header = np.dtype(self._order + HEADERS[header])
         self._compressor = self._root.get("compressor", "")
         if self._compressor not in ("", "vtkZLibDataCompressor", "vtkLZMADataCompressor"):
             raise UserError(f"{path} is compressed with {cut(self._compressor)}; write it with zlib or without")
@@ -142,8 +147,8 @@ class _Reader:
         pieces = [] if whole is None else whole.findall("Piece")
         if whole is None or len(pieces) != 1 or pieces[0].get("Extent") != whole.get("WholeExtent"):
             raise UserError(f"{self._path} is in {len(pieces)} pieces that are not the whole; write one piece")
-        bounds = [int(word) for word in whole.get("WholeExtent", "").split()]
-        if len(bounds) != 6 or any(last < first for first, last in zip(bounds[::2], bounds[1::2], strict=True)):
+        bounds = [int(number) for number in self._row(whole, "WholeExtent", "", 6, whole=True)]
+        if any(last < first for first, last in zip(bounds[::2], bounds[1::2], strict=True)):
             raise UserError(f"{self._path}: its extent {cut(whole.get('WholeExtent'))} is not six increasing numbers")
         points = [last - first + 1 for first, last in zip(bounds[::2], bounds[1::2], strict=True)]
         lines = self._image_lines(whole, bounds) if kind == "ImageData" else self._lines(pieces[0], points)
@@ -156,7 +161,9 @@ class _Reader:
             name = array.get("Name", "")
             if name in fields:
                 raise UserError(f"{self._path} holds several arrays called {cut(name)}; keep one of them")
-            width = int(array.get("NumberOfComponents", "1"))
+            width = int(self._row(array, "NumberOfComponents", "1", 1, whole=True)[0])
+            if width < 1:
+                raise UserError(f"{self._path}: {cut(name)} has {width} components; 1 or more are needed")
             values = self._numbers(array, int(np.prod(points)) * width, name)
             kept = [count for count in points if count > 1]
             shaped = values.reshape(*points[::-1], width).transpose(2, 1, 0, 3).reshape(*kept, width)
@@ -168,16 +175,27 @@ class _Reader:
         return VtkGrid(fields, axes, self._time(whole), other)
 
     def _image_lines(self, whole: ElementTree.Element, bounds: list[int]) -> list[NDArray[np.float64]]:
-        direction = [float(word) for word in whole.get("Direction", "1 0 0 0 1 0 0 0 1").split()]
+        direction = self._row(whole, "Direction", "1 0 0 0 1 0 0 0 1", 9)
         if not np.allclose(direction, np.eye(3).ravel()):
             raise UserError(f"{self._path} is turned against its axes (Direction); write it along them")
-        origin, spacing = (
-            [float(word) for word in whole.get(key, default).split()]
-            for key, default in (("Origin", "0 0 0"), ("Spacing", "1 1 1"))
-        )
+        origin, spacing = self._row(whole, "Origin", "0 0 0", 3), self._row(whole, "Spacing", "1 1 1", 3)
         return [
             origin[m] + spacing[m] * np.arange(bounds[2 * m], bounds[2 * m + 1] + 1, dtype=np.float64) for m in range(3)
         ]
+
+    def _row(
+        self, element: ElementTree.Element, key: str, default: str, count: int, *, whole: bool = False
+    ) -> list[float]:
+        """The numbers of an attribute, of which there must be ``count``."""
+        text = element.get(key, default)
+        try:
+            numbers = [int(word) if whole else float(word) for word in text.split()]
+        except ValueError:
+            numbers = []
+        if len(numbers) != count or not np.isfinite(numbers).all():
+            kind = "whole number" if whole else "number"
+            raise UserError(f"{self._path}: its {key} is {cut(text)}, not {count} {kind}{'s' if count > 1 else ''}")
+        return numbers
 
     def _lines(self, piece: ElementTree.Element, points: list[int]) -> list[NDArray[np.float64]]:
         arrays = piece.findall("Coordinates/DataArray")
@@ -202,7 +220,7 @@ class _Reader:
             values = np.array(text.split()[: count + 1], dtype=dtype)
         else:
             raw = self._raw and form == "appended"
-            start = int(array.get("offset", "0")) if form == "appended" else 0
+            start = int(self._row(array, "offset", "0", 1, whole=True)[0]) if form == "appended" else 0
             source = self._appended[start:] if form == "appended" else text.encode()
             found = self._unpacked(source, raw, count * dtype.itemsize)
             values = np.frombuffer(found[: len(found) // dtype.itemsize * dtype.itemsize], dtype)
