@@ -198,11 +198,11 @@ def hdf5_with_missing_chunks(folder: Path) -> Path:
     return folder / "a.hdf5"
 
 
-@case("not evenly spaced in time")
+@case("not evenly spaced in time: interpolate them to even times before, or correct dimensions/time")
 def the_well_with_uneven_times(folder: Path) -> Path:
     write_well_file(folder / "none.hdf5")
     with h5py.File(folder / "none.hdf5", "r+") as file:
-        file["dimensions/time"][2] = 50.0
+        file["dimensions/time"][-1] = 50.0
     return folder / "none.hdf5"
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from well_files import write_well_file
 
-from factformer.data import generate, open_dataset
+from factformer.data import convert, generate, open_dataset
 from factformer.data.convert import _copy
 from factformer.data.formats.foreign import import_dataset
 from factformer.data.formats.parts import Parts
@@ -202,13 +202,33 @@ def test_uneven_frames_and_missing_groups_are_named(tmp_path: Path) -> None:
     path = tmp_path / "invented.hdf5"
     write_well_file(path)
     with h5py.File(path, "r+") as file:
-        file["dimensions/time"][3] = 100.0
+        file["dimensions/time"][-1] = 100.0
     with pytest.raises(UserError, match="not evenly spaced"):
         open_dataset(path)
+    for index, wrong in ((3, 100.0), (0, np.nan)):
+        write_well_file(path)
+        with h5py.File(path, "r+") as file:
+            file["dimensions/time"][index] = wrong
+        with pytest.raises(UserError, match="its times do not increase from frame to frame: correct dimensions/time"):
+            open_dataset(path)
     with h5py.File(tmp_path / "other.hdf5", "w") as file:
         file["data"] = np.zeros(3)
     with pytest.raises(UserError, match="not in The Well's layout"):
         open_dataset(tmp_path / "other.hdf5")
+
+
+def test_boundaries_and_geometries_that_are_not_known_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "invented.hdf5"
+    write_well_file(path)
+    assert open_dataset(path).provenance == {}
+    with h5py.File(path, "r+") as file:
+        file["boundary_conditions/y_wall"].attrs["bc_type"] = "MAGIC"
+        file.attrs["grid_type"] = "spherical"
+    stored = open_dataset(convert(path, tmp_path / "out" / "train.hdf5"))
+    assert stored.provenance["assumed"] == ["boundary"] and stored.problem.boundary == "reflect"
+    assert stored.provenance["left_out"] == ["the geometry 'spherical' (its axes are read as Cartesian)"]
+    said = open_dataset(convert(path, tmp_path / "said" / "train.hdf5", settings=["boundary=zero"]))
+    assert "assumed" not in said.provenance and said.problem.boundary == "zero"
 
 
 def test_an_open_well_dataset_is_a_source_of_data(tmp_path: Path) -> None:

@@ -118,7 +118,8 @@ def _contents(data: Dataset, chosen: range, given: Mapping[str, Any], origin: Ma
     file = data.files[0] if isinstance(data, StoredDataset) else None
     if file:
         stored = {item.name for item in stored_fields(data.problem)}
-        provenance["left_out"] = [name for name in file.field_names if name not in stored] + file.unused_scalars
+        left_out = [name for name in file.field_names if name not in stored] + file.unused_scalars
+        provenance["left_out"] = left_out if file.is_ours else left_out + file.provenance.get("left_out", [])
     return Contents(
         problem=data.problem,
         split=data.split,

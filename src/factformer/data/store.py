@@ -109,7 +109,7 @@ class StoredDataset(Dataset):
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Solver settings and seed, as far as all files share them; empty for foreign files.
+        """Solver settings and seed, as far as all files share them; of foreign files, what is not understood of them.
 
         What was assumed when they were converted no longer is where ``changes`` say it.
         """

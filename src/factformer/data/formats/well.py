@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factformer._support.axes import TOLERANCE, evenly_spaced, per_axis, require_increasing
+from factformer._support.text import cut
 from factformer.data.agreement import changed_problem
 from factformer.data.layout import FIELD_GROUPS, Entry
 from factformer.data.opening import require_written
@@ -24,6 +25,9 @@ from factformer.grid import Grid
 from factformer.problem import Boundary, Field, Problem
 
 NUM_CONTEXT_FRAMES, HORIZON = 4, 16
+CONDITIONS = frozenset({"PERIODIC", "WALL", "OPEN"})
+"""Kinds of boundaries that The Well knows."""
+CARTESIAN = "cartesian"
 LONGEST_LINE = 2**24
 """Entries of ``dimensions/time`` or of an axis."""
 GRID_KEYS = ("extent", "periodic", "points", "coordinates")
@@ -101,10 +105,12 @@ def read_numbers(file: h5py.File) -> dict[str, NDArray[np.float64]]:
 
 def frame_interval(times: NDArray[np.float64], path: Path) -> float:
     """The interval of evenly spaced frames."""
+    if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+        raise UserError(f"{path}: its times do not increase from frame to frame: correct dimensions/time in the file")
     if not is_even(times):
         raise UserError(
-            f"the frames of {path} are not evenly spaced in time: interpolate them to even times (convert "
-            "--resample-time), or say frame_dt if the times are wrong"
+            f"the frames of {path} are not evenly spaced in time: interpolate them to even times before, or correct "
+            "dimensions/time in the file if the times are wrong"
         )
     return mean_interval(times)
 
@@ -207,14 +213,31 @@ def _grid(file: h5py.File, path: Path, said: Mapping[str, Any]) -> tuple[Grid, B
         axes.append(read_line(file, name))
         if len(axes[-1]) < 2:
             raise UserError(f"axis {name} of {path} has a single point: such files cannot be read")
-    kinds: dict[str, str] = {}
-    for condition in file["boundary_conditions"].values():
-        for name in condition.attrs["associated_dims"]:
-            kinds[_word(name)] = _word(condition.attrs["bc_type"]).upper()
+    kinds = _conditions(file)
     grid = grid_from_axes(axes, where=path, **{"periodic": [kinds.get(name) == "PERIODIC" for name in names], **said})
     if all(grid.periodic):
         return grid, "periodic"
     return grid, "zero" if "WALL" in kinds.values() else "reflect"
+
+
+def _conditions(file: h5py.File) -> dict[str, str]:
+    """The kind of boundary by the name of the axis."""
+    return {
+        _word(name): _word(condition.attrs["bc_type"]).upper()
+        for condition in file["boundary_conditions"].values()
+        for name in condition.attrs["associated_dims"]
+    }
+
+
+def unknown_parts(file: h5py.File) -> dict[str, list[str]]:
+    """What of a foreign file is not understood: what is ``assumed`` instead, and what is ``left_out``."""
+    found: dict[str, list[str]] = {}
+    if not set(_conditions(file).values()) <= CONDITIONS:
+        found["assumed"] = ["boundary"]
+    kind = _word(file.attrs.get("grid_type", CARTESIAN))
+    if kind.lower() != CARTESIAN:
+        found["left_out"] = [f"the geometry {cut(kind)} (its axes are read as Cartesian)"]
+    return found
 
 
 def _word(value: Any) -> str:

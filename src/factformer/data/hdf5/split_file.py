@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from factformer._support.documents import parse_json
 from factformer._support.text import cut, first_line
 from factformer.config import fingerprint, unknown_name
-from factformer.data.formats.well import infer_problem, read_numbers, read_scalars, read_times, regridded
+from factformer.data.formats.well import infer_problem, read_numbers, read_scalars, read_times, regridded, unknown_parts
 from factformer.data.hdf5.marks import is_ours
 from factformer.data.hdf5.source import Source
 from factformer.data.identity import identity
@@ -210,6 +210,7 @@ class SplitFile:
         """Scalars that may be parameters."""
         if not self.is_ours:
             self.problem, self._entries = infer_problem(file, self.path, said)
+            self.provenance = dict(unknown_parts(file))
             return
         version = int(file.attrs["format"])
         if version > FORMAT:
