@@ -117,8 +117,8 @@ def test_convert_reads_fields_layout_and_range(app: typer.Typer, tmp_path: Path)
 def test_convert_tells_what_it_assumed_and_left_out(app: typer.Typer, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "2D_run.hdf5", "w") as file:
         file["density"], file["force"] = np.zeros((2, 6, 8, 8)), np.zeros((2, 8, 8))
-        for name in "xyt":
-            file[f"{name}-coordinate"] = (np.arange(8) + 0.5) / 8
+        for name, size in (("x", 8), ("y", 8), ("t", 7)):
+            file[f"{name}-coordinate"] = (np.arange(size) + 0.5) / 8
     words = ("convert", tmp_path / "2D_run.hdf5", "--out")
     text = run(app, *words, tmp_path / "a")
     assert "on 8 x 8 (x periodic, y periodic); assumed, --set changes it: periodic, boundary; left out: force" in text

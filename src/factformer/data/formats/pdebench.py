@@ -139,7 +139,8 @@ class Found:
         """The times of the frames, of which there must be enough, in increasing order."""
         assert self.times is not None
         shape = tuple(self.times.shape)
-        if len(shape) != 1 or shape[0] < num_frames or (self.one_time_each and shape[0] != num_frames):
+        most = num_frames if self.one_time_each else num_frames + 1
+        if len(shape) != 1 or not num_frames <= shape[0] <= most:
             raise UserError(
                 f"{self.path}: its times have shape {shape}, for {num_frames} frames: correct them, "
                 "say where the frames are with --layout, or leave the times out and say frame_dt"
