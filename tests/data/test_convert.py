@@ -254,8 +254,10 @@ def test_a_problem_file_in_yaml(frames: np.ndarray, tmp_path: Path) -> None:
     )
     data = import_dataset(tmp_path / "run.npy", tmp_path / "flow.yaml")
     assert data.problem.padding == ("periodic", "reflect")
-    (tmp_path / "flow.yaml").write_text("name: flow\nnum_axes: 2\noutput: {vorticity: 1}\n")
-    with pytest.raises(UserError, match="did you mean"):
+    (tmp_path / "flow.yaml").write_text("name: flow\nnum_axes: 2\nstat: {vorticity: 1}\n")
+    with pytest.raises(
+        UserError, match=r"flow\.yaml: unknown key 'stat'; did you mean 'state'\? Choices: boundary, coor"
+    ):
         import_dataset(tmp_path / "run.npy", tmp_path / "flow.yaml")
     with pytest.raises(UserError, match="no problem file"):
         import_dataset(tmp_path / "run.npy", tmp_path / "none.yaml")

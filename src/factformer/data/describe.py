@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -107,22 +108,23 @@ class ProblemDescription(Config):
         """
         grid = self._grid(shape, axes, where)
         steady = bool(self.static) and self.num_context_frames == 0
-        context, horizon = frame_counts(num_frames, steady, self.num_context_frames, self.horizon, self.said)
-        if "boundary" in self.said:
-            require_open_end(grid, self.boundary)
-        return Problem(
-            self.name,
-            grid,
-            self.state_fields,
-            self.static_fields,
-            self.forcing_fields,
-            self.parameter_names,
-            masked=self.masked,
-            frame_dt=self.frame_dt if frame_dt is None or "frame_dt" in self.said else frame_dt,
-            num_context_frames=context,
-            horizon=horizon,
-            boundary=self._boundary(grid),
-        )
+        with naming(where):
+            context, horizon = frame_counts(num_frames, steady, self.num_context_frames, self.horizon, self.said)
+            if "boundary" in self.said:
+                require_open_end(grid, self.boundary)
+            return Problem(
+                self.name,
+                grid,
+                self.state_fields,
+                self.static_fields,
+                self.forcing_fields,
+                self.parameter_names,
+                masked=self.masked,
+                frame_dt=self.frame_dt if frame_dt is None or "frame_dt" in self.said else frame_dt,
+                num_context_frames=context,
+                horizon=horizon,
+                boundary=self._boundary(grid),
+            )
 
     def assumed(self, has_coordinates: Any, has_interval: bool) -> tuple[str, ...]:
         """What neither a file nor a user nor the catalog says, so that a default holds."""
@@ -157,7 +159,8 @@ class ProblemDescription(Config):
         said = {name: value for name, value in self.said.items() if name in GRID_KEYS}
         if axes is not None:
             return grid_from_axes(axes, where=where, **{"periodic": self.periodic, **said})
-        grid = Grid(shape, self.extent, self.periodic, self.points)
+        with naming(where):
+            grid = Grid(shape, self.extent, self.periodic, self.points)
         if self.coordinates is None:
             return grid
         explicit = per_axis("coordinates", self.coordinates, grid.num_axes)
@@ -177,6 +180,15 @@ class ProblemDescription(Config):
         if all(grid.periodic):
             return "periodic"
         return "reflect" if self.boundary in (None, "periodic") else self.boundary
+
+
+@contextmanager
+def naming(where: str | Path) -> Iterator[None]:
+    """Says ``where`` in front of what is wrong with a problem or a grid."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def frame_counts(
@@ -219,7 +231,11 @@ def describe_values(
     values: Mapping[str, Any], settings: Sequence[str], said: Collection[str] = (), where: str = "problem"
 ) -> ProblemDescription:
     """The description from its values with ``settings``, of which, with these, those called ``said`` are a user's."""
-    description = ProblemDescription.parse(apply_overrides({"parameters": {}, **values}, settings), where)
+    given = apply_overrides({"parameters": {}, **values}, settings)
+    for name in given:
+        if name not in ProblemDescription.model_fields:
+            raise UserError(f"{where}: {unknown_name('key', name, ProblemDescription.model_fields)}")
+    description = ProblemDescription.parse(given, where)
     if not description.state:
         raise UserError(f"{where}.state: name at least one field and its number of channels, such as {{u: 1}}")
     description._said = frozenset({*said, *(re.split("[.=]", setting)[0].strip() for setting in settings)})

@@ -17,6 +17,7 @@ from factformer.data.describe import (
     describe_problem,
     describe_values,
     frame_counts,
+    naming,
     require_parameters,
 )
 from factformer.data.formats.arrays import LazyArray, open_arrays
@@ -93,7 +94,7 @@ def read_request(request: Request) -> tuple[Dataset, Mapping[str, Any]]:
         if request.layout is not None or fields or request.resolution is not None:
             raise UserError(f"{path} is in The Well's layout: it takes no layout, fields or resolution")
         if request.resample_time:
-            raise UserError(f"{path} is in The Well's layout, whose frames are not resampled; say frame_dt instead")
+            raise UserError(f"{path} is in The Well's layout, whose frames are not resampled: interpolate them before")
         return _well_dataset(request)
     if request.problem is None:
         found = describe_source(path, taken=parts.arrays, allow_external=request.allow_external)
@@ -135,7 +136,8 @@ def _well_dataset(request: Request) -> tuple[Dataset, Mapping[str, Any]]:
     # files of others do not tell how much a model should see and predict
     usual = file.problem if description is None or file.is_ours else description
     context, horizon = (given.get(name, getattr(usual, name)) for name in ("num_context_frames", "horizon"))
-    context, horizon = frame_counts(file.num_frames, file.problem.steady, context, horizon, said=given)
+    with naming(path):
+        context, horizon = frame_counts(file.num_frames, file.problem.steady, context, horizon, said=given)
     changes = {name: value for name, value in given.items() if name in CHANGEABLE}
     changes |= {"num_context_frames": context, "horizon": horizon, **_chosen_parts(path, request.parts)}
     parameters = given.get("parameters", {})
