@@ -376,3 +376,12 @@ def test_what_processes_cannot_share_is_refused_before_they_start(capsys, data, 
     line = complaint(capsys, "demo", "--data", data, "--out", tmp_path / "run", *sharing, settings=[*SMALL, setting])
     assert words in line
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_several_processes_warn_of_nothing(data, tmp_path):
+    """Of the strides of a kernel of length 1, PyTorch does."""
+    sharing = ["--devices", "2", "--device", "cpu", "--quiet"]
+    command = [sys.executable, "-m", "factformer", *words("demo", "--data", data, "--out", tmp_path / "run", *sharing)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -343,3 +343,16 @@ def test_saved_surrogates_of_ones_own_are_exported_with_their_class(tmp_path):
     own_map = own_model("own_map", lambda map, z: z + map(z))
     save_bundle(build_surrogate(FLOW, own_map, dim=8, depth=1), tmp_path / "bundle")
     assert export(tmp_path / "bundle", tmp_path / "flow.pt2", models=[own_map]).error < 1e-5
+
+
+def test_nothing_is_left_of_new_folders_where_an_export_is_refused(tmp_path):
+    surrogate = build_surrogate(FLOW, "fno", **small_sizes("fno"))
+    with pytest.raises(UserError, match="cannot be written as ONNX"):
+        export(surrogate, tmp_path / "new" / "below" / "f.onnx")
+    assert not list(tmp_path.iterdir())
+    assert export(surrogate, tmp_path / "new" / "below" / "f.pt2").path.is_file()
+
+
+def test_torch_says_nothing_of_its_own_to_users(tmp_path, recwarn):
+    export(build_surrogate(EVERYTHING, "factformer_plus", **small_sizes("factformer_plus")), tmp_path / "f.pt2")
+    assert not [str(warning.message) for warning in recwarn]

@@ -20,3 +20,11 @@ def silenced(logger: str, level: int) -> Iterator[None]:
             yield
     finally:
         log.setLevel(before)
+
+
+@contextmanager
+def unwarned(beginning: str) -> Iterator[None]:
+    """Without the warnings that begin with these words."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=beginning)
+        yield

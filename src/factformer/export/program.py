@@ -83,7 +83,8 @@ def require_packages() -> None:
 
 
 def write_torch(program: torch.export.ExportedProgram, path: Path, information: str) -> None:
-    torch.export.save(program, path, extra_files={INFORMATION: information})
+    with quiet():  # it warns of constants that are views, and writes them whole
+        torch.export.save(program, path, extra_files={INFORMATION: information})
 
 
 def write_onnx(program: torch.export.ExportedProgram, path: Path, information: str, model: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
+from factformer._support.silence import unwarned
 from factformer.data.dataset import Dataset
 from factformer.errors import UserError
 from factformer.training.experiment.assembly import check_batch, check_cut
@@ -76,4 +77,5 @@ def train(
             trainer.resume()
             if fabric.is_global_zero:
                 run.note(experiment)
-        return trainer.run_to_end(request, command)
+        with unwarned("Grad strides do not match"):  # of a kernel of length 1 along an axis, where nothing is lost
+            return trainer.run_to_end(request, command)
