@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import json
@@ -92,6 +93,7 @@ def export(
     steps = surrogate.marching_steps if num_steps is None else num_steps
     if not 1 <= steps <= surrogate.marching_steps:
         raise UserError(f"one call of this surrogate predicts 1 to {surrogate.marching_steps} frames, got {steps}")
+    missing = [parent for parent in out.parents if not parent.exists()]
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         clean_scratch_folders(out)
@@ -138,6 +140,9 @@ def export(
     finally:
         surrogate.to(home)
         shutil.rmtree(folder, ignore_errors=True)
+        for parent in missing:  # one that holds the program stays
+            with contextlib.suppress(OSError):
+                parent.rmdir()
     opset = program.OPSET if format == "onnx" else None
     return Exported(out, helper, format, opset, inputs, output, out.stat().st_size, error)
 
