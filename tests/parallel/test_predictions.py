@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -223,3 +224,21 @@ def test_the_processes_of_a_cut_grid_answer_requests_together(bundle):
             _, errors = server.communicate(timeout=60)
         assert server.returncode == 0, errors
     np.testing.assert_allclose(answers[1], answers[0], rtol=0, atol=1e-5 * np.abs(answers[0]).max())
+
+
+@pytest.mark.slow
+def test_a_server_that_waits_ends_in_one_line_with_a_process_that_is_killed(bundle):
+    pytest.importorskip("starlette")
+    words = ["serve", str(bundle), "--port", "0", "--device", "cpu", "--domain", "2"]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "factformer", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert "serving" in server.stdout.readline()
+        (other,) = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text(encoding="utf-8").split()
+        os.kill(int(other), signal.SIGKILL)
+        _, errors = server.communicate(timeout=60)
+    finally:
+        server.kill()
+    assert (server.returncode, errors.count("\n")) == (1, 1), errors
+    assert errors.startswith("factformer: process 1 of the job failed")

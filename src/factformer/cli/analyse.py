@@ -61,6 +61,7 @@ def evaluate(
     Example: factformer evaluate runs/demo --data data/demo
     """
     from factformer import catalog
+    from factformer.cli._processes import several_processes
     from factformer.evaluation.run import evaluate_run, run_folder
     from factformer.training.cut_predictions import Sharing
 
@@ -76,7 +77,7 @@ def evaluate(
             batch_size=batch_size,
             device=device,
             precision=precision,
-            sharing=Sharing(domain, devices, device),
+            sharing=Sharing(domain, devices, device, several_processes),
             num_samples=samples,
             overwrite=overwrite,
             progress=progress,

@@ -131,6 +131,7 @@ def rollout(
 
     Example: factformer rollout runs/demo/bundle --input context.npy --frames 16 --out prediction.npy
     """
+    from factformer.cli._processes import several_processes
     from factformer.data.convert import parse_assignments
     from factformer.prediction import predict_file
     from factformer.training.cut_predictions import Sharing
@@ -148,7 +149,7 @@ def rollout(
         animation=animate,
         device=device,
         precision=precision,
-        sharing=Sharing(domain, devices, device),
+        sharing=Sharing(domain, devices, device, several_processes),
         overwrite=overwrite,
         progress=True,
     )

@@ -38,6 +38,7 @@ def serve(
 
     Example: factformer serve runs/demo --port 8000
     """
+    from factformer.cli._processes import several_processes
     from factformer.serve.launch import serve as serve_bundle
     from factformer.serve.limits import MEGABYTE, Limits
     from factformer.training.cut_predictions import Sharing
@@ -60,6 +61,6 @@ def serve(
             body_bytes=megabytes * MEGABYTE, frames=frames, seconds=seconds, running=running, waiting=waiting
         ),
         device=device,
-        sharing=Sharing(domain, devices, device),
+        sharing=Sharing(domain, devices, device, several_processes),
         started=started,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,10 @@ from factformer.training.loop.failures import is_lost_process
 from factformer.training.loop.machine import Machine, is_launched_process, start
 
 
+def _by_fabric(count: int) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 @dataclass(frozen=True)
 class Sharing:
     """The grid of a sample in ``domain`` parts, on so many ``devices``: one for each part, or one for all in turn."""
@@ -23,6 +27,8 @@ class Sharing:
     domain: int = 1
     devices: int | None = None
     device: Any = None
+    launch: Callable[[int], AbstractContextManager[None]] = _by_fabric
+    """Starts the other processes for a block, with the environment of ``torchrun``; by default Fabric does."""
 
     def __post_init__(self) -> None:
         if self.domain < 1 or self.devices not in (None, 1, self.domain):
@@ -51,14 +57,15 @@ class Sharing:
         kind = "auto" if self.device is None else str(self.device)
         machine = Machine(kind, self.domain, domain=self.domain)  # type: ignore[arg-type]  # which it checks
         Cut(surrogate, self.domain)  # says what cannot be cut before there are processes that would all say it
-        fabric = start(machine, "32-true")
-        surrogate.to(fabric.device)
-        try:
-            with together(surrogate) as first:
-                if not first:
-                    raise SystemExit(0)
-                yield
-        except RuntimeError as error:
-            if is_lost_process(error):
-                raise RuntimeError("a process that predicts a part of the grid was lost; start again") from error
-            raise
+        with self.launch(self.domain):
+            fabric = start(machine, "32-true")
+            surrogate.to(fabric.device)
+            try:
+                with together(surrogate) as first:
+                    if not first:
+                        raise SystemExit(0)
+                    yield
+            except RuntimeError as error:
+                if is_lost_process(error):
+                    raise RuntimeError("a process that predicts a part of the grid was lost; start again") from error
+                raise
