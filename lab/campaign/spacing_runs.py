@@ -7,12 +7,14 @@ physical times that all combinations of its problem predict.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from factformer.report.common_times import common_times
 from factformer.studies.cells import Training
 from lab.campaign.entries import BFLOAT, BOX_STORAGE, LATENT, PLUS, STEADY, Entry, again, entry_name
 from lab.campaign.research import Round, of_rounds
@@ -131,12 +133,15 @@ def spacing() -> list[Entry]:
 
 
 def error_at(result: Mapping[str, Any], interval: float) -> float:
-    """The mean error over the frames that are a whole number of ``interval`` after the context, and over fields."""
-    errors = []
-    for group in result["fields"].values():
-        curve, each = group["relative_l2_per_frame"], round(interval / result["frame_dt"])
-        errors.append(float(statistics.mean(curve[each - 1 :: each]) if each else group["relative_l2"]))
-    return statistics.mean(errors)
+    """The mean error over the frames that are a whole number of ``interval`` after the context, and over fields.
+
+    Infinite where one of them is not known.
+    """
+    frame_dt, curves = result["frame_dt"], [group["relative_l2_per_frame"] for group in result["fields"].values()]
+    times = common_times([(interval, len(curves[0])), (frame_dt, len(curves[0]))])
+    errors = [None if times is None else times.mean(curve, frame_dt) for curve in curves]
+    known = [error for error in errors if error is not None]
+    return statistics.mean(known) if len(known) == len(errors) else math.inf
 
 
 def chosen(name: str, results: Path = RESULTS) -> Spacing:

@@ -206,6 +206,34 @@ def test_submitit_runs_the_same_study(done, tmp_path):
     assert found == [row["vorticity.relative_l2"] for row in done.run_rows[2:]]
 
 
+def test_strides_are_compared_at_equal_times(tmp_path, done):
+    (tmp_path / "data").symlink_to(done.folder / "data")
+    short = ["protocol.marching_steps=2", "data.num_context_frames=2"]
+    strides = {f"stride {n}": [f"protocol.stride={n}", *short] for n in (1, 2)}
+    study = Study.parse({**TINY, "models": ["fno"], "settings": strides})
+    summary = run_study(study, tmp_path, device="cpu")
+    kept = [
+        [json.loads((Path(one.folder) / "evaluation.json").read_text())["fields"]["vorticity"] for one in group.ended]
+        for group in summary.groups
+    ]
+    # Four frames each: of the first those at the times of the second's first two are left.
+    for row, seeds, frames in zip(summary, kept, (slice(1, 4, 2), slice(0, 2)), strict=True):
+        errors = [seed["relative_l2_per_frame"][frames] for seed in seeds]
+        assert all(len(one) == 2 for one in errors)
+        assert row["vorticity.relative_l2"] == pytest.approx(sum(map(sum, errors)) / 4)
+        assert row["vorticity.relative_l2_final"] == pytest.approx(sum(one[-1] for one in errors) / 2)
+        assert row["status"] == "done"
+    assert summary[0]["seconds_per_sequence"] and summary[1]["seconds_per_sequence"] is None
+    assert json.loads((tmp_path / "table.json").read_text())["times"] == {"kolmogorov": {"interval": 0.125, "count": 2}}
+    assert "2 times that all of them predict" in (tmp_path / "table.md").read_text()
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    data = json.loads(page.split('id="data">', 1)[1].split("</script>", 1)[0])
+    assert data["player"]["frames"] == 2 and data["timing"]["dt"] == 0.125
+    first, second = data["trend"]["vorticity"][:2]
+    assert first["x"] == pytest.approx([n / 16 for n in (1, 2, 3, 4)]) and len(first["low"]) == 4
+    assert second["x"] == pytest.approx([n / 8 for n in (1, 2, 3, 4)])
+
+
 def test_a_study_for_slurm_says_in_one_line_that_there_is_none_before_any_work(tmp_path, capsys, monkeypatch):
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -12,7 +12,10 @@ from factformer.grid import Grid
 from factformer.pdes import find_pde
 from factformer.problem import Field, Problem
 from factformer.report import paper
-from factformer.studies.cells import SCALES, Costing, Looking, Quoted, Training
+from factformer.studies.cells import SCALES, Cell, Costing, Looking, Quoted, Target, Training
+from factformer.studies.pictures import trends
+from factformer.studies.result import StudyResult
+from factformer.studies.runner import Ended
 from factformer.studies.scales import data_name, describe_case, describe_scale, experiment_of, run_fingerprint, size_of
 from factformer.studies.targets import find_target, targets
 
@@ -136,6 +139,22 @@ def test_costs_are_of_the_paper_only_where_it_has_the_case():
     for name in ("table4", "figure-cost-2d", "figure-cost-3d"):
         assert set(statuses(name, "paper").values()) == {"paper scale"}
     assert set(statuses("table4", "tiny").values()) == {"reduced (16² grid, tiny model)"}
+
+
+def test_error_trends_are_drawn_at_the_times_of_each_run(tmp_path):
+    works = [replace(RUN, model=model) for model in ("factformer", "fno")]
+    cells = tuple(Cell(work.model, "error", work, "fields.u.relative_l2") for work in works)
+    ended = []
+    for interval, count in ((0.5, 4), (1.0, 2)):
+        errors = {"relative_l2_per_frame": [0.1] * count, "persistence": {"relative_l2_per_frame": [1.0] * count}}
+        result = {"frame_dt": interval, "grid": [8, 8], "fields": {"u": errors}}
+        ended.append(Ended("done", result=result, folder=str(interval)))
+    (figure,) = trends(StudyResult(Target("mine", "Mine", cells), "tiny", tuple(ended), tmp_path, 1.0)).values()
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines] == [
+        [0.5, 1.0, 1.5, 2.0],
+        [1.0, 2.0],
+        [0.5, 1.0, 1.5, 2.0],
+    ]
 
 
 def test_no_run_is_held_against_two_published_numbers():

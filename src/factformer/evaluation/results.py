@@ -5,6 +5,7 @@ In memory a number that left the finite numbers is NaN or infinite; in the file 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -156,6 +157,11 @@ class Evaluation:
 def read_evaluation(path: Path) -> Evaluation:
     """The evaluation in a file; one line says what is wrong with another file."""
     return read_typed(path, _READER, "an evaluation", "factformer evaluate")
+
+
+def evaluation_of(values: Mapping[str, Any]) -> Evaluation:
+    """The evaluation of what `Evaluation.to_dict` gave, with null for what is not finite."""
+    return _READER.validate_python(dict(values))
 
 
 _READER = TypeAdapter(Evaluation)

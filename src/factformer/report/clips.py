@@ -68,7 +68,7 @@ def player_data(
         same_shape = all(rollout.truth.shape == first for rollout in run.rollouts)
         if not same_shape or list(run.fields) != list(shown[0][0].fields):
             raise UserError(
-                f"{label!r} and {shown[0][1]!r} hold other grids, frames or fields: make one report for each problem"
+                f"{label!r} and {shown[0][1]!r} hold other grids or fields: make one report for each problem"
             )
     encoder = _Encoder([run for run, _ in shown], [label for _, label in shown])
     details = _details(encoder.num_samples, len(encoder.planes), max(first[1:-1]))

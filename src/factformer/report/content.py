@@ -8,6 +8,7 @@ from typing import Any
 
 from factformer.evaluation.results import FieldErrors
 from factformer.problem import Problem
+from factformer.report.common_times import Times
 from factformer.report.runs import ReportRun, series_indices, unique_names
 from factformer.report.style import SERIES
 from factformer.report.tables import Table, differ_in_split, floor_name, format_cell, format_count, format_value
@@ -20,7 +21,7 @@ SPLIT_WORDS = {"train": "training", "valid": "validation"}
 def frame_interval(runs: Sequence[ReportRun]) -> float | None:
     """Time between frames; None for steady problems and where no run knows its problem."""
     problem = known_problem(runs)
-    return problem.frame_dt if problem is not None and problem.num_context_frames else None
+    return runs[0].evaluation.frame_dt if problem is not None and problem.num_context_frames else None
 
 
 def known_problem(runs: Sequence[ReportRun]) -> Problem | None:
@@ -33,26 +34,28 @@ def field_groups(runs: Sequence[ReportRun]) -> list[str]:
 
 def error_charts(runs: Sequence[ReportRun]) -> dict[str, Chart]:
     """Error per frame of each field group: a line for each run, and what costs nothing as the floor."""
-    step = frame_interval(runs) or 1.0
+    timed = frame_interval(runs) is not None
     charts: dict[str, Chart] = {}
     for group in field_groups(runs):
         lines: Chart = []
-        floor: Sequence[float | None] = ()
+        floor: Chart = []
         for run, look in zip(runs, _looks(runs), strict=True):
             values = run.evaluation.fields.get(group)
             if values is None:
                 continue
+            step = run.evaluation.frame_dt if timed else 1.0
             if len(values.relative_l2_per_frame) > 1:
-                lines.append({**look, "y": list(values.relative_l2_per_frame)})
-            floor = floor or values.persistence.relative_l2_per_frame
-        if not lines:
-            continue
-        if floor:
-            lines.append({"name": floor_name(runs), "color": "var(--muted)", "dash": DOTTED, "y": list(floor)})
-        for line in lines:
-            line["x"] = [step * (frame + 1) for frame in range(len(line["y"]))]
-        charts[group] = lines
+                lines.append(look | _over_time(values.relative_l2_per_frame, step))
+            if not floor:
+                look_of_floor = {"name": floor_name(runs), "color": "var(--muted)", "dash": DOTTED}
+                floor = [look_of_floor | _over_time(values.persistence.relative_l2_per_frame, step)]
+        if lines:
+            charts[group] = [*lines, *floor]
     return charts
+
+
+def _over_time(errors: Sequence[float | None], step: float) -> dict[str, Any]:
+    return {"y": list(errors), "x": [step * (frame + 1) for frame in range(len(errors))]}
 
 
 def spectrum_charts(runs: Sequence[ReportRun]) -> dict[str, Chart]:
@@ -136,13 +139,15 @@ def format_duration(seconds: float) -> str:
     return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def facts(runs: Sequence[ReportRun]) -> list[str]:
-    """The setting in a few words: problem, grid, frames, what was evaluated, machine."""
+def facts(runs: Sequence[ReportRun], times: Times | None = None) -> list[str]:
+    """The setting in a few words: problem, grid, frames or common times, what was evaluated, machine."""
     problem, evaluation = known_problem(runs), runs[0].evaluation
     result = []
     if problem is not None:
         result += [problem.name.replace("_", " "), " × ".join(map(str, problem.grid.shape)) + " points"]
-        if problem.num_context_frames:
+        if times is not None:
+            result.append(f"{_count(times.count, 'time')} that all predict, up to {times.last:g}")
+        elif problem.num_context_frames:
             seen = _count(problem.num_context_frames, "frame")
             result.append(f"{seen} seen, {evaluation.num_frames} predicted")
     result.append(windows(runs))

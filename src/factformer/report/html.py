@@ -24,6 +24,7 @@ from factformer.errors import UserError
 from factformer.report import content
 from factformer.report.analysis import parameter_figures, solver_figure
 from factformer.report.clips import player_data
+from factformer.report.common_times import Times, runs_at_common_times
 from factformer.report.figures import kernel_maps
 from factformer.report.reductions import reduction_figures
 from factformer.report.runs import ReportRun, load_run, unique_names
@@ -71,10 +72,12 @@ def write_report(
     if not runs:
         raise UserError("a report needs at least one run")
     out = Path(out)
-    table = table or comparison_table(runs)
+    trend = content.error_charts(runs) if trend is None else trend
+    runs, times = runs_at_common_times(runs)
+    table = table or comparison_table(runs, note="" if times is None else times.describe())
     files = {
-        out / PAGE_NAME: render_page(title, runs, table, subtitle, figures or {}, max_bytes, trend, compared),
-        out / "comparison.md": table.to_markdown(),
+        out / PAGE_NAME: render_page(title, runs, table, trend, subtitle, figures or {}, max_bytes, compared, times),
+        out / "comparison.md": table.to_markdown() + (f"\n{table.note}\n" if table.note else ""),
         out / "comparison.csv": table.to_csv(),
         out / "comparison.json": table.to_json() + "\n",
     }
@@ -92,21 +95,22 @@ def render_page(
     title: str,
     runs: Sequence[ReportRun],
     table: Table,
+    trend: Mapping[str, content.Chart],
     subtitle: str = "",
     figures: Mapping[str, Figure] | None = None,
     max_bytes: int = MAX_BYTES,
-    trend: Mapping[str, content.Chart] | None = None,
     compared: bool = False,
+    times: Times | None = None,
 ) -> str:
-    """The page as text."""
+    """The page as text; frames of the runs are at these ``times`` where those that they predict differ."""
     names = unique_names(runs)
-    steady = content.frame_interval(runs) is None
+    frame_dt = content.frame_interval(runs)
     over = {
         f"Error over {parameter}" + (f", {name}" if len(runs) > 1 else ""): figure
         for run, name in zip(runs, names, strict=True)
         for parameter, figure in parameter_figures(run.evaluation).items()
     }
-    beside = {} if steady else reduction_figures(runs, names)
+    beside = {} if frame_dt is None else reduction_figures(runs, names)
     pictures = [_picture(name, figure) for name, figure in {**beside, **over, **(figures or {})}.items()]
     with_kernels = [(name, run) for name, run in zip(names, runs, strict=True) if run.kernels]
     kernels = [
@@ -119,8 +123,8 @@ def render_page(
     data: dict[str, Any] = {
         "player": player_data(runs, names, max_bytes - spent, compared=compared),
         "maps": color_tables(),
-        "timing": {"dt": content.frame_interval(runs)},
-        "trend": content.error_charts(runs) if trend is None else trend,
+        "timing": {"dt": frame_dt},
+        "trend": trend,
         "spectra": content.spectrum_charts(runs),
     }
     page = (
@@ -129,7 +133,7 @@ def render_page(
         .render(
             title=title,
             subtitle=subtitle,
-            facts=content.facts(runs),
+            facts=content.facts(runs, times),
             cards=content.summary_cards(runs),
             player=data["player"],
             player_hint=content.player_hint(data["player"]),

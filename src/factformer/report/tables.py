@@ -189,7 +189,7 @@ def format_count(number: float) -> str:
     return f"{number:.0f}"
 
 
-def comparison_table(runs: Sequence[ReportRun]) -> Table:
+def comparison_table(runs: Sequence[ReportRun], *, note: str = "") -> Table:
     """All runs side by side: errors per field group, cost and size, with what costs nothing as the floor."""
     groups = list(dict.fromkeys(group for run in runs for group in run.evaluation.fields))
     columns = [Column("model", "Model"), Column("protocol", "Protocol")]
@@ -216,7 +216,7 @@ def comparison_table(runs: Sequence[ReportRun]) -> Table:
     floor = _floor_row(runs)
     known = [*rows, floor]
     used = [column for column in columns if any(_plain(row.get(column.key)) is not None for row in known)]
-    return Table("Comparison", used, rows, [floor] if len(floor) > 1 else [])
+    return Table("Comparison", used, rows, [floor] if len(floor) > 1 else [], note)
 
 
 def own_metrics(runs: Sequence[ReportRun]) -> list[str]:

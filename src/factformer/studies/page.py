@@ -18,14 +18,21 @@ from factformer.studies.summary import FinishedGroup, StudySummary, deviation, m
 
 
 def write_page(summary: StudySummary, folder: Path) -> list[Path]:
-    """``report.html`` in ``folder``, or in a folder for each recipe where there are several."""
+    """``report.html`` in ``folder``, or in a folder for each recipe where there are several.
+
+    Nothing for a recipe whose runs predict no time in common.
+    """
     names = list(dict.fromkeys(group.group.recipe for group in summary.groups if group.results))
-    return [write_recipe_page(summary, name, folder / name if len(names) > 1 else folder) for name in names]
+    places = {name: folder / name if len(names) > 1 else folder for name in names}
+    return [write_recipe_page(summary, name, place) for name, place in places.items() if summary.is_comparable(name)]
 
 
 def write_recipe_page(summary: StudySummary, recipe: str, folder: Path) -> Path:
     """The page of the runs of one recipe, each group shown by the run whose error is the middle one."""
-    groups = [group for group in summary.groups if group.group.recipe == recipe and group.results]
+    groups, compared = (
+        [group for group in found if group.group.recipe == recipe and group.results]
+        for found in (summary.groups, summary.compared)
+    )
     runs = [shown_run(group, several_settings=bool(summary.study.settings)) for group in groups]
     table = summary.table()
     rows = [row for row in summary.rows if row["recipe"] == recipe]
@@ -37,7 +44,7 @@ def write_recipe_page(summary: StudySummary, recipe: str, folder: Path) -> Path:
         title=f"Study of {recipe}",
         subtitle=f"{len(groups)} settings, {num_seeds} seed{'s' if num_seeds > 1 else ''} each",
         runs=runs,
-        figures=cost_pictures(groups, runs),
+        figures=cost_pictures(compared, runs),
         table=Table("Comparison", used, rows, note=table.note),
         trend=banded_trend(groups, runs),
         compared=True,

@@ -31,8 +31,7 @@ def write_pictures(study: StudyResult) -> list[Path]:
 def trends(study: StudyResult) -> Drawn:
     """Error frame by frame of every run, one figure per field group and problem."""
     lines: dict[tuple[str, str], list[figures.TrendLine]] = {}
-    floors: dict[tuple[str, str], Any] = {}
-    frame_dt = None
+    floors: dict[tuple[str, str], tuple[float, Any]] = {}
     drawn_runs: set[str] = set()
     for cell, done in zip(study.target.cells, study.ended, strict=True):
         work = cell.work
@@ -46,11 +45,12 @@ def trends(study: StudyResult) -> Drawn:
             if len(errors) > 1 and None not in errors:
                 name = cell.row if study.target.name == "seeds" else work.model
                 key = (group, size)
-                lines.setdefault(key, []).append(figures.TrendLine(name, errors, work.protocol))
-                floors[key] = values["persistence"]["relative_l2_per_frame"]
+                line = figures.TrendLine(name, errors, work.protocol, frame_dt=frame_dt)
+                lines.setdefault(key, []).append(line)
+                floors.setdefault(key, (frame_dt, values["persistence"]["relative_l2_per_frame"]))
     return {
         f"error-{group}-{size}": figures.error_trend(
-            found, field=group, frame_dt=frame_dt, persistence=floors[group, size]
+            found, field=group, frame_dt=floors[group, size][0], persistence=floors[group, size][1]
         )
         for (group, size), found in lines.items()
     }

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
-from factformer._support.documents import json_text, read_json
+from factformer._support.documents import finite, json_text, read_json
 from factformer._support.files import write_atomically
 from factformer._support.run_names import BUNDLE
 from factformer.evaluation.provenance import provenance
+from factformer.evaluation.results import evaluation_of
+from factformer.report.common_times import Times, common_times, evaluation_at
 from factformer.report.style import PROTOCOL_LABELS
 from factformer.report.tables import Column, Table
 from factformer.studies.combinations import Group, Study
@@ -22,6 +24,7 @@ from factformer.zoo.description import DESCRIPTION
 ERRORS = (("relative_l2", "error"), ("relative_l2_final", "last frame"))
 RUN_COSTS = ("parameters", "seconds_per_sequence", "peak_memory_mb")
 TRAINING_COSTS = ("updates", "training_seconds")
+NO_TIME = "The runs predict no time in common, so their errors are not compared."
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ class StudySummary(Sequence[Mapping[str, Any]]):
 
     def __init__(self, study: Study, groups: Sequence[FinishedGroup], folder: Path, seconds: float, device: str):
         self.study, self.groups, self.folder, self.seconds, self.device = study, tuple(groups), folder, seconds, device
-        self.rows = [group_row(group) for group in groups]
+        self.compared, self.times = at_common_times(self.groups)
+        self.rows = [group_row(group) for group in self.compared]
 
     @overload
     def __getitem__(self, index: int) -> Mapping[str, Any]: ...
@@ -76,6 +80,10 @@ class StudySummary(Sequence[Mapping[str, Any]]):
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return iter(self.rows)
 
+    def is_comparable(self, recipe: str) -> bool:
+        """Whether there are times that all runs of a recipe predict."""
+        return self.times.get(recipe, ...) is not None
+
     @property
     def words(self) -> set[str]:
         """How the runs ended."""
@@ -84,11 +92,13 @@ class StudySummary(Sequence[Mapping[str, Any]]):
     @property
     def run_rows(self) -> list[dict[str, Any]]:
         """One row for each run."""
-        return [group.run_row(index) for group in self.groups for index in range(len(group.seeds))]
+        return [group.run_row(index) for group in self.compared for index in range(len(group.seeds))]
 
     def table(self) -> Table:
         """Mean over seeds, standard deviation over seeds, and the standard error over test windows."""
-        fields = list(dict.fromkeys(field for group in self.groups for one in group.results for field in one["fields"]))
+        fields = list(
+            dict.fromkeys(field for group in self.compared for one in group.results for field in one["fields"])
+        )
         columns = [*self._identity_columns(), Column("seeds", "Seeds", "count")]
         for field in fields:
             for key, title in ERRORS:
@@ -105,8 +115,14 @@ class StudySummary(Sequence[Mapping[str, Any]]):
         ]
         steady = all(one["num_frames"] == 1 for group in self.groups for one in group.results)
         columns = [column for column in columns if not (steady and column.key.endswith("relative_l2_final"))]
+        return Table("Study", columns, self.rows, note=self._note())
+
+    def _note(self) -> str:
         note = "±: standard deviation over seeds; over windows: standard error over the test windows."
-        return Table("Study", columns, self.rows, note=note)
+        for recipe, times in self.times.items():
+            said = NO_TIME if times is None else times.describe()
+            note += f" {recipe}: {said}" if len({group.group.recipe for group in self.groups}) > 1 else f" {said}"
+        return note
 
     def _identity_columns(self) -> list[Column]:
         titles = {"recipe": "Recipe", "model": "Model", "protocol": "Protocol", "settings": "Settings"}
@@ -122,6 +138,7 @@ class StudySummary(Sequence[Mapping[str, Any]]):
             "study": self.study.model_dump(mode="json"),
             "rows": self.rows,
             "runs": self.run_rows,
+            "times": {recipe: None if times is None else asdict(times) for recipe, times in self.times.items()},
             "complete": all(one.result is not None for group in self.groups for one in group.ended),
             **provenance(seed=self.study.seed_numbers[0], seconds=self.seconds, device=self.device),
         }
@@ -139,6 +156,37 @@ class StudySummary(Sequence[Mapping[str, Any]]):
         for name, text in texts.items():
             write_atomically(self.folder / name, text)
         return [self.folder / name for name in texts]
+
+
+def at_common_times(groups: Sequence[FinishedGroup]) -> tuple[tuple[FinishedGroup, ...], dict[str, Times | None]]:
+    """Groups whose results are of times that all runs of a recipe predict, and these times where frames differ in them.
+
+    Where there is no such time, errors are left out and the times are None.
+    """
+    found: dict[str, Times | None] = {}
+    compared = list(groups)
+    for recipe in dict.fromkeys(group.group.recipe for group in groups):
+        places = [index for index, group in enumerate(groups) if group.group.recipe == recipe]
+        known = [one for index in places for one in groups[index].results]
+        spans = {(one["frame_dt"], one["num_frames"]) for one in known}
+        if len(spans) < 2:
+            continue
+        times = found[recipe] = common_times(spans)
+        for index in places:
+            ended = tuple(
+                one if one.result is None else replace(one, result=result_at(one.result, times))
+                for one in groups[index].ended
+            )
+            compared[index] = replace(groups[index], ended=ended)
+    return tuple(compared), found
+
+
+def result_at(result: Mapping[str, Any], times: Times | None) -> dict[str, Any]:
+    """The result of a run at these times; without errors where there are none."""
+    if times is None:
+        return {**result, "fields": {}}
+    values: dict[str, Any] = finite(evaluation_at(evaluation_of(result), times).to_dict())
+    return values
 
 
 def all_columns(table: Table, rows: Sequence[Mapping[str, Any]]) -> list[Column]:

@@ -17,12 +17,16 @@ from factformer.report.style import INK, MUTED, PROTOCOL_LABELS, line_style, lit
 
 @dataclass(frozen=True)
 class TrendLine:
-    """Error per frame of one model under one protocol, with an optional standard error per frame."""
+    """Error per frame of one model under one protocol, with an optional standard error per frame.
+
+    ``frame_dt`` is the time between its frames, where it is not that of the figure.
+    """
 
     model: str
     errors: Sequence[float]
     protocol: str = "latent_marching"
     standard_errors: Sequence[float] | None = None
+    frame_dt: float | None = None
 
 
 @styled
@@ -41,7 +45,7 @@ def error_trend(
     for line in lines:
         color = series_color(models.index(line.model))
         label = f"{line.model} {PROTOCOL_LABELS.get(line.protocol, line.protocol)}" if several else line.model
-        time = _times(len(line.errors), frame_dt)
+        time = _times(len(line.errors), frame_dt if line.frame_dt is None else line.frame_dt)
         axes.plot(time, line.errors, color=color, linestyle=line_style(line.protocol), label=literal(label))
         if line.standard_errors is not None:
             spread, middle = np.asarray(line.standard_errors), np.asarray(line.errors)
