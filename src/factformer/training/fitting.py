@@ -203,6 +203,11 @@ def fit(
             raise UserError(f"{key} is decided by the data: give {DECIDED[key]} to fit instead of the setting")
     if "training.updates" in (settings or {}) and updates != UPDATES:
         raise UserError("updates= and the setting training.updates say the same thing: give one of them")
+    for key, functions in (("loss_terms", loss_terms), ("metrics", metrics)):
+        if functions is not None and not isinstance(functions, Mapping):
+            raise UserError(f"{key}= takes functions by name, such as {{'mine': f}}; got {cut(functions)}")
+    if not isinstance(callbacks, Sequence):
+        raise UserError(f"callbacks= takes several functions, such as [f]; got {cut(callbacks)}")
     own = Own(loss_terms or {}, metrics or {}, tuple(callbacks))
     own.check(dataset.problem, validated=held_out is not None)
     if init is not None and not isinstance(init, (str, Path)):
