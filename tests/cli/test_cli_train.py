@@ -385,3 +385,16 @@ def test_several_processes_warn_of_nothing(data, tmp_path):
     command = [sys.executable, "-m", "factformer", *words("demo", "--data", data, "--out", tmp_path / "run", *sharing)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_key_without_its_section_is_suggested_with_it(capsys, data, tmp_path):
+    for key in ("num_context_frames", "problem.num_context_frames", "dta.num_context_frames"):
+        line = complaint(capsys, "demo", "--data", data, "--out", tmp_path / "run", "--set", f"{key}=2")
+        assert line.endswith(f"unknown key '{key}'; did you mean 'data.num_context_frames'?")
+    lists = [
+        complaint(capsys, "demo", "--data", data, "--out", tmp_path / "run", "--set", f"{key}=2").partition("Choices")[
+            2
+        ]
+        for key in ("nothing", "nothing.such")
+    ]
+    assert lists[0] == lists[1] != ""

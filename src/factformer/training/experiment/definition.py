@@ -10,7 +10,8 @@ import yaml
 from pydantic import SerializeAsAny
 
 from factformer._support.documents import read_yaml
-from factformer.config import Config, apply_overrides
+from factformer._support.text import cut
+from factformer.config import Config, apply_overrides, unknown_name
 from factformer.errors import UserError
 from factformer.models._backbone import ModelConfig, find_model
 from factformer.protocols import ProtocolConfig, config_class, migrated_protocol, parse_protocol
@@ -44,7 +45,7 @@ class Experiment(Config):
         Another ``model.name`` or ``protocol.name`` keeps the options that the new one shares with the old one; the
         old one's own options go, unless an assignment sets them, which is an error that names the closest key.
         """
-        values = self.model_dump(mode="json")
+        values, assignments = self.model_dump(mode="json"), list(assignments)
         classes = {"model": lambda name: find_model(name).config_class, "protocol": config_class}
         for section, config in {"model": self.model, "protocol": self.protocol}.items():
             name = _text(f"{section}.name", assignments)
@@ -55,6 +56,8 @@ class Experiment(Config):
                     for key, value in values[section].items()
                     if key in shared and key in config.model_fields_set
                 }
+        for text in assignments:
+            _require_place(text.partition("=")[0].strip(), values)
         return self.parse(apply_overrides(values, assignments))
 
     def to_yaml(self) -> str:
@@ -74,6 +77,18 @@ class Experiment(Config):
         protocol = values.get("protocol")
         known = {"protocol": migrated_protocol(protocol)} if isinstance(protocol, Mapping) else {}
         return cls.parse({**values, **known})
+
+
+def _require_place(key: str, values: Mapping[str, Any]) -> None:
+    """Raise where a key lies in none of the sections; where its last part lies in one, that is said."""
+    first, *rest = key.split(".")
+    if not key or (first in values and (not rest or isinstance(values[first], dict))):
+        return
+    name = (rest or [first])[-1]
+    places = [f"{section}.{name}" for section, inner in values.items() if isinstance(inner, dict) and name in inner]
+    if places:
+        raise UserError(f"unknown key {cut(key)}; did you mean {' or '.join(map(repr, places))}?")
+    raise unknown_name("key", key, values)
 
 
 def parse_model(values: Mapping[str, Any]) -> ModelConfig:
