@@ -176,3 +176,24 @@ def test_convert_tells_the_axes_and_the_box_of_the_file(app: typer.Typer, tmp_pa
 @pytest.mark.parametrize("command", ["generate", "convert"])
 def test_help_shows_an_example(app: typer.Typer, command: str) -> None:
     assert f"Example: factformer {command}" in run(app, command, "--help")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--static", "bed"], "--static is given as NAME=ARRAY, such as depth=bed; got 'bed'"),
+        (["--forcing", "=q"], "--forcing is given as NAME=ARRAY"),
+        (["--parameter", "reynolds"], "--parameter is given as NAME=ARRAY or NAME=NUMBER"),
+        (["--field", "rho"], "--field is given as FIELD=ARRAY, such as density=rho"),
+        (["--parameter", "reynolds=nan"], "--parameter reynolds=nan is no finite number"),
+        (["--parameter", "reynolds=-inf"], "--parameter reynolds=-inf is no finite number"),
+        *(
+            (["--" + name, "a=b", "--" + name, "a=c"], f"--{name} a= is given twice, as 'b' and 'c'")
+            for name in ("static", "forcing", "parameter", "field")
+        ),
+    ],
+)
+def test_parts_that_say_nothing_or_two_things_are_refused(app, tmp_path, words, message):
+    with pytest.raises(UserError) as refused:
+        run(app, "convert", tmp_path / "flow.npz", "--out", tmp_path / "train.hdf5", *words)
+    assert message in str(refused.value)

@@ -63,15 +63,43 @@ Layout = Annotated[
 ]
 
 
+EXAMPLES = {
+    "--field": "FIELD=ARRAY, such as density=rho",
+    "--static": "NAME=ARRAY, such as depth=bed",
+    "--forcing": "NAME=ARRAY, such as inflow=q",
+    "--parameter": "NAME=ARRAY or NAME=NUMBER, such as reynolds=80",
+}
+
+
+def named_arrays(option: str, texts: list[str] | None) -> dict[str, str]:
+    """What an option that may be repeated says: arrays by name, each name once."""
+    from factformer.errors import UserError
+
+    named: dict[str, str] = {}
+    for text in texts or []:
+        name, _, array = (part.strip() for part in text.partition("="))
+        if not name or not array:
+            raise UserError(f"{option} is given as {EXAMPLES[option]}; got {text!r}")
+        if name in named:
+            raise UserError(f"{option} {name}= is given twice, as {named[name]!r} and {array!r}: leave one of them out")
+        if option == "--parameter" and array.lower().lstrip("+-") in ("nan", "inf", "infinity"):
+            raise UserError(f"{option} {text} is no finite number")
+        named[name] = array
+    return named
+
+
 def given_parts(
     static: list[str] | None, forcing: list[str] | None, parameter: list[str] | None, mask: str | None
 ) -> Any:
     """What the options for parts beside the state say."""
-    from factformer.data.convert import parse_assignments
     from factformer.data.formats.parts import Parts
 
-    fields, forces, numbers = (parse_assignments(texts or []) for texts in (static, forcing, parameter))
-    return Parts(fields, forces, numbers, mask)
+    return Parts(
+        named_arrays("--static", static),
+        named_arrays("--forcing", forcing),
+        named_arrays("--parameter", parameter),
+        mask,
+    )
 
 
 def _bring(files: list[Path] | None) -> list[Path] | None:

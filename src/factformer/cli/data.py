@@ -19,6 +19,7 @@ from factformer.cli._answers import (
     Static,
     counted,
     given_parts,
+    named_arrays,
     number,
     print_json,
     tell,
@@ -119,14 +120,14 @@ def convert(
     Example: factformer convert ns.mat --problem kolmogorov_flow --layout nxyt --out data/train.hdf5
     """
     from factformer.data import convert as convert_file
-    from factformer.data.convert import parse_assignments, parse_trajectories
+    from factformer.data.convert import parse_trajectories
 
     path = convert_file(
         file,
         out,
         problem,
         split=split,
-        fields=parse_assignments(field or []),
+        fields=named_arrays("--field", field),
         parts=given_parts(static, forcing, parameter, mask),
         layout=layout,
         trajectories=slice(None) if trajectories is None else parse_trajectories(trajectories),

@@ -23,6 +23,7 @@ from factformer.cli._answers import (
     Precision,
     Static,
     given_parts,
+    named_arrays,
     number,
     print_json,
     say,
@@ -132,7 +133,6 @@ def rollout(
     Example: factformer rollout runs/demo/bundle --input context.npy --frames 16 --out prediction.npy
     """
     from factformer.cli._processes import several_processes
-    from factformer.data.convert import parse_assignments
     from factformer.prediction import predict_file
     from factformer.training.cut_predictions import Sharing
 
@@ -142,7 +142,7 @@ def rollout(
         frames,
         out,
         start=start,
-        fields=parse_assignments(field or []),
+        fields=named_arrays("--field", field),
         layout=layout,
         parts=given_parts(static, forcing, parameter, mask),
         parameters=_set_parameters(set or []),
