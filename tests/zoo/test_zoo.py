@@ -285,3 +285,47 @@ def test_finished_runs_are_listed(bundle, tmp_path, capsys, monkeypatch):
         "second": "second/bundle",
     }
     assert {"problems", "models", "recipes", "bundles"} < set(listed)
+
+
+@pytest.fixture
+def out_of_reach(monkeypatch):
+    monkeypatch.setenv("FACTFORMER_ZOO_URL", "http://127.0.0.1:1/zoo")
+
+
+def command(capsys, *words):
+    with pytest.raises(SystemExit) as stopped:
+        main(["zoo", *words])
+    return stopped.value.code, *capsys.readouterr()
+
+
+def test_without_a_network_what_was_fetched_is_pulled_listed_and_verified(server, capsys, request):
+    folder = pull("flow")
+    request.getfixturevalue("out_of_reach")
+    for words in (("pull", "flow"), ("list",), ("verify",)):
+        code, out, err = command(capsys, *words)
+        assert code == 0
+        assert "flow" in out
+        assert (err.count("\n"), "on this computer" in err or "of this computer" in err) == (1, True)
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    assert command(capsys, "pull", "flow")[0] == 2
+
+
+def test_without_a_network_and_a_copy_the_address_is_named(server, out_of_reach, capsys):
+    code, _, err = command(capsys, "pull", "flow")
+    assert (code, "cannot reach http://127.0.0.1:1" in err) == (2, True)
+
+
+def test_an_installed_bundle_is_pulled_where_the_index_has_no_address(server, tmp_path, monkeypatch, capsys):
+    shutil.copytree(pull("flow"), tmp_path / "zoo" / "flow")
+    shutil.rmtree(tmp_path / "cache")
+    index = tmp_path / "packaged" / "index.json"
+    index.parent.mkdir()
+    index.write_bytes(server.files["index.json"])
+    monkeypatch.setattr(lookup, "PACKAGED", index.parent)
+    monkeypatch.delenv("FACTFORMER_ZOO_URL")
+    code, out, err = command(capsys, "pull", "flow")
+    assert (code, out) == (0, f"flow: {tmp_path / 'zoo' / 'flow'}\n")
+    assert "the index of the zoo has no address" in err
+    (tmp_path / "zoo" / "flow" / "model.safetensors").write_bytes(b"damaged")
+    code, _, err = command(capsys, "pull", "flow")
+    assert (code, "is damaged" in err) == (2, True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Json, Plugin, Source, moving_bar, number, print_json, tell
+from factformer.cli._answers import Json, Plugin, Source, moving_bar, number, print_json, say, tell
 
 
 class Format(StrEnum):
@@ -78,7 +78,7 @@ def list_zoo(json: Json = False) -> None:
     from factformer._support.text import shortened
     from factformer.zoo.lookup import contents
 
-    found = contents()
+    found = contents(say)
     if json:
         print_json([_row(item) for item in found])
         return
@@ -101,10 +101,15 @@ def pull_bundle(
 
     Example: factformer zoo pull kolmogorov-128
     """
+    from factformer.bundle import load
     from factformer.zoo.lookup import pull
 
+    lines: list[str] = []
     with moving_bar(f"fetching {name}", "bytes") as progress:
-        path = pull(name, progress=progress)
+        path = pull(name, progress=progress, say=lines.append)
+    for line in lines:
+        load(path)  # by the checksums of its own, where there may be none of the index
+        say(line)
     print_json({"name": name, "path": str(path)}) if json else tell(f"{name}: {path}")
 
 
@@ -120,7 +125,7 @@ def verify_bundles(
     from factformer.config import unknown_name
     from factformer.zoo.lookup import contents
 
-    known = {item.name: item for item in contents() if item.path is not None}
+    known = {item.name: item for item in contents(say) if item.path is not None}
     for name in names or []:
         if name not in known:
             raise unknown_name("bundle", name, known)
@@ -128,8 +133,9 @@ def verify_bundles(
     if json:
         print_json(results)
     else:
+        width = max((len(name) for name in results), default=0)
         for name, words in results.items():
-            tell(f"{name:<24}  {words}")
+            tell(f"{name:<{width}}  {words}")
     if any(words.startswith("damaged") for words in results.values()):
         raise typer.Exit(1)
 

@@ -86,12 +86,16 @@ def part_of(target: Path) -> Path:
     return target.with_name(f"{target.name}.part")
 
 
-def unreachable(address: str, error: Exception) -> UserError:
+class Unreachable(UserError):  # noqa: N818 - says what happened
+    """An address gives no answer, or not what is asked for."""
+
+
+def unreachable(address: str, error: Exception) -> Unreachable:
     if isinstance(error, HTTPError):
-        return UserError(f"{address} answers {error.code} {error.reason}; check the address of the zoo")
+        return Unreachable(f"{address} answers {error.code} {error.reason}; check the address of the zoo")
     reason = error.reason if isinstance(error, URLError) else error
     text = first_line(reason) if isinstance(reason, BaseException) else str(reason)
-    return UserError(
+    return Unreachable(
         f"cannot reach {address} ({text}): without a network, copy the bundle's folder here and set FACTFORMER_ZOO to "
         "the folder it lies in"
     )

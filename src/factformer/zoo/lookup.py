@@ -14,7 +14,7 @@ from typing import Literal
 from factformer._support.files import clean_scratch_folders, explained, file_checksum
 from factformer._support.lock import locked
 from factformer.errors import UserError
-from factformer.zoo.fetch import fetch_file, fetch_text, keep_if_right, part_of
+from factformer.zoo.fetch import Unreachable, fetch_file, fetch_text, keep_if_right, part_of
 from factformer.zoo.index import DESCRIPTION, INDEX, Entry, FileEntry, Index, parse_index_text, read_index
 
 ADDRESS = "FACTFORMER_ZOO_URL"
@@ -26,6 +26,8 @@ CHECKOUT = Path(__file__).parents[3] / "zoo"
 
 Progress = Callable[[int, int], None]
 """Hears how many bytes are there, and of how many."""
+Say = Callable[[str], None]
+"""Hears a line for the user."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,14 @@ def current_index() -> Index:
     return Index({}) if path is None else read_index(path)
 
 
-def contents() -> list[Known]:
-    """Every bundle that has a name here or in the index."""
-    index, here, cached = current_index().bundles, installed(), fetched()
+def contents(say: Say = lambda line: None) -> list[Known]:
+    """Every bundle that has a name here or in the index; those here alone, with a line, where that is out of reach."""
+    try:
+        index = current_index().bundles
+    except Unreachable as error:
+        say(f"bundles of this computer alone: {error}")
+        index = {}
+    here, cached = installed(), fetched()
     found = []
     for name in sorted({*index, *here, *cached}):
         state: Literal["here", "fetched", "elsewhere"] = "here" if name in here else "fetched"
@@ -109,9 +116,22 @@ def find(name: str, progress: Progress | None = None) -> Path:
     raise UserError(f"there is no bundle at {name}.{known}")
 
 
-def pull(name: str, index: Index | None = None, *, progress: Progress | None = None) -> Path:
-    """Fetch a bundle of the index; its folder in the cache. One that is there in this version is not fetched again."""
-    index = index or current_index()
+def pull(
+    name: str, index: Index | None = None, *, progress: Progress | None = None, say: Say = lambda line: None
+) -> Path:
+    """Fetch a bundle of the index; its folder in the cache. One that is there in this version is not fetched again.
+
+    Where the index is out of reach or has no address, a copy of this computer is taken, and a line says so. One that
+    the index knows must be as it says.
+    """
+    copy = installed().get(name) or fetched().get(name)
+    try:
+        index = index or current_index()
+    except Unreachable as error:
+        if copy is None:
+            raise
+        say(f"taking the copy of {name!r} on this computer: {error}")
+        return copy
     if name not in index.bundles:
         raise UserError(f"the index of the zoo has no {name!r}; it has {', '.join(sorted(index.bundles)) or 'nothing'}")
     entry = index.bundles[name]
@@ -119,6 +139,14 @@ def pull(name: str, index: Index | None = None, *, progress: Progress | None = N
     if folder.is_dir() and not damage(folder, entry):
         return folder
     if index.base is None and index.hub is None:
+        if copy is not None:
+            if wrong := damage(copy, entry):
+                raise UserError(
+                    f"the bundle {name!r} at {copy} is damaged, or not version {entry.version}: {wrong}; and the index "
+                    f"of the zoo has no address to fetch it from: set {ADDRESS} to one"
+                )
+            say(f"taking the copy of {name!r} on this computer: the index of the zoo has no address")
+            return copy
         raise UserError(
             f"the bundle {name!r} is not on this computer, and the index of the zoo has no address: set {ADDRESS} to "
             f"one, or {FOLDERS} to a folder that holds {name}/"
