@@ -97,6 +97,18 @@ def test_growth_is_the_exact_solution_where_there_is_no_nonlinear_term():
     torch.testing.assert_close(found, math.exp(1e-4 * (2 * math.pi) ** 2) * wave)
 
 
+def test_a_rate_that_all_modes_share_is_looked_at():
+    class Growth(UnstableWithProduct):
+        def linear(self, modes, parameters):
+            return torch.tensor(0.1)
+
+    class Decay(UnstableWithProduct):
+        def linear(self, modes, parameters):
+            return torch.tensor(-0.1)
+
+    assert Growth().why_not_solved((16,), Parameters()) and not Decay().why_not_solved((16,), Parameters())
+
+
 def test_growth_that_no_grid_holds_is_refused():
     with pytest.raises(UserError, match="waves grow that are far shorter"):
         simulate(UnstableWithProduct(), torch.zeros(1, 64, 1), 2, 1.0)

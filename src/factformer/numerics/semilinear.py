@@ -140,20 +140,28 @@ def growing(linear: Callable[[Modes], Tensor], shape: Sequence[int], extent: Ext
     """The largest ``|k_m|`` of a mode that grows, ``Re L > 0``, along each axis; None where no end of them is found.
 
     It is a property of the equation and the box: modes are looked at up to twice those of ``shape``, and further until
-    those of the outer half decay.
+    those of the outer quarter decay.
     """
     limit = min(2**14, int(MOST_POINTS ** (1 / len(shape))))
     points = tuple(min(2 * size, limit) for size in shape)
     while True:
         modes = Modes(points, full_cutoff(points), extent, dtype=torch.float64, device="cpu")
-        cutoff, symbol = modes.spectrum.cutoff, linear(modes)
+        cutoff, held, symbol = modes.spectrum.cutoff, modes.spectrum.shape, linear(modes)
+        symbol = symbol.expand(torch.broadcast_shapes(symbol.shape, held))
         grows = symbol.real > ROUND_OFF * symbol.abs().amax(modes.spectrum.axes, keepdim=True)
-        held = modes.spectrum.shape
-        grows = grows.expand(*grows.shape[: -len(held)], *held).reshape(-1, *held).any(0)
-        largest = tuple(int((grows * index.abs()).max()) for index in modes.spectrum.indices)
-        if all(2 * k <= cut for k, cut in zip(largest, cutoff, strict=True)) or max(points) > limit:
+        grows = grows.reshape(-1, *held).any(0)
+        largest = tuple(_largest(grows, index) for index in modes.spectrum.indices)
+        settled = all(4 * k <= 3 * cut for k, cut in zip(largest, cutoff, strict=True))
+        if settled or max(points) >= max(2 * limit, *shape):
             return None if any(k == cut > 0 for k, cut in zip(largest, cutoff, strict=True)) else largest
         points = tuple(2 * size for size in points)
+
+
+def _largest(chosen: Tensor, index: Tensor) -> int:
+    """The largest ``|index|``, which varies along one axis, of the ``chosen`` modes; 0 where there is none."""
+    others = [axis for axis, size in enumerate(index.shape) if size == 1]
+    along = chosen.any(others) if others else chosen
+    return int((along * index.flatten().abs()).max())
 
 
 def solve(
