@@ -41,7 +41,7 @@ CARDS: Mapping[str, Card] = {
         "A mixture separates into two phases, whose droplets grow.",
         {
             "diffusivity": "0.01; it sets the pace alone",
-            "interface": "0.001 to 0.03; a boundary is about √γ thick and needs a few points",
+            "interface": "0.001 to 0.03; take 1.3 to 1.6 times extent/√γ points",
             "extent": ANY_BOX,
             "dt": SHORTER,
         },
@@ -77,7 +77,7 @@ CARDS: Mapping[str, Card] = {
             "diffusivity_b": "1e-5",
             "feed": "0.02 to 0.06, with `kill` chooses the pattern",
             "kill": "0.05 to 0.065",
-            "extent": "patterns are 0.1 wide: take 100 points per unit of length",
+            "extent": "patterns are 0.1 wide: take 130 points per unit of length, 200 for 2000 units of time",
             "dt": "up to 4",
         },
     ),
@@ -162,7 +162,7 @@ CARDS: Mapping[str, Card] = {
         {
             "rate": "0.1 to 1; below 0 only a strong `quadratic` makes patterns",
             "quadratic": "0 for stripes, 1 for spots among them",
-            "extent": "ten wavelengths are 20π",
+            "extent": "ten wavelengths are 20π: take 13 points for each",
             "dt": "up to 1/8",
         },
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -155,25 +156,25 @@ FISHER_KPP = {
 
 GRAY_SCOTT_TASK = Task(20.0, num_context_frames=2, horizon=20)
 GRAY_SCOTT = {
-    "paper": Preset(128, 256, 101, 20.0, _splits(200, 20, 40), warmup=100.0, batch_size=50),
+    "paper": Preset(128, 512, 101, 20.0, _splits(200, 20, 40), warmup=100.0, batch_size=50),
     "small": Preset(
-        64, 64, 51, 20.0, _splits(16, 2, 2), warmup=100.0, batch_size=5, parameters={"extent": 1.25, "dt": 2.0}
+        64, 192, 51, 20.0, _splits(16, 2, 2), warmup=100.0, batch_size=5, parameters={"extent": 1.25, "dt": 2.0}
     ),
-    "tiny": Preset(32, 32, 24, 20.0, _splits(4, 1, 1), batch_size=6, parameters={"extent": 0.625, "dt": 4.0}),
+    "tiny": Preset(32, 80, 24, 20.0, _splits(4, 1, 1), batch_size=6, parameters={"extent": 0.625, "dt": 4.0}),
 }
 
 SWIFT_HOHENBERG_TASK = Task(0.5, num_context_frames=2, horizon=20)
 SWIFT_HOHENBERG = {
     "paper": Preset(128, 128, 81, 0.5, _splits(200, 20, 40), batch_size=50),
-    "small": Preset(64, 64, 61, 0.5, _splits(32, 4, 4), batch_size=8, parameters={"dt": 1 / 8}),
-    "tiny": Preset(32, 32, 24, 0.5, _splits(4, 1, 1), batch_size=6, parameters={"extent": 30.0, "dt": 1 / 8}),
+    "small": Preset(64, 64, 61, 0.5, _splits(32, 4, 4), batch_size=8, parameters={"extent": 10 * math.pi, "dt": 1 / 8}),
+    "tiny": Preset(32, 32, 24, 0.5, _splits(4, 1, 1), batch_size=6, parameters={"extent": 20.0, "dt": 1 / 8}),
 }
 
 CAHN_HILLIARD_TASK = Task(0.25, num_context_frames=2, horizon=20)
 CAHN_HILLIARD = {
-    "paper": Preset(128, 256, 81, 0.25, _splits(200, 20, 40), warmup=1.0, batch_size=50),
+    "paper": Preset(128, 320, 81, 0.25, _splits(200, 20, 40), warmup=1.0, batch_size=50),
     "small": Preset(
-        64, 96, 41, 0.25, _splits(24, 3, 3), warmup=1.0, batch_size=6, parameters={"interface": 4e-3, "dt": 1 / 32}
+        64, 128, 41, 0.25, _splits(24, 3, 3), warmup=1.0, batch_size=6, parameters={"interface": 4e-3, "dt": 1 / 32}
     ),
     "tiny": Preset(32, 32, 24, 0.25, _splits(4, 1, 1), batch_size=6, parameters={"interface": 0.03, "dt": 1 / 16}),
 }
