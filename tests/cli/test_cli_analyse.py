@@ -160,10 +160,11 @@ def test_inspect_writes_numbers_and_pictures(folder, capsys, tmp_path):
     assert run(capsys, *again, "--overwrite")[0] == 0
 
 
-def test_benchmarks_of_a_surrogate(folder, capsys, tmp_path):
+def test_benchmarks_of_a_surrogate(folder, capsys, tmp_path, monkeypatch):
     code, out, _ = run(capsys, "benchmark", "inference", folder / "run", "--sizes", "1,2", "--json")
     assert code == 0
     assert [row["batch_size"] for row in json.loads(out)["rows"]] == [1, 2]
+    monkeypatch.setenv("COLUMNS", "250")  # headings in one line
     file = tmp_path / "solver.json"
     code, out, _ = run(capsys, "benchmark", "solver", folder / "run", "--sizes", "32", "--out", file)
     assert code == 0

@@ -10,10 +10,12 @@ import torch
 
 import factformer
 from commands import run
-from factformer import Field, Grid, Problem, build_surrogate
+from factformer import Field, Grid, Problem, build_surrogate, catalog
 from factformer.bundle import save_bundle
+from factformer.cli._answers import print_table
 from factformer.errors import UserError
 from factformer.prediction import predict_file
+from factformer.report.tables import Column, Table, format_value
 from killing import exit_code_when_killed
 
 COMMANDS = [
@@ -367,3 +369,26 @@ def test_a_rollout_too_large_for_memory_is_one_line(capsys, bundle, tmp_path, mo
     code, _, error = run(capsys, *words, "--frames", 2)
     assert (code, "not enough memory" in error) == (2, True)
     assert not (tmp_path / "out.npy").exists()
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_answers_fit_the_columns_and_lose_nothing(capsys, monkeypatch, tmp_path, width):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(width))
+    code, out, _ = run(capsys, "list")
+    assert code == 0
+    assert [line for line in out.splitlines() if len(line) > width and "/" not in line] == []
+    (summary,) = (text for name, text in catalog.summaries("recipes").items() if name == "kolmogorov_reynolds")
+    assert summary in " ".join(out.split())
+
+
+def test_tables_fit_the_columns_and_no_cell_is_cut(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    columns = [Column("name", "Name"), *(Column(f"c{k}", f"Heading number {k}", "number") for k in range(12))]
+    print_table(Table("A table", columns, [{"name": "flow", **{f"c{k}": 1000.0 + k for k in range(12)}}]))
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 60
+    assert all(format_value(1000.0 + k, "number") in out for k in range(12))
+    words = "w" * 90
+    print_table(Table("", columns[:2], [{"name": words, "c0": 1.0}]))
+    assert words in capsys.readouterr().out

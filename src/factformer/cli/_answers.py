@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as json_module
 import math
 import shutil
-import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -157,12 +156,27 @@ def counted(number: int, one: str, several: str = "") -> str:
     return f"{number} {one if number == 1 else several or one + 's'}"
 
 
+def columns() -> int:
+    """The width of answers: ``$COLUMNS``, or that of the terminal, or 80."""
+    return shutil.get_terminal_size().columns
+
+
+def folded(text: str, width: int) -> list[str]:
+    """The lines of ``text``, of at most ``width`` characters where no word, such as a path, is longer."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def tell_folded(text: str) -> None:
+    """Print a sentence over as many lines as it takes."""
+    for line in folded(text, columns()):
+        tell(line)
+
+
 def tell_entries(entries: Mapping[str, str]) -> None:
-    """Print names with what they are; in a terminal, long lines go on below their beginning."""
+    """Print names with what they are; long lines go on below their beginning."""
     width = max((len(name) for name in entries), default=0)
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for name, words in entries.items():
-        lines = textwrap.wrap(words, max(20, columns - width - 5), break_on_hyphens=False) if columns else [words]
+        lines = folded(words, max(20, columns() - width - 5))
         tell(f"  {name:<{width}}  {lines[0] if lines else ''}")
         for line in lines[1:]:
             tell(f"  {'':<{width}}  {line}")
@@ -192,9 +206,11 @@ def print_json(values: Any) -> None:
 
 
 def print_table(table: Any) -> None:
+    """Print a table in the width of answers, its columns one below the other where they do not fit side by side."""
     from rich.console import Console
 
-    # A file or pipe has no width that the table would have to fit.
-    console = Console(width=None if sys.stdout.isatty() else 250)
-    for part in table.within(console.width):
+    for part in table.within(columns()):
+        # A cell that is wider than the terminal is not cut.
+        least = sum(part.size(column) + len("│  ") for column in part.columns) + len("│")
+        console = Console(width=max(columns(), least))
         console.print(part.to_rich(console.width))

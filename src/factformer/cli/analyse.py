@@ -24,6 +24,7 @@ from factformer.cli._answers import (
     print_table,
     say,
     tell,
+    tell_folded,
 )
 
 
@@ -95,17 +96,19 @@ def evaluate(
     from factformer.report.tables import format_count
 
     print_table(evaluation_table(result))
-    tell(
+    tell_folded(
         f"{format_count(result.parameters)} parameters, {result.seconds_per_sequence:.4g} s per "
         f"sequence and {result.peak_memory_mb or float('nan'):.0f} MB at batch {result.batch_size} on "
         f"{result.hardware}"
     )
     for name, values in result.metrics.items():
-        tell(f"{name}: {values.mean:.4g} ± {values.standard_error:.2g} (floor {values.floor:.4g})")
+        tell_folded(f"{name}: {values.mean:.4g} ± {values.standard_error:.2g} (floor {values.floor:.4g})")
     if result.stride > 1:
-        tell(f"a frame of the surrogate is {result.stride} of the data, {result.frame_dt:g} in time: scored at those")
+        tell_folded(
+            f"a frame of the surrogate is {result.stride} of the data, {result.frame_dt:g} in time: scored at those"
+        )
     if result.other_parameters:
-        tell(f"other data than it was trained on: {result.other_parameters}")
+        tell_folded(f"other data than it was trained on: {result.other_parameters}")
     if folder is not None:
         tell(f"written to {folder}")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from factformer.cli._answers import Assignments, Device, Json, Plugin, number, print_json, print_table, say, tell
+from factformer.cli._answers import Assignments, Device, Json, Plugin, number, print_json, print_table, say, tell_folded
 
 
 class Benchmark(StrEnum):
@@ -107,8 +107,8 @@ def benchmark(
         return
     print_table(table)
     for line in [] if bill is None else bill.sentences():
-        tell(line)
-    tell(f"on {result['hardware']}" + ("" if out is None else f"; written to {out}"))
+        tell_folded(line)
+    tell_folded(f"on {result['hardware']}" + ("" if out is None else f"; written to {out}"))
 
 
 def _place_in_run(kind: Benchmark, source: str | None) -> Path | None:
