@@ -144,15 +144,6 @@ def parse_trajectories(text: str) -> slice:
     return slice(None, numbers[0]) if len(numbers) == 1 else slice(*numbers)
 
 
-def parse_assignments(texts: Sequence[str]) -> dict[str, str]:
-    """``["density=rho"]`` as a mapping."""
-    pairs = [text.partition("=") for text in texts]
-    for text, (name, _, array) in zip(texts, pairs, strict=True):
-        if not name.strip() or not array.strip():
-            raise UserError(f"a field is given as FIELD=ARRAY, such as density=rho; got {text!r}")
-    return {name.strip(): array.strip() for name, _, array in pairs}
-
-
 def _batch_size(data: Dataset) -> int:
     """Trajectories at a time: many, because reading one of an array may mean reading all of it."""
     problem = data.problem
