@@ -175,7 +175,7 @@ def _interval(found: Found, problem: Problem, num_frames: int) -> float:
 def _described(path: Path, taken: Sequence[str]) -> Found:
     """The arrays of a file with their times; names that PDEBench gives a meaning have none here."""
     if path.suffix in SUFFIXES:
-        return describe_times(path, open_arrays(path), taken=taken)
+        return describe_times(path, open_arrays(path, any_times=True), taken=taken)
     return describe_source(path, taken=taken)
 
 
