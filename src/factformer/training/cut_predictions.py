@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from factformer.errors import UserError
+from factformer.errors import LostProcess, UserError
 from factformer.parallel.pieces import Cut
 from factformer.parallel.together import together
 from factformer.parallel.turns import in_pieces
@@ -67,5 +67,5 @@ class Sharing:
                     yield
             except RuntimeError as error:
                 if is_lost_process(error):
-                    raise RuntimeError("a process that predicts a part of the grid was lost; start again") from error
+                    raise LostProcess("a process that predicts a part of the grid was lost; start again") from error
                 raise
