@@ -201,3 +201,16 @@ def test_the_bill_is_said_in_words_and_read_again(result, tmp_path):
     (tmp_path / "solver.json").write_text('{"benchmark": "solver", "rows": [{"method": 3}]}')
     with pytest.raises(UserError, match=r"is not a solver benchmark of this factformer \(rows\.0\.method"):
         read_solver_benchmark(tmp_path / "solver.json")
+
+
+def test_smoke_is_solved_on_from_a_stored_frame_on_coarser_grids(tmp_path):
+    """A frame holds all of the state: the solver goes on from it, exactly on the grid of the data."""
+    generate("smoke_buoyancy", tmp_path, preset="tiny", splits=["test"], settings=["num_frames=14"])
+    data = open_dataset(tmp_path, "test")
+    size = data.problem.grid.shape[0]
+    rival = Rival(find_pde("smoke_buoyancy"), data, data.problem, 1, 1, CPU)
+    for start in ("stored frame", "full state"):
+        whole, half = rival.measure(size, start), rival.measure(size // 2, start)
+        assert max(whole.errors.values()) < 1e-5 < 0.01 < min(half.errors.values()) < 1
+        assert half.seconds < whole.seconds
+        assert rival.measure(size - 1, start) is None

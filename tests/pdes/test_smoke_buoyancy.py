@@ -196,3 +196,21 @@ def test_unstable_diffusion_is_refused() -> None:
 def test_an_overflow_is_a_blow_up() -> None:
     with pytest.raises(UserError, match="blew up"):
         simulate("smoke_buoyancy", torch.rand(1, 6, 6, 6, 1), 8, buoyancy=1e38)
+
+
+def test_a_solution_goes_on_from_any_of_its_frames() -> None:
+    frames = simulate(NAME, start(PDE, size=12), 5, 0.75)
+    assert torch.equal(simulate(NAME, frames[:, 2], 3, 0.75), frames[:, 2:])
+    with pytest.raises(UserError, match=r"need \(batch, size, size, size, 1 or 4\)"):
+        simulate(NAME, frames[:, 2, ..., :2], 3, 0.75)
+
+
+def test_a_coarser_grid_keeps_smoke_and_fluxes() -> None:
+    frames = simulate(NAME, start(PDE, size=12), 4, 0.75)
+    coarse = PDE.coarsened(frames, (6, 4, 3))
+    torch.testing.assert_close(coarse[..., 0].mean((2, 3, 4)), frames[..., 0].mean((2, 3, 4)))
+    for frame in coarse.unbind(1):
+        assert divergence(frame).abs().max() < 1e-13
+    assert coarse[:, -1, ..., 1:].abs().max() > 1e-2
+    with pytest.raises(ValueError, match="do not consist of whole ones"):
+        PDE.coarsened(frames, (5, 4, 3))

@@ -30,6 +30,11 @@ def lower_faces(values: Tensor, m: int) -> Cells:
     return with_walls(values, m).narrow(m + 1, 0, values.shape[m + 1] + 1)
 
 
+def inner_faces(values: Cells, m: int) -> Tensor:
+    """Component ``m`` of a list of `lower_faces`, back from them."""
+    return values.narrow(m + 1, 1, values.shape[m + 1] - 1).contiguous()
+
+
 def between(values: Tensor, m: int) -> Tensor:
     """Means of neighbours along axis ``m``: from faces with walls to cells, or from cells to inner faces."""
     size = values.shape[m + 1]

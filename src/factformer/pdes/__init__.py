@@ -224,9 +224,9 @@ def check_finite(pde: str, frames: Tensor, labels: list[str] | None = None) -> N
 
 def _check_initial(equation: PDE, state: Tensor) -> None:
     num_axes = state.ndim - 2 if state.ndim - 2 in equation.dimensions else equation.dimensions[0]
-    channels = equation.initial_channels(num_axes)
-    if state.ndim - 2 != num_axes or state.shape[-1] != channels or min(state.shape[1:-1], default=0) < 2:
-        shape = "(batch, " + ", ".join(["size"] * num_axes) + f", {channels})"
+    channels = dict.fromkeys([equation.initial_channels(num_axes), equation.restart_channels(num_axes)])
+    if state.ndim - 2 != num_axes or state.shape[-1] not in channels or min(state.shape[1:-1], default=0) < 2:
+        shape = "(batch, " + ", ".join(["size"] * num_axes) + f", {' or '.join(map(str, channels))})"
         raise UserError(f"{equation.name}: the initial state has shape {tuple(state.shape)}, need {shape}")
     if not len(state):
         raise UserError(f"{equation.name}: the batch of initial states is empty")

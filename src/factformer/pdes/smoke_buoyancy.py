@@ -79,18 +79,36 @@ class SmokeBuoyancy(PDE):
             states.append((field / field.std(correction=0)).abs().unsqueeze(-1).to(like.dtype))
         return torch.cat(states)
 
+    def restart_channels(self, num_axes: int) -> int:
+        """Density and velocity on lower faces, as in a frame."""
+        return 1 + num_axes
+
+    def coarsened(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
+        """Means of the density over the fine cells in a coarse one, and of velocity over its lower faces.
+
+        So the flux through a coarse face is that through its fine ones, and the velocity stays without divergence.
+        """
+        if any(fine % coarse for fine, coarse in zip(frames.shape[2:-1], shape, strict=True)):
+            raise ValueError(f"{self.name}: cells of {tuple(shape)} do not consist of whole ones")
+        factors = [fine // coarse for fine, coarse in zip(frames.shape[2:-1], shape, strict=True)]
+        channels = []
+        for channel, values in enumerate(frames.unbind(-1)):
+            for m, factor in enumerate(factors):
+                cells = values.unflatten(m + 2, (-1, factor))
+                values = cells.select(m + 3, 0) if m == channel - 1 else cells.mean(m + 3)
+            channels.append(values)
+        return torch.stack(channels, dim=-1)
+
     def frames(self, initial: State, num_frames: int, frame_dt: float, parameters: Config) -> Iterator[State]:
-        """Frames of (density, u, v, w), from rest."""
+        """Frames of (density, u, v, w) from a density at rest, or from all of them."""
         assert isinstance(parameters, Parameters)
-        density = initial.squeeze(-1)
+        density, *faces = initial.unbind(-1)
         shape = density.shape[1:]
         steps = num_steps(frame_dt, parameters.dt)
         spacing = [BOX / size for size in shape]
         step = _step(shape, spacing, frame_dt / steps, parameters, density)
-        velocity = [
-            density.new_zeros((len(density), *(size - (m == c) for m, size in enumerate(shape))))
-            for c in range(len(shape))
-        ]
+        at_rest = [torch.zeros_like(density)] * len(shape)
+        velocity = [staggered.inner_faces(values, m) for m, values in enumerate(faces or at_rest)]
         for number in range(num_frames):
             for _ in range(steps if number else 0):
                 density, velocity = step(density, velocity)

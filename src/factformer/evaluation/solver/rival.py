@@ -199,7 +199,7 @@ class Rival:
         """Frames on another grid, as the data were brought to theirs."""
         if tuple(frames.shape[2:-1]) == tuple(shape):
             return frames
-        return self.equation.downsample(frames, shape, self.made_by.get("downsampling"))
+        return self.equation.coarsened(frames, shape, self.made_by.get("downsampling"))
 
     def _initial(self) -> tuple[Tensor, Batch | None]:
         """The starts of the trajectories on the solver's grid, drawn again from their seeds, and what is given too."""
@@ -250,8 +250,10 @@ class Rival:
         """
         if self.problem.start == "static":
             return frame
-        for channels in self.problem.state_slices.values():
-            if channels.stop - channels.start != self.equation.initial_channels(self.problem.grid.num_axes):
+        axes, whole = self.problem.grid.num_axes, slice(0, frame.shape[-1])
+        sizes = (self.equation.initial_channels(axes), self.equation.restart_channels(axes))
+        for channels in (whole, *self.problem.state_slices.values()):
+            if channels.stop - channels.start not in sizes:
                 continue
             state = frame[..., channels].contiguous()
             if self.equation.why_not_solved(state.shape[1:-1], self._parameters()):

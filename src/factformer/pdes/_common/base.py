@@ -102,6 +102,10 @@ class PDE(ABC):
         """Channels of an initial state on so many axes."""
         return num_channels(self.fields(num_axes)) if self.num_initial_channels is None else self.num_initial_channels
 
+    def restart_channels(self, num_axes: int) -> int:
+        """Channels of a state from which a solution goes on, which `simulate` takes like a start."""
+        return self.initial_channels(num_axes)
+
     def fields(self, num_axes: int) -> tuple[Field, ...]:
         """`state` on so many axes; a vector has a channel for each."""
         return self.state
@@ -189,6 +193,10 @@ class PDE(ABC):
     def downsample(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
         """Frames of the solver's grid on the stored, coarser one; ``method`` is one of `downsamplings`."""
         raise ValueError(f"{self.name} is stored on the solver's grid")
+
+    def coarsened(self, frames: Frames, shape: Sequence[int], method: str | None = None) -> Frames:
+        """Frames on a coarser grid of the solver, to compare there or go on from; by default as they are stored."""
+        return self.downsample(frames, shape, method)
 
     def why_not_stored(self, parameters: Config) -> str:
         """Why frames made with ``parameters`` are not those of `problem` at its points; empty where they are."""
