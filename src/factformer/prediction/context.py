@@ -15,7 +15,7 @@ from factformer.arrays import as_number
 from factformer.batch import Batch
 from factformer.config import unknown_name
 from factformer.data.agreement import describe_geometry, frame_stride
-from factformer.data.formats.arrays import SUFFIXES, describe_arrays, open_arrays
+from factformer.data.formats.arrays import SUFFIXES, TIMES, LazyArray, describe_arrays, open_arrays
 from factformer.data.formats.foreign import NO_PARTS, is_well
 from factformer.data.formats.importers import Column, ImportedDataset, assign_columns
 from factformer.data.formats.parts import PartReader, Parts, Sizes, is_number, joined_columns
@@ -175,8 +175,14 @@ def _interval(found: Found, problem: Problem, num_frames: int) -> float:
 def _described(path: Path, taken: Sequence[str]) -> Found:
     """The arrays of a file with their times; names that PDEBench gives a meaning have none here."""
     if path.suffix in SUFFIXES:
-        return describe_times(path, open_arrays(path, any_times=True), taken=taken)
+        arrays = {name: array for name, array in open_arrays(path).items() if not _is_moment(name, array, taken)}
+        return describe_times(path, arrays, taken=taken)
     return describe_source(path, taken=taken)
+
+
+def _is_moment(name: str, array: LazyArray, taken: Sequence[str]) -> bool:
+    """Whether an array says when a state was, which is no interval between frames."""
+    return name.lower() in TIMES and name not in taken and math.prod(array.shape) == 1
 
 
 def _require_same_box(described: Found, problem: Problem, shape: Sequence[int]) -> None:
