@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from factformer._support.extras import import_extra
 from factformer._support.files import regular_file
+from factformer._support.silence import unwarned
 from factformer._support.text import cut, first_line
 from factformer.data.formats.arrays import NUMBERS, TIMES, LazyArray, as_times
 from factformer.data.formats.pdebench import Found
@@ -96,7 +97,8 @@ def describe_zarr(path: Path, *, allow_external: bool = False) -> Found:
     zarr = import_extra("zarr", EXTRA)
     require_harmless(path, allow_external=allow_external)
     require_readable([path], "zarr")
-    found = _opened(path, "zarr store", lambda: xarray.open_zarr(path, decode_times=False, chunks=None))
+    with unwarned("Failed to open Zarr store with consolidated metadata"):
+        found = _opened(path, "zarr store", lambda: xarray.open_zarr(path, decode_times=False, chunks=None))
     left_out = missing_chunks(path, zarr.open_group(path, mode="r"))
     return describe_xarray(found[sorted(found.data_vars)], path).changed(left_out=left_out)  # folders have no order
 
