@@ -25,6 +25,17 @@ RESOLUTION = {
 }
 """Points that resolve the waves that grow, with parameters larger by a quarter, too; 16 for the others."""
 
+SEMILINEAR = (
+    "advection_diffusion",
+    "burgers",
+    "cahn_hilliard",
+    "fisher_kpp",
+    "gray_scott",
+    "korteweg_de_vries",
+    "kuramoto_sivashinsky",
+    "swift_hohenberg",
+)
+
 
 def all_pdes() -> list[PDE]:
     return [find_pde(name) for name in catalog.names("pdes")]

@@ -77,7 +77,7 @@ CARDS: Mapping[str, Card] = {
             "diffusivity_b": "1e-5",
             "feed": "0.02 to 0.06, with `kill` chooses the pattern",
             "kill": "0.05 to 0.065",
-            "extent": "patterns are 0.1 wide: take 130 points per unit of length, 200 for 2000 units of time",
+            "extent": "patterns are 0.1 wide: take 130 points per unit of length, more beyond 1000 units of time",
             "dt": "up to 4",
         },
     ),

@@ -13,17 +13,7 @@ from factformer.data import generate
 from factformer.errors import UserError
 from factformer.pdes import Semilinear, Settings, find_pde, solve
 from factformer.studies.apebench.scenarios import SCENARIOS
-
-SEMILINEAR = (
-    "advection_diffusion",
-    "burgers",
-    "cahn_hilliard",
-    "fisher_kpp",
-    "gray_scott",
-    "korteweg_de_vries",
-    "kuramoto_sivashinsky",
-    "swift_hohenberg",
-)
+from solver_cases import SEMILINEAR
 
 
 @pytest.mark.parametrize(

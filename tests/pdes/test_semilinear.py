@@ -12,18 +12,8 @@ from factformer.errors import UserError
 from factformer.numerics.random_fields import truncated_series
 from factformer.pdes import find_pde
 from factformer.pdes._common.semilinear import Semilinear
-from solver_cases import resolution
+from solver_cases import SEMILINEAR, resolution
 
-NAMES = (
-    "advection_diffusion",
-    "burgers",
-    "cahn_hilliard",
-    "fisher_kpp",
-    "gray_scott",
-    "korteweg_de_vries",
-    "kuramoto_sivashinsky",
-    "swift_hohenberg",
-)
 # a size that resolves the start, the step that is halved, and the time that passes
 ORDERS = {
     "burgers": (48, 1 / 16, 1.0, {"viscosity": 0.1}),
@@ -43,7 +33,7 @@ def start(name: str, shape: tuple[int, ...], count: int = 1, **parameters: float
     return pde.sample_initial(grid, generators, dtype=torch.float64, device="cpu")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SEMILINEAR)
 def test_is_two_overrides(name):
     assert isinstance(find_pde(name), Semilinear)
 
@@ -200,7 +190,7 @@ def test_gray_scott_rests_where_there_is_no_b():
     torch.testing.assert_close(simulate("gray_scott", rest, 3, 10.0), rest.unsqueeze(1).expand(1, 3, 16, 16, 2))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SEMILINEAR)
 def test_every_parameter_may_differ_between_trajectories(name):
     pde = find_pde(name)
     initial = start(name, pde.shape(resolution(pde)), count=2)

@@ -29,8 +29,7 @@ BLOB_WIDTH = 0.05  # of the box
 class Parameters(Config):
     """Patterns are some ``0.1`` wide, and errors in space move their fronts: they grow with time.
 
-    After 1000 units of time they are 40 % on 50 points per unit length, 5 % on 100, 1 % on 130 and 0.2 % on 150; after
-    2000 they are 23 % on 100, 1 to 3 % on 150 and 0.1 % on 200.
+    After 1100 units of time they are 44 % on 51 points per unit length, 5 % on 102, 1 % on 128 and 0.1 % on 154.
     """
 
     diffusivity_a: float = Value(default=2e-5, gt=0)

@@ -43,7 +43,7 @@ class Found:
     """What a file of arrays says about itself: much in PDEBench's files, little or nothing in others.
 
     ``values`` describe the problem (`ProblemDescription`) and ``names`` say which array each field is; both are
-    empty where the names are not PDEBench's. PDEBench's files may hold more times than frames; elsewhere there is
+    empty where the names are not PDEBench's. PDEBench's files may hold one time more than frames; elsewhere there is
     ``one_time_each``. ``values`` hold guesses at what the file does not say: ``assumed``; what is ``unsaid`` nobody
     can guess. ``layouts`` are the axes of arrays where the format names them, and ``sources`` the files that are read;
     ``dimensions`` are the names that it has for the axes.
